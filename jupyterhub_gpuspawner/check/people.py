@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.check.hub_folder import is_unseen, sqlite_file
-from jupyterhub_gpuspawner.hub.site.account import NAMING, written
+from jupyterhub_gpuspawner.hub.site.account import NAMING, names_in, written
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
 
@@ -70,8 +70,7 @@ def _named(config: Config) -> set[Any]:
     found: set[Any] = set()
     for settings in config.values():
         for trait in NAMING:
-            names = written(settings.get(trait), set()) if isinstance(settings, dict) else ()
-            found.update(names.values() if isinstance(names, dict) else names)
+            found.update(names_in(settings.get(trait)) if isinstance(settings, dict) else ())
     return found
 
 

@@ -12,6 +12,7 @@ from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.hub.application import application
+from jupyterhub_gpuspawner.check.hub.values import refusal
 from jupyterhub_gpuspawner.check.hub_folder import hub_folder, make_absolute
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import Account
@@ -105,7 +106,7 @@ class Site:
                 user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"{base}user/{user}/"),
             )
         except TraitError as error:
-            raise ConfigError(str(error)) from error
+            raise refusal(self.config, self.spawner_class, error) from error
         spawner.orm_spawner = NamedServer(server)
         return spawner
 

@@ -240,7 +240,7 @@ MISTAKES = {
         "c.JupyterHub.authenticator_class = 'no.such.Authenticator'",
         ERROR,
         "hub-setting-invalid",
-        "c.JupyterHub",
+        "c.JupyterHub.authenticator_class",
         "The 'authenticator_class' trait of JupyterHub must be a type, but 'no.such.Authenticator' could not be "
         "imported.",
         "",
@@ -461,9 +461,81 @@ MISTAKES = {
         "c.JupyterHub.hub_port = '8081'",
         ERROR,
         "hub-setting-invalid",
-        "c.JupyterHub",
+        "c.JupyterHub.hub_port",
         "The 'hub_port' trait of a JupyterHub instance expected an int, not the str '8081'.",
+        "Write c.JupyterHub.hub_port = 8081.",
+        "the admin, as the hub starts",
+    ),
+    "one user as text": Mistake(
+        "c.Authenticator.admin_users = 'ada, bob'",
+        ERROR,
+        "hub-setting-invalid",
+        "c.Authenticator.admin_users",
+        "The 'admin_users' trait of a PAMAuthenticator instance expected a set, not the str 'ada, bob'.",
+        "Write c.Authenticator.admin_users = {'ada', 'bob'}.",
+        "the admin, as the hub starts",
+    ),
+    "a number of users": Mistake(
+        "c.Authenticator.allowed_users = 3",
+        ERROR,
+        "hub-setting-invalid",
+        "c.Authenticator.allowed_users",
+        "The 'allowed_users' trait of a PAMAuthenticator instance expected a set, not the int 3.",
         "",
+        "the admin, as the hub starts",
+    ),
+    "a truth value as text": Mistake(
+        "c.PAMAuthenticator.open_sessions = 'no'",
+        ERROR,
+        "hub-setting-invalid",
+        "c.PAMAuthenticator.open_sessions",
+        "The 'open_sessions' trait of a PAMAuthenticator instance expected a boolean, not the str 'no'.",
+        "Write True or False, without quotes.",
+        "the admin, as the hub starts",
+    ),
+    "a password that is a number": Mistake(
+        "c.JupyterHub.authenticator_class = 'dummy'\nc.DummyAuthenticator.password = 1234",
+        ERROR,
+        "hub-setting-invalid",
+        "c.DummyAuthenticator.password",
+        "the value must be a unicode string, and is of type int.",
+        "",
+        "the admin, as the hub starts",
+    ),
+    "a list in the place of groups": Mistake(
+        "c.JupyterHub.load_groups = ['course']",
+        ERROR,
+        "hub-setting-invalid",
+        "c.JupyterHub.load_groups",
+        "The 'load_groups' trait of a JupyterHub instance expected a dict, not the list ['course'].",
+        "",
+        "the admin, as the hub starts",
+    ),
+    "a user is appended to a set": Mistake(
+        "c.Authenticator.admin_users.append('ada')",
+        ERROR,
+        "addition-ignored",
+        "c.Authenticator.admin_users",
+        "this setting is a set, to which append or extend adds nothing.",
+        "Use c.Authenticator.admin_users.update.",
+        "ada, who is no admin",
+    ),
+    "the server's command is one text": Mistake(
+        "c.Spawner.cmd = 'jupyterhub-singleuser --debug'",
+        ERROR,
+        "command-not-list",
+        "c.Spawner.cmd",
+        "'jupyterhub-singleuser --debug' is taken for the name of one program, which does not exist.",
+        "Write c.Spawner.cmd = ['jupyterhub-singleuser', '--debug'].",
+        "every user: the server ended at once with status 127",
+    ),
+    "the proxy's command has its options in its first word": Mistake(
+        "c.ConfigurableHTTPProxy.command = ['configurable-http-proxy --log-level debug', '--insecure']",
+        ERROR,
+        "command-not-list",
+        "c.ConfigurableHTTPProxy.command",
+        "'configurable-http-proxy --log-level debug' is taken for the name of one program, which does not exist.",
+        "Write c.ConfigurableHTTPProxy.command = ['configurable-http-proxy', '--log-level', 'debug', '--insecure'].",
         "the admin, as the hub starts",
     ),
     "slurmctld's clock is behind": Mistake(
@@ -589,6 +661,24 @@ async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pyte
     context = await run.context_of(load_site(demo / "jupyterhub_config.py"))
 
     assert await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE) == ()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "c.Spawner.cmd = 'jupyterhub-singleuser'",
+        "c.Spawner.cmd = ['bash', '-c', 'exec jupyterhub-singleuser \"$@\"']",
+        "c.Spawner.args = '--debug'",
+        "c.Authenticator.allowed_users = ['ada', 'bob']",
+        "c.Authenticator.admin_users.add('ada')",
+        "c.Authenticator.allow_all = 1",
+        "c.JupyterHub.load_groups.update({'course': ['ada']})",
+        "c.JupyterHub.allow_named_servers = True",
+    ],
+)
+async def test_values_that_jupyterhub_accepts_raise_no_alarm(site: Path, lines: str) -> None:
+    """Other spellings of a right value: traitlets makes a list of a text, a set of a list, a truth value of 1."""
+    assert await findings(site, lines, AT_HOME, checks=(names.CHECK,)) == ()
 
 
 @pytest.mark.parametrize(

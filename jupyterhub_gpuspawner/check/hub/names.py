@@ -1,4 +1,4 @@
-"""Misspelt settings: names that no class of the hub has, which traitlets accepts and ignores."""
+"""Settings of the hub's classes: misspelt names, which traitlets accepts and ignores, and values of a wrong type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from traitlets.config import Configurable
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.check.hub.application import application, told
+from jupyterhub_gpuspawner.check.hub.application import application
+from jupyterhub_gpuspawner.check.hub.doubts import LOST, ONE_WORD, doubtful
+from jupyterhub_gpuspawner.check.hub.values import refused, told
+from jupyterhub_gpuspawner.check.hub_folder import CONFIG_FILE
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
@@ -34,27 +37,33 @@ ALIKE = 0.75
 async def find(context: Context) -> list[Finding]:
     """Look at each name in the configuration."""
     try:
-        classes = classes_in_use(context)
+        app = application(context.site.config)
+        used = classes_in_use(context, app)
     except (ConfigError, ImportError) as error:
-        where = getattr(error, "where", "") or "jupyterhub_config.py"
-        return [INVALID.error(where, str(error).removeprefix(f"{where}: "))]
+        return [_invalid(error) if isinstance(error, ConfigError) else INVALID.error(CONFIG_FILE, str(error))]
     reported = {each.where for each in context.spawner.ignored_settings()}
-    return [finding for finding in _findings(context, classes) if finding.where not in reported]
+    found = [each for each in _findings(context, (*used, *app.classes)) if each.where not in reported]
+    wrong: dict[str, Finding] = {}
+    for cls in used:
+        for each in (*map(_invalid, refused(context.site.config, cls)), *doubtful(context.site.config, cls)):
+            wrong.setdefault(each.where, each)  # a setting of a base class is that of several
+    return [*found, *wrong.values()]
 
 
-def classes_in_use(context: Context) -> tuple[type, ...]:
-    """The configurable classes of which this hub makes objects."""
-    app = application(context.site.config)
-    found: list[type] = [JupyterHub, *app.classes, type(context.spawner), type(context.slurm_site)]
-    found += [GPULocalSpawner, GPUCourses]
+def _invalid(error: ConfigError) -> Finding:
+    where = error.where or CONFIG_FILE
+    return INVALID.error(where, error.message.removeprefix(f"{where}: "), error.hint)
+
+
+def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
+    """The configurable classes of which this hub makes objects; ``app`` is its application. Raises ConfigError."""
+    found: list[Any] = [JupyterHub, type(context.spawner), type(context.slurm_site), GPULocalSpawner, GPUCourses]
     for name in ("authenticator_class", "proxy_class"):
         try:
             found.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
             raise ConfigError(told(error), where=f"c.JupyterHub.{name}") from error
-    for profile in context.profiles:
-        if profile.spawner_class is not None:
-            found.append(import_item(profile.spawner_class))
+    found += [import_item(each.spawner_class) for each in context.profiles if each.spawner_class is not None]
     return tuple(dict.fromkeys(found))
 
 
@@ -103,4 +112,4 @@ def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _every_class(each)
 
 
-CHECK = Check(find, (SETTING, CLASS, INVALID))
+CHECK = Check(find, (SETTING, CLASS, INVALID, LOST, ONE_WORD))

@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -158,10 +159,16 @@ def refused_names(config: Mapping[str, Any]) -> list[str]:
     found = []
     for holder, settings in config.items():
         for trait in NAMING:
-            names = written(settings.get(trait), set()) if isinstance(settings, dict) else ()
-            given = names.values() if isinstance(names, dict) else names
+            given = names_in(settings.get(trait)) if isinstance(settings, dict) else ()
             found += [f"c.{holder}.{trait}: {refusal}" for name in given if (refusal := _refusal(str(name)))]
     return found
+
+
+def names_in(value: Any) -> tuple[Any, ...]:
+    """The users that a setting of :data:`NAMING` names; none if its type is one with which the hub does not start."""
+    names = written(value, set())
+    names = names.values() if isinstance(names, dict) else names
+    return () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
 
 
 def written(value: Any, initial: Any) -> Any:
