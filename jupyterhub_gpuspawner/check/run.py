@@ -18,7 +18,16 @@ from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
 from jupyterhub_gpuspawner.check.job import judgement, submit
 from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
-from jupyterhub_gpuspawner.check.profiles import accounts, allowed, lifetimes, offered, reservations, seats, trials
+from jupyterhub_gpuspawner.check.profiles import (
+    accounts,
+    allowed,
+    extra,
+    lifetimes,
+    offered,
+    reservations,
+    seats,
+    trials,
+)
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
@@ -52,6 +61,7 @@ CHECKS: tuple[Check, ...] = (
     reservations.CHECK,
     lifetimes.CHECK,
     accounts.CHECK,
+    extra.CHECK,
     allowed.CHECK,
     trials.CHECK,
     seats.CHECK,

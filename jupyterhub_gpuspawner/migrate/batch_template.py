@@ -15,7 +15,7 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
-from jupyterhub_gpuspawner.migrate.sbatch_options import LONG, options_of
+from jupyterhub_gpuspawner.batch.sbatch_line import LONG, options_of
 
 DEFAULT_TEMPLATE: str = SlurmSpawner.batch_script.default_value
 VARIABLES = frozenset(

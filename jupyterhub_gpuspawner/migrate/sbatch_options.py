@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.batch.sbatch_line import FLAGS, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-LONG = {
-    "A": "account",
-    "C": "constraint",
-    "D": "chdir",
-    "G": "gpus",
-    "J": "job-name",
-    "M": "clusters",
-    "N": "nodes",
-    "c": "cpus-per-task",
-    "e": "error",
-    "n": "ntasks",
-    "o": "output",
-    "p": "partition",
-    "q": "qos",
-    "t": "time",
-}
-"""sbatch's short options."""
 _DIRECTIVE = re.compile(r"#SBATCH\s*(?P<options>.*)")
-_FLAGS = frozenset(
-    ["exclusive", "get-user-env", "no-requeue", "requeue", "oversubscribe", "hold", "overcommit", "contiguous"]
-)
-"""Options that are complete without a value."""
-
 WHY = {
     "chdir": "the job starts in the home folder of its user's account",
     "comment": "the hub finds its jobs again by their comment",
@@ -86,25 +64,6 @@ def sbatch_options(script: str) -> dict[str, str]:
     return found
 
 
-def options_of(text: str) -> Iterator[tuple[str, str]]:
-    """The options of one line, by long names."""
-    words = shlex.split(text, comments=True)
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if word.startswith("--"):
-            name = name[2:]
-            if not equals and name not in _FLAGS and words and not words[0].startswith("-"):
-                value = words.pop(0)
-        elif word.startswith("-") and len(word) > 1:
-            name, value = LONG.get(word[1], word[1]), word[2:]
-            if not value and words and not words[0].startswith("-"):
-                value = words.pop(0)
-        else:
-            continue
-        yield name, value
-
-
 def _normal(name: str, value: str) -> str:
     """One spelling: MiB for memory, days and hours for a time."""
     try:
@@ -135,7 +94,7 @@ def _why(name: str, was: Mapping[str, str]) -> str:
         return WHY["gpus"]
     if name not in was:
         return WHY[name] if name in _ADDED else f"the value of --{name} was set, but the template did not pass it on"
-    if not was[name] and name not in _FLAGS:
+    if not was[name] and name not in FLAGS:
         return "sbatch refuses the option without a value"
     return WHY.get(name, "")
 
