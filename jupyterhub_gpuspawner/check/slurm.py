@@ -1,4 +1,4 @@
-"""Whether Slurm answers, and shows the hub its users' jobs."""
+"""Whether Slurm answers, shows the hub its users' jobs, keeps their tokens to itself, and ends their processes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ STORED = Code(
     "job-environment-stored",
     "Slurm's accounting keeps the environment of every job, in which each server finds its token.",
 )
+LEFT = Code(
+    "processes-left",
+    "Slurm follows a job's processes by their process group (proctrack/pgid), which every kernel of a server leaves.",
+)
 
 
 async def find(context: Context) -> list[Finding]:
@@ -27,7 +31,8 @@ async def find(context: Context) -> list[Finding]:
         return [SILENT.error("Slurm", str(context.silence))]
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
     slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
-    return [slurm, *await _of_rights(context), *of_accounting(await context.client.config())]
+    config = await context.client.config()
+    return [slurm, *await _of_rights(context), *of_accounting(config), *of_processes(config)]
 
 
 def of_accounting(config: SlurmConfig) -> list[Finding]:
@@ -40,6 +45,20 @@ def of_accounting(config: SlurmConfig) -> list[Finding]:
             "slurmdbd stores the environment of every job (job_env), with the token of each server in it: whoever can "
             "read it there, or a backup of its database, can use servers that are running.",
             "Remove job_env from AccountingStoreFlags in slurm.conf.",
+        )
+    ]
+
+
+def of_processes(config: SlurmConfig) -> list[Finding]:
+    """Whether a server's processes can outlive its job; jupyter_client starts each kernel in a session of its own."""
+    if not config.tracks_process_groups:
+        return []
+    return [
+        LEFT.warning(
+            "ProctrackType",
+            "proctrack/pgid ends only the processes of a job's process group. Each kernel of a server has its own, so "
+            "kernels can outlive their job and keep its GPUs and memory.",
+            "Set ProctrackType=proctrack/cgroup in slurm.conf.",
         )
     ]
 
@@ -67,4 +86,4 @@ async def _of_rights(context: Context) -> list[Finding]:
     ]
 
 
-CHECK = Check(find, (SLURM, SILENT, HIDDEN, STORED))
+CHECK = Check(find, (SLURM, SILENT, HIDDEN, STORED, LEFT))

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.jobs.comment import hub_mark
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
 from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial, of_workshop
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -124,6 +124,17 @@ def test_tokens_in_slurms_accounting_are_told(accounting: bool, stores: set[str]
     """The script of a job has no secret in it, its environment has."""
     config = SlurmConfig(accounting=accounting, accounting_stores=frozenset(stores))
     found = slurm.of_accounting(config)
+
+    assert [(each.severity, each.code) for each in found] == [(Severity.WARNING, code) for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "codes"),
+    [("proctrack/pgid", ["processes-left"]), ("proctrack/linuxproc", []), ("proctrack/cgroup", [])],
+)
+def test_kernels_that_can_outlive_their_job_are_told(plugin: str, codes: list[str]) -> None:
+    """A kernel leaves its server's process group, and remains among its descendants and in its control group."""
+    found = slurm.of_processes(parse_config(f"PrivateData = none\nProctrackType           = {plugin}\n"))
 
     assert [(each.severity, each.code) for each in found] == [(Severity.WARNING, code) for code in codes]
 

@@ -31,6 +31,8 @@ class SlurmConfig:
     """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
     accounting_stores: frozenset[str] = frozenset()
     """AccountingStoreFlags: what slurmdbd keeps of each job, such as ``job_env`` (its environment)."""
+    tracks_process_groups: bool = False
+    """A step's processes are those of its process group (ProctrackType=proctrack/pgid)."""
     cluster_name: str = ""
     answered_at: float | None = None
     """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
@@ -79,6 +81,7 @@ def parse_config(text: str) -> SlurmConfig:
         accounting=storage not in ("", "accounting_storage/none"),
         accounting_enforced=frozenset(words(told.get("AccountingStorageEnforce"))) - {"none"},
         accounting_stores=frozenset(words(told.get("AccountingStoreFlags", "").lower())),
+        tracks_process_groups=told.get("ProctrackType") == "proctrack/pgid",
         cluster_name=present(told.get("ClusterName")),
         answered_at=_answered_at(text),
         resume_timeout=_resume_timeout(told),
