@@ -1,7 +1,7 @@
 """Leaves out the lines of a job's log that say nothing about how its server fares. Pure.
 
-These are lines that every JupyterLab writes while it loads its extensions, and runs of blank lines. Errors and other
-programs' lines stay; a download of the log has all lines.
+These are lines that every JupyterLab writes while it loads its extensions and when a browser first opens it, and runs
+of blank lines. Errors and other programs' lines stay; a download of the log has all lines.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _NOISE = tuple(
         _JUPYTER + r"Skipped non-installed server\(s\): ",
         _JUPYTER + r"Writing Jupyter server cookie secret to ",
         _JUPYTER + r"Use Control-C to stop this server",
+        _JUPYTER + r"Setting new xsrf cookie for ",
         _JUPYTER + r"200 GET \S*/api \(",
         _WARNING + r"A `_jupyter_server_extension_points` function was not found in ",
         _WARNING + r"'extra_template_paths' was found in both NotebookApp and ServerApp",

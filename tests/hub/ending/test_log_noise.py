@@ -19,6 +19,7 @@ NOISE = [
     f"[I {AT} ServerApp] Writing Jupyter server cookie secret to /home/ada/.local/share/jupyter/secret",
     f"[I {AT} ServerApp] Use Control-C to stop this server and shut down all kernels (twice to skip confirmation).",
     f"[I {AT} ServerApp] 200 GET /user/ada/api (@127.0.0.1) 1.03ms",
+    f"[I {AT} ServerApp] Setting new xsrf cookie for b'dJdpNRWq:Hq0Cg4=' {{'path': '/user/ada/'}}",
     f"[W {AT} ServerApp] A `_jupyter_server_extension_points` function was not found in nbgitpuller. Instead, a ...",
     f"[W {AT} LabApp] 'extra_template_paths' was found in both NotebookApp and ServerApp.",
 ]
