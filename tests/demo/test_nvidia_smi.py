@@ -66,6 +66,14 @@ def test_it_answers_like_nvidia_smi_for_the_jobs_own_gpus(
     assert capsys.readouterr().out == (said.format(use=use) if "{use" in said else said)
 
 
+def test_each_mig_device_has_the_use_that_the_pages_show(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the launcher samples it for the same UUID, for a whole turn of the curves."""
+    for now in (NOW + 30 * each for each in range(40)):
+        assert main(["--query-gpu=uuid,utilization.gpu", "--format=csv,noheader,nounits"], MIG, PATTERN, now=now) == 0
+        use = {uuid: simulated.reading(2, 9728, now, mig=True, uuid=uuid).utilization for uuid in reversed(SLICES)}
+        assert capsys.readouterr().out == "".join(f"{uuid}, {value:g}\n" for uuid, value in use.items())
+
+
 @pytest.mark.parametrize("words", ["dmon", "--query-gpu=fan.speed --format=csv", "--query-gpu=index --format=xml"])
 def test_it_refuses_what_it_does_not_know(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With nvidia-smi's exit code, so that no program takes silence for an answer."""

@@ -203,7 +203,8 @@ class Looking:
 
         now = time.time()
         return tuple(
-            simulated.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None) for gpu in self._gpus
+            simulated.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
+            for gpu in self._gpus
         ), ()
 
     def _of_driver(self) -> Callable[[], Readings]:

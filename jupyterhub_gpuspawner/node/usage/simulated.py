@@ -1,6 +1,6 @@
-"""The use of simulated GPUs: a curve that depends only on the time and the GPU's number.
+"""The use of simulated GPUs: a curve that depends only on the time and the GPU's number, or the MIG device's UUID.
 
-Each GPU is busy for twelve minutes and idle for eight, not all at the same time. What is simulated is marked as such
+Each is busy for twelve minutes and idle for eight, not all at the same time. What is simulated is marked as such
 wherever it is shown.
 """
 
@@ -16,12 +16,19 @@ MEMORY_MIB = 12288
 """Memory of a GPU for which the topology names none."""
 
 
-def reading(index: int, memory_mib: int | None, now: float, *, mig: bool = False) -> GpuReading:
-    """The simulated use at ``now`` (seconds since the epoch); a MIG device has no power."""
+def reading(index: int, memory_mib: int | None, now: float, *, mig: bool = False, uuid: str = "") -> GpuReading:
+    """The simulated use at ``now`` (seconds since the epoch); a MIG device has no power.
+
+    ``index`` of a MIG device is that of its GPU; ``uuid`` tells it from the GPU's other devices.
+    """
     total = memory_mib or MEMORY_MIB
-    seconds = int(now) + index * 300
+    seed, ahead = index, index * 300
+    if mig and uuid:
+        seed = zlib.crc32(uuid.encode())
+        ahead = seed % PERIOD
+    seconds = int(now) + ahead
     busy = seconds % PERIOD < BUSY
-    noise = zlib.crc32(b"%d %d" % (index, seconds // 30)) % 1000 / 1000
+    noise = zlib.crc32(b"%d %d" % (seed, seconds // 30)) % 1000 / 1000
     use = round(70 + 25 * noise) if busy else 0
     return GpuReading(
         utilization=float(use),

@@ -18,7 +18,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
 from jupyterhub_gpuspawner.lab.gpuspawner_companion import latest_usage
-from jupyterhub_gpuspawner.node.usage import sampler
+from jupyterhub_gpuspawner.node.usage import sampler, simulated
 from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.sampler import Looking, Sampler, UnwantedError, until_over
 from jupyterhub_gpuspawner.node.usage.window import GpuReading, HostReading, Sample
@@ -183,6 +183,20 @@ def test_simulated_gpus_have_a_simulated_curve() -> None:
     assert [gpu.utilization is not None for gpu in found.gpus] == [True, True]
     assert [gpu.memory_mib for gpu in found.gpus] == [12288, 12288]
     assert found.gpus[1].power_watts is None
+
+
+def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None:
+    """Told apart by their UUIDs; each curve is the same at each look."""
+    gpus = [PlacedGpu(2, uuid=f"MIG-{name}", memory_mib=9728, mig="1g.10gb") for name in ("b7f8ffae", "2329e4b1")]
+
+    def curve(gpu: PlacedGpu) -> list[float | None]:
+        times = [60.0 * minute for minute in range(20)]
+        return [simulated.reading(gpu.index, 9728, now, mig=True, uuid=gpu.uuid).utilization for now in times]
+
+    first, second = map(curve, gpus)
+    assert first != second
+    assert [first, second] == list(map(curve, gpus))
+    assert [sum(use != 0 for use in each) for each in (first, second)] == [12, 12]
 
 
 def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
