@@ -33,6 +33,8 @@ class Child:
     """Names of settings that the profile has set."""
     display_name: str = ""
     """The profile's name as it was when it was chosen; empty in state of an earlier version."""
+    app: str = ""
+    """The name of its application; empty for Jupyter, and in state of an earlier version."""
 
     def get_state(self) -> dict[str, Any]:
         """Return what a later hub needs to restore the child; never configuration."""
@@ -42,7 +44,7 @@ class Child:
             "kind": self.kind,
             "child": self.spawner.get_state(),
         }
-        more = {"class": self.class_name, "display_name": self.display_name}
+        more = {"class": self.class_name, "display_name": self.display_name, "app": self.app}
         return {**state, **{key: value for key, value in more.items() if value}}
 
 
@@ -80,6 +82,7 @@ class ChildFactory:
             request.spawner_class or "",
             frozenset(own_settings),
             request.display_name,
+            request.app.title if request.app is not None else "",
         )
 
     def for_trial(self, request: JobRequest) -> GPUSlurmSpawner:
@@ -118,8 +121,8 @@ class ChildFactory:
         child = self.build(kind, class_name, {}, where="stored state")
         child.load_state(child_state)
         self._inheritance.take_times(child, {})
-        profile, display_name = (str(state.get(name, "")) for name in ("profile", "display_name"))
-        return Child(child, profile, kind, class_name, display_name=display_name)
+        profile, display_name, app = (str(state.get(name, "")) for name in ("profile", "display_name", "app"))
+        return Child(child, profile, kind, class_name, display_name=display_name, app=app)
 
     def hand_down(self, child: Child) -> None:
         """Give the child what the hub, a hook or a group override has set on the wrapper for one start."""

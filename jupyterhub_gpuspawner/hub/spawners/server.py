@@ -60,6 +60,8 @@ class Server:
 
     The slug where that is not known.
     """
+    app: str = ""
+    """The name of its profile's application; empty for Jupyter, for a server that is not active, and if not known."""
     job_id: str = ""
     """Empty for a server that is no Slurm job, or has not been submitted."""
     job: JobStatus | None = None
@@ -144,6 +146,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         or profile
         or getattr(spawner, "last_profile_name", "")
         or (kept.profile if kept is not None else ""),
+        app=getattr(getattr(spawner, "child", None), "app", ""),
         job_id=_job_id(spawner),
         job=job,
         placement=with_current_end(placement, job) if placement is not None else None,

@@ -137,11 +137,12 @@ def confirm(action: str, number: int) -> str:
     }[action]
 
 
-def stops_running(number: int) -> str:
-    """What is lost with servers that run."""
+def stops_running(number: int, *, jupyter: bool = True) -> str:
+    """What is lost with servers that run; ``jupyter``: all of them are Jupyter's."""
+    running = "running kernels" if jupyter else "running processes"
     if number == 1:
-        return "1 server is running: its unsaved work and running kernels are lost. Files stay."
-    return f"{number:,} servers are running: their unsaved work and running kernels are lost. Files stay."
+        return f"1 server is running: its unsaved work and {running} are lost. Files stay."
+    return f"{number:,} servers are running: their unsaved work and {running} are lost. Files stay."
 
 
 def stops_others(number: int) -> str:

@@ -95,6 +95,8 @@ EXTEND_MINUTES = "Minutes to add"
 EXTENDED_UNTIL = "It ends at {time}."
 
 LOST = "Unsaved work and running kernels are lost. Your files stay."
+LOST_IN_APP = "Unsaved work and running processes are lost. Your files stay."
+"""Of an application other than Jupyter."""
 RUNS_SINCE = "It has been running for {duration}, since {time}."
 KEEP = "Keep it running"
 KEEP_PLACE = "Keep waiting"

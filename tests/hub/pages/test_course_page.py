@@ -357,6 +357,23 @@ def test_the_question_before_an_action(
     assert (wish, wish.heading, wish.names, wish.button) == (expected, heading, names, button)
 
 
+@pytest.mark.parametrize(
+    ("apps", "line"),
+    [
+        (["code-server"], "1 server is running: its unsaved work and running processes are lost. Files stay."),
+        (["code-server", ""], "2 servers are running: their unsaved work and running processes are lost. Files stay."),
+        (["", ""], f"2 servers are running: their {FILES_STAY}"),
+    ],
+    ids=["another application than Jupyter", "both", "Jupyter"],
+)
+def test_the_question_before_a_stop_speaks_of_kernels_where_all_servers_are_jupyters(
+    apps: list[str], line: str
+) -> None:
+    """Other applications have processes."""
+    people = [Participant(f"t{each}", State.RUNNING, Server(app=app)) for each, app in enumerate(apps)]
+    assert asked("stop", people, None).lines == (line,)
+
+
 def test_a_question_names_a_dozen_people() -> None:
     """And gives the number of the others."""
     wish = asked("start", [Participant(f"t{number}") for number in range(14)], None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import datetime
 from typing import Any
 
@@ -61,6 +62,23 @@ def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
     spawner.prepare(request())
 
     assert (spawner.start_timeout, spawner.http_timeout, spawner.poll_interval) == (900, 30, 30)
+
+
+@pytest.mark.parametrize(
+    ("fields", "app"),
+    [({}, ""), ({"app": "code-server"}, "VS Code"), ({"app": {"kind": "streamlit", "name": "Maps"}}, "Maps")],
+    ids=["Jupyter", "a known one", "one with a name"],
+)
+def test_a_restarted_hub_knows_the_application(fields: dict[str, Any], app: str) -> None:
+    """By its name, from the stored state: the profile may have changed since."""
+    before, after = wrapper(), wrapper()
+    before.prepare(request(**fields))
+    assert before.child is not None
+
+    after.load_state(json.loads(json.dumps({**before.get_state(), "child": {"job_id": "7"}})))
+
+    assert after.child is not None
+    assert (before.child.app, after.child.app) == (app, app)
 
 
 def test_a_hooks_time_reaches_the_child() -> None:

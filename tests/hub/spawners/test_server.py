@@ -90,6 +90,17 @@ KNOWN = {
         ),
         replace(OF_THE_JOB, profile_name="Two K80s"),
     ),
+    "one with another application than Jupyter": (
+        stock(
+            ready=True,
+            server=SimpleNamespace(port=2000),
+            child=Child(Job(), "k80", "slurm", display_name="Code", app="code-server"),  # type: ignore[arg-type]
+            child_spawner=Job(),
+            child_profile="k80",
+            ending=None,
+        ),
+        replace(OF_THE_JOB, profile_name="Code", app="code-server"),
+    ),
     "a profile's spawner that has started nothing": (
         stock(child_spawner=None, child_profile="", ending=None),
         Server("ada", keeps_ending=True),

@@ -79,6 +79,10 @@ def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _of_stop(concerned: Sequence[Participant]) -> list[str]:
-    running = sum(each.state is State.RUNNING for each in concerned)
-    others = len(concerned) - running
-    return [*([course.stops_running(running)] if running else []), *([course.stops_others(others)] if others else [])]
+    running = [each for each in concerned if each.state is State.RUNNING]
+    others = len(concerned) - len(running)
+    jupyter = not any(each.server.app for each in running)
+    return [
+        *([course.stops_running(len(running), jupyter=jupyter)] if running else []),
+        *([course.stops_others(others)] if others else []),
+    ]
