@@ -196,7 +196,7 @@ class StartsAhead:
         starts = self._actions.starts.find(course.slug, times.session)
         spawners = self._actions.spawners(people)
         activity = self._actions.last_activity([name for name, start in starts.items() if start.ready_at])
-        unvisited = []
+        changed, unvisited = list[CourseStart](), list[str]()
         for name in people:
             start, spawner = starts.get(name), spawners.get(name)
             server = server_of(spawner, with_start=False) if spawner is not None else None
@@ -207,7 +207,8 @@ class StartsAhead:
             elif step is Step.STOP_UNVISITED:
                 unvisited.append(name)
             elif (kept := _after(step, name, start, found, now)) is not None:
-                self._actions.starts.keep(course.slug, times.session, kept)
+                changed.append(kept)
+        self._actions.starts.keep_all(course.slug, times.session, changed)
         if unvisited:
             await self._stop_unvisited(course, times, {name: starts[name] for name in unvisited}, spawners)
 

@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Unicode, delete, insert, select
+from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Unicode, bindparam, delete, insert, select
 
 from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy.orm import Session
 
 KEPT = 30 * 86400.0
@@ -92,12 +94,21 @@ class CourseStarts:
 
     def keep(self, course: str, session: str, start: CourseStart) -> None:
         """Write a start, in the place of the one for the same person and session, and commit."""
-        key = {"course": course, "session": session, "user": start.user}
-        row = {**key, **asdict(start), "stage": start.stage.value, "fault": start.fault[:FAULT_LIMIT]}
+        self.keep_all(course, session, [start])
+
+    def keep_all(self, course: str, session: str, starts: Iterable[CourseStart]) -> None:
+        """Write starts of one session as :meth:`keep` does, all of them or none, with one commit."""
+        key = {"course": course, "session": session}
+        rows = [
+            {**key, **asdict(start), "stage": start.stage.value, "fault": start.fault[:FAULT_LIMIT]} for start in starts
+        ]
+        if not rows:
+            return
         have_table(self._session, _TABLE)
+        old = delete(_TABLE).filter_by(**key).where(_TABLE.c.user == bindparam("person"))
         try:
-            self._session.execute(delete(_TABLE).filter_by(**key))
-            self._session.execute(insert(_TABLE).values(**row))
+            self._session.execute(old, [{"person": row["user"]} for row in rows])
+            self._session.execute(insert(_TABLE), rows)
             self._session.commit()
         except BaseException:
             roll_back(self._session)
