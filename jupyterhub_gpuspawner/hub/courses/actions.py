@@ -228,8 +228,8 @@ class CourseActions:
         name = session_name(course)
         self.pace.put(user, lambda: self._start(course, name, user), every=every)
 
-    def put_stop(self, spawner: Any, record: Callable[[Server], Ending]) -> None:
-        """Stop a server when its turn comes; its card shows ``record``."""
+    def put_stop(self, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
+        """Stop a server when its turn comes; its card shows ``record``. None: it is not to be stopped any more."""
         self.pace.put(spawner.user.name, lambda: self._stop(spawner, record))
 
     async def _start(self, course: HubCourse, session: str, user: str) -> None:
@@ -247,6 +247,9 @@ class CourseActions:
             if answer.status != BUSY or answer.retry_after is None:
                 break
             await asyncio.sleep(answer.retry_after)
+            now = self.starts.get(course.slug, session, user)
+            if now is not None and now.stage is not Stage.ASKED:
+                return  # an instructor does not want it any more
         stage = _stage(answer, self.servers([user]).get(user), asked.asked_at)
         kept = replace(asked, stage=stage)
         if stage is Stage.FAILED:
@@ -254,9 +257,12 @@ class CourseActions:
             kept = replace(kept, asked_at=time.time(), fault=answer.message)
         self.starts.keep(course.slug, session, kept)
 
-    async def _stop(self, spawner: Any, record: Callable[[Server], Ending]) -> None:
+    async def _stop(self, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
         server = server_of(spawner, with_start=False)
-        keep_stop(spawner, record(server))
+        ending = record(server)
+        if ending is None:
+            return
+        keep_stop(spawner, ending)
         if server.pending == "spawn":
             await cancel_start(spawner)
             if not spawner.active:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -225,9 +226,21 @@ class StartsAhead:
         for name, start in starts.items():
             found = seen(server_of(spawners[name], with_start=False), activity.get(name))
             if next_step(start, found, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
-                get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
-                self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
-                self._actions.put_stop(spawners[name], lambda server: unvisited_record(course, server, at=time.time()))
+                self._actions.put_stop(spawners[name], partial(self._unvisited, course, times, start))
+
+    def _unvisited(self, course: HubCourse, times: Window, start: CourseStart, server: Server) -> Ending | None:
+        """Record that an unvisited server is stopped now, and return what its card says; None where it was visited.
+
+        Its turn may come minutes after the look: what was recorded at the look would be lost in a hub that is killed
+        meanwhile, and somebody may have come. Raises SQLAlchemyError; then the next look finds the server again.
+        """
+        name, now = start.user, time.time()
+        found = seen(server, self._actions.last_activity([name]).get(name))
+        if next_step(start, found, times, now, since=self._since) is not Step.STOP_UNVISITED:
+            return None
+        get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
+        self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
+        return unvisited_record(course, server, at=now)
 
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:

@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
-from jupyterhub import roles
+from jupyterhub import orm, roles
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.sessions import Session as CourseSession
 from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
+from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.service_account import Answer
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
@@ -220,6 +222,21 @@ async def test_a_stop_cancels_the_start_that_was_to_come(app: Any) -> None:
     assert (account.asked, stages(app)) == ([], {"ada": Stage.LEFT, "bob": Stage.LEFT})
 
 
+async def test_a_stop_cancels_the_start_that_waits_for_a_limit_of_jupyterhub(app: Any) -> None:
+    """JupyterHub is not asked again, and the record says that nothing is started."""
+    account = Account([Answer(429, "busy", 0.0), Answer(201)])
+    actions = actions_of(app, account)
+    asked = asyncio.Event()
+    account.effect = asked.set
+
+    actions.start(COURSE, ["ada"])
+    await asked.wait()
+    actions.stop(COURSE, ["ada"], by="carl")
+    await done(actions)
+
+    assert (account.asked, stages(app)) == ([("start", "ada")], {"ada": Stage.LEFT})
+
+
 async def test_a_stop_cancels_the_start_that_is_under_way_and_ends_its_job(app: Any) -> None:
     """JupyterHub shows a server whose start was cancelled as running, so it is stopped as well."""
     account = Account([Answer(204)])
@@ -252,3 +269,48 @@ async def test_a_stopped_server_says_by_whom(app: Any) -> None:
     ended, kept = spawner(app, "ada").ending, spawner(app, "bob").ending
     assert (ended is not None and ended.what, kept) == ("My server was stopped at {time} by carl.", None)
     assert actions.stop(COURSE, ["eve"], by="carl") == (Outcome("eve", Result.UNCHANGED, "No server is running."),)
+
+
+def unvisited(app: Any) -> HubCourse:
+    """A course in which nobody has opened the servers of ada and bob, and the time for that is over."""
+    now = datetime.now(timezone.utc)
+    session = CourseSession(now - timedelta(hours=1), now + timedelta(hours=1), "today")
+    settings = SimpleNamespace(name="Deep", start_ahead=600.0, unvisited_after=0.0)
+    app.update_last_activity = AsyncMock()
+    begun = now.timestamp() - 4000
+    for name in ("ada", "bob"):
+        spawner(app, name).ready = True
+        CourseStarts(app.db).keep("deep", "today", CourseStart(name, Stage.STARTED, 1, begun, begun))
+    return replace(COURSE, file=SimpleNamespace(course=settings), sessions=(session,))  # type: ignore[arg-type]
+
+
+async def test_unvisited_servers_whose_turn_had_not_come_are_stopped_by_the_next_hub(app: Any) -> None:
+    """The hub is killed while one is stopped and the other's turn is a minute away."""
+    course, account = unvisited(app), Account([Answer(204)])
+    stopped = asyncio.Event()
+    account.effect = stopped.set
+    await StartsAhead(app, SimpleNamespace(), actions_of(app, account, every=60)).look(course)  # type: ignore[arg-type]
+    await stopped.wait()
+    spawner(app, "ada").ready = False
+
+    actions = actions_of(app, account)
+    await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
+    await done(actions)
+
+    assert account.asked == [("stop", "ada"), ("stop", "bob")]
+    kept = CourseStarts(app.db).find("deep", "today")
+    assert {start.stage for start in kept.values()} == {Stage.UNVISITED}
+
+
+async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any) -> None:
+    """Many servers are stopped one after the other, which takes minutes."""
+    course, account = unvisited(app), Account([Answer(204)])
+    actions = actions_of(app, account)
+    await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
+    bob = app.db.query(orm.User).filter_by(name="bob").one()
+    bob.last_activity = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(minutes=5)
+    app.db.commit()
+    await done(actions)
+
+    stages = {name: start.stage for name, start in CourseStarts(app.db).find("deep", "today").items()}
+    assert (account.asked, stages) == ([("stop", "ada")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})
