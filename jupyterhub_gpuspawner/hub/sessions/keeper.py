@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, TypeVar
 
 from jupyterhub import orm
@@ -45,13 +46,12 @@ class Recorder:
         # a thread of an executor ends, before the process does, when all that waits is written
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpuspawner-sessions")
         self._store: SessionStore | None = None
-        self._waiting = 0
+        self._room = BoundedSemaphore(WAITING_AT_MOST)  # taken in the hub's thread, given back in the other
         self._failing = False
 
     def take(self, event: Event) -> None:
         """Have an event written; returns at once."""
-        if self._waiting < WAITING_AT_MOST:
-            self._waiting += 1
+        if self._room.acquire(blocking=False):
             self._thread.submit(self._run, lambda store: store.take(event)).add_done_callback(self._written)
 
     async def under_way(self) -> frozenset[str]:
@@ -89,7 +89,7 @@ class Recorder:
         return found
 
     def _written(self, done: Future[object]) -> None:
-        self._waiting -= 1
+        self._room.release()
         if done.exception() is not None:
             get_logger().error("A session was not recorded", exc_info=done.exception())
 
