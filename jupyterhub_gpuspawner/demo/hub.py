@@ -64,14 +64,32 @@ class HubProcess:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        free = free_ports(3)
-        self.ports = (self.port or free[0], free[1], free[2])
+        self._choose_ports()
         self.proxy_pid_file = self.folder / "proxy.pid"
-        self.url = f"http://127.0.0.1:{self.ports[0]}"
         self.log = self.folder / "hub.log"
 
+    def _choose_ports(self) -> None:
+        free = free_ports(3)
+        self.ports = (self.port or free[0], free[1], free[2])
+        self.url = f"http://127.0.0.1:{self.ports[0]}"
+
     def start(self, *, timeout: float = 60.0) -> None:
-        """Start the hub and wait until it answers; raises ConfigError, or HubFailed with the end of the log."""
+        """Start the hub and wait until it answers; raises ConfigError, or HubFailed with the end of the log.
+
+        Another program may take one of the free ports before the hub does: the first start is tried with others then.
+        """
+        first = self.process is None and self._proxy() is None
+        if first and self._taken_ports():
+            self._choose_ports()
+        try:
+            self._start(timeout)
+        except HubFailed:
+            if not first or not self._taken_ports():
+                raise
+            self._choose_ports()
+            self._start(timeout)
+
+    def _start(self, timeout: float) -> None:
         if shutil.which("configurable-http-proxy", path=self._environment()["PATH"]) is None:
             raise ConfigError(
                 "configurable-http-proxy is not on the PATH.", hint="Install it: npm install -g configurable-http-proxy"
@@ -103,16 +121,23 @@ class HubProcess:
         self.start()
 
     def _refuse_taken_ports(self) -> None:
+        for port, error in self._taken_ports().items():
+            raise ConfigError(
+                f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
+                hint="Choose another one with --port, or 0 for a free one.",
+            ) from error
+
+    def _taken_ports(self) -> dict[int, OSError]:
+        """Those of this hub's ports that another program has, with the kernel's answer."""
+        taken = {}
         for port in self.ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind(("127.0.0.1", port))
                 except OSError as error:
-                    raise ConfigError(
-                        f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
-                        hint="Choose another one with --port, or 0 for a free one.",
-                    ) from error
+                    taken[port] = error
+        return taken
 
     def _proxy(self) -> int | None:
         """The process id of this hub's proxy, if it is alive."""

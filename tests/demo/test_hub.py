@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.hub import HubFailed, HubProcess
 
 PROXIES: dict[str, tuple[str, int, int]] = {
     "of the hub": ("configurable-http-proxy", 0, -signal.SIGTERM),
@@ -37,3 +41,43 @@ def test_the_proxy_of_a_hub_that_was_killed_ends_with_stop(
         proxy.send_signal(signal.SIGINT)  # for one that still runs
 
         assert proxy.wait(30) == ended_by
+
+
+FAILS_ONCE_ITS_PORT_IS_TAKEN = """
+import os, pathlib, sys, time
+ports = os.environ["GPUSPAWNER_DEMO_PORTS"]
+with open("tried", "a") as tried:
+    print(ports, file=tried, flush=True)
+while not pathlib.Path("taken").exists():
+    time.sleep(0.05)
+sys.exit(f"No hub at {ports}.")
+"""
+
+
+@pytest.mark.skipif(shutil.which("configurable-http-proxy") is None, reason="configurable-http-proxy is not installed")
+@pytest.mark.parametrize("taken", ["before the start", "during the start"])
+def test_a_hub_whose_port_was_taken_is_started_with_others(tmp_path: Path, taken: str) -> None:
+    """Once; a hub that fails though its ports are free is not started again."""
+    hub = HubProcess(tmp_path, prefix=(sys.executable, "-c", FAILS_ONCE_ITS_PORT_IS_TAKEN))
+    chosen, tried = hub.ports, tmp_path / "tried"
+
+    def take(port: int) -> None:
+        while taken == "during the start" and not (tried.exists() and tried.read_text()):
+            time.sleep(0.05)
+        another.bind(("127.0.0.1", port))
+        another.listen()
+        (tmp_path / "taken").touch()
+
+    with socket.socket() as another:
+        thread = threading.Thread(target=take, args=(chosen[2],))
+        thread.start()
+        if taken == "before the start":
+            thread.join()
+        with pytest.raises(HubFailed, match=r"No hub at"):
+            hub.start()
+        thread.join()
+
+    starts = [tuple(map(int, line.split(","))) for line in tried.read_text().splitlines()]
+    assert starts == ([hub.ports] if taken == "before the start" else [chosen, hub.ports])
+    assert chosen[2] not in hub.ports
+    assert hub.url == f"http://127.0.0.1:{hub.ports[0]}"
