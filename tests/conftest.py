@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# a test of text that takes 200 ms on a busy machine is no slow test
+settings.register_profile("unhurried", settings(), deadline=None)
+settings.load_profile("unhurried")
 
 pytest_plugins = ["tests.fixtures.users", "tests.fixtures.slurm", "tests.fixtures.postgres", "tests.fixtures.hubs"]
 
