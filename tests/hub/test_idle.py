@@ -19,7 +19,7 @@ PROFILES = f"""
 - display_name: A GPU
   slug: gpu
   slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 100M, time: "0:20:00"}}
-  idle: {{gpu: 20s, gpu_memory_held: 20s, warn: [4s], action: stop, keep: {{by: 10s, times: 1}}}}
+  idle: {{gpu: 30s, gpu_memory_held: 30s, warn: [20s], action: stop, keep: {{by: 10s, times: 1}}}}
   command: {COMMAND}
 """
 LINES = """
