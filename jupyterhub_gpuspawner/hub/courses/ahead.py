@@ -140,6 +140,8 @@ def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
         return Step.NOTE_FAILURE if seen.failure and not start.ready_at else Step.NOTHING
     if seen.stopped_at >= start.asked_at:
         return Step.LEAVE
+    if start.stage is Stage.ASKED and start.tries >= TRIES and seen.failure:
+        return Step.NOTE_FAILURE
     again = start.tries < TRIES and now >= start.asked_at + PAUSE
     return Step.START if again else Step.NOTHING
 

@@ -47,6 +47,7 @@ CASES = {
     "and not for ever": (start(Stage.FAILED, tries=3), NOTHING, BEFORE, Step.NOTHING),
     "and not when the time is over": (start(Stage.FAILED), NOTHING, LATE, Step.NOTHING),
     "the hub was killed before the answer": (start(Stage.ASKED), NOTHING, BEFORE, Step.START),
+    "the last try has failed without an answer": (start(Stage.ASKED, tries=3), FAILED, BEFORE, Step.NOTE_FAILURE),
     "somebody stopped it before the answer": (start(Stage.ASKED), Seen(stopped_at=1010.0), BEFORE, Step.LEAVE),
     "somebody stopped the one of yesterday": (start(Stage.ASKED), Seen(stopped_at=1000.0), BEFORE, Step.START),
     "nobody has come yet": (start(Stage.STARTED, ready_at=1140), READY, DURING, Step.NOTHING),
