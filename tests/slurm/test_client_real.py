@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.jobs.status import End, JobStatus, NodeAllocation, Ph
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
-from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
+from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from jupyterhub_gpuspawner.units import Gres
 from tests.fixtures.slurm import hanging
 from tests.snapshots import free_gpus
@@ -466,17 +466,23 @@ async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     watcher = JobWatcher(hasty, active_interval=0.2)
     with closing(watcher.watch(job_id)) as watch:
-        while watch.status is None or watch.stale:  # squeue itself may take half a second
-            await asyncio.wait_for(watch.changed(), timeout=60)
+        await told(watch, stale=False)
         before = watch.status
         with hanging(slurm_cluster):
-            while not watch.stale:
-                await asyncio.wait_for(watch.changed(), timeout=60)
-            assert watch.status == before
-        while watch.stale:
-            await asyncio.wait_for(watch.changed(), timeout=60)
-        assert watch.status.phase is Phase.QUEUED
+            await told(watch, stale=True)
+            kept = watch.status
+        await told(watch, stale=False)
+        now = watch.status
     await watcher.aclose()
+
+    assert before is not None
+    assert (kept, now.phase if now is not None else None) == (before, Phase.QUEUED)
+
+
+async def told(watch: Watch, *, stale: bool) -> None:
+    """Wait until the watch knows the job, and whether that is out of date; squeue itself may take half a second."""
+    while watch.status is None or watch.stale is not stale:
+        await asyncio.wait_for(watch.changed(), timeout=60)
 
 
 async def test_one_answer_and_then_silence_give_up_no_start(
