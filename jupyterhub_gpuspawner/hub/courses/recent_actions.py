@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Float, Integer, MetaData, String, Table, UnicodeText, delete, insert, select
+from sqlalchemy import Column, Integer, MetaData, String, Table, UnicodeText, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ _TABLE = Table(
     MetaData(),
     Column("id", Integer, primary_key=True),
     Column("course", String(64), nullable=False, index=True),
-    Column("at", Float, nullable=False),
+    Column("at", SECONDS, nullable=False),
     Column("text", UnicodeText, nullable=False),
 )
 

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Unicode, bindparam, delete, insert, select
+from sqlalchemy import Column, Integer, MetaData, String, Table, Unicode, bindparam, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,8 +33,8 @@ _TABLE = Table(
     Column("user", Unicode(255), primary_key=True),
     Column("stage", String(16), nullable=False),
     Column("tries", Integer, nullable=False),
-    Column("asked_at", Float, nullable=False),
-    Column("ready_at", Float, nullable=False),
+    Column("asked_at", SECONDS, nullable=False),
+    Column("ready_at", SECONDS, nullable=False),
     Column("fault", Unicode(FAULT_LIMIT), nullable=False),
 )
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, Float, MetaData, String, Table, Text, delete, insert, inspect, select
+from sqlalchemy import Column, MetaData, String, Table, Text, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
@@ -20,7 +20,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.grants import Grant, grant_from
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
-from jupyterhub_gpuspawner.hub.site.database import fault, have_table
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, have_table
 from jupyterhub_gpuspawner.hub.site.database_file import open_database
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _NODES = Table(
     "gpuspawner_fleet_nodes",
     _META,
     Column("node", String(255), primary_key=True),
-    Column("seen_at", Float, nullable=False),
+    Column("seen_at", SECONDS, nullable=False),
     Column("record", Text, nullable=False),
 )
 _GRANTS = Table(
@@ -50,7 +50,7 @@ _GRANTS = Table(
     _META,
     Column("job_id", String(64), primary_key=True),
     Column("node", String(255), nullable=False),
-    Column("at", Float, nullable=False, index=True),
+    Column("at", SECONDS, nullable=False, index=True),
     Column("facts", Text, nullable=False),
 )
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import (
     Boolean,
     Column,
-    Float,
     Integer,
     MetaData,
     String,
@@ -28,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,15 +50,15 @@ _TABLE = Table(
     Column("profile", Unicode(255), nullable=False),
     Column("job_id", String(64), nullable=False),
     Column("gpus", Integer, nullable=False),
-    Column("since", Float, nullable=False),
-    Column("seen", Float, nullable=False),
-    Column("most", Float, nullable=False),
+    Column("since", SECONDS, nullable=False),
+    Column("seen", SECONDS, nullable=False),
+    Column("most", SECONDS, nullable=False),
     Column("held_mib", Integer, nullable=False),
-    Column("due_at", Float),
+    Column("due_at", SECONDS),
     Column("action", String(16), nullable=False),
-    Column("told_at", Float),
+    Column("told_at", SECONDS),
     Column("keeps", Integer, nullable=False),
-    Column("kept", Float, nullable=False),
+    Column("kept", SECONDS, nullable=False),
     Column("stopped", Boolean, nullable=False),
     Column("over", Boolean, nullable=False),
 )

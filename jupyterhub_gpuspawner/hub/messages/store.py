@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, insert, select
+from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
 
 from jupyterhub_gpuspawner.hub.messages.message import TEXT_LIMIT, Audience, Kind, Message
-from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +24,8 @@ _TABLE = Table(
     Column("user", Unicode(255), primary_key=True),
     Column("sender", Unicode(255), nullable=False),
     Column("text", Unicode(TEXT_LIMIT), nullable=False),
-    Column("at", Float, nullable=False),
-    Column("until", Float, nullable=False),
+    Column("at", SECONDS, nullable=False),
+    Column("until", SECONDS, nullable=False),
 )
 _STORE = "gpuspawner_messages"
 """Where a session keeps its store, in SQLAlchemy's dictionary for such things."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from jupyterhub import orm
-from sqlalchemy import event, update
+from sqlalchemy import Float, event, update
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from traitlets.log import get_logger
 
@@ -34,6 +34,11 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 TO_START, TO_TELL, TO_STOP = 60.0, 20.0, 600.0
 """Seconds to wait for the database when a server has started, has ended, or is stopped."""
 AWAY_MESSAGE = "The hub's database did not respond while your server was being started. Please start it again."
+SECONDS = Float(53)
+"""The type of a column with seconds since the epoch, or a number of seconds.
+
+MySQL and MariaDB give a ``FLOAT`` without precision four bytes, which is two minutes off for a time of today.
+"""
 AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 

@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, insert, select
+from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,7 +32,7 @@ _TABLE = Table(
     Column("start_id", String(64), primary_key=True),
     Column("user_name", Unicode(255), nullable=False),
     Column("server_name", Unicode(255), nullable=False),
-    Column("made_at", Float, nullable=False),
+    Column("made_at", SECONDS, nullable=False),
 )
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.site import database
-from jupyterhub_gpuspawner.hub.site.database import fault, takes_changes, written
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, takes_changes, written
 from jupyterhub_gpuspawner.hub.start.records import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import reconciliation
 
@@ -156,3 +157,10 @@ async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_pat
     other.close()
     session.close()
     session.get_bind().dispose()
+
+
+def test_a_time_of_today_is_exact_in_every_database() -> None:
+    """Eight bytes: MySQL's FLOAT has four up to a precision of 24 bits, SQLite's has eight in any case."""
+    dialects = (mysql.dialect(), postgresql.dialect(), sqlite.dialect())  # type: ignore[no-untyped-call]
+
+    assert [SECONDS.compile(dialect) for dialect in dialects] == ["FLOAT(53)", "FLOAT(53)", "FLOAT"]
