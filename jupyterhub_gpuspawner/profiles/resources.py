@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import BeforeValidator, field_validator, model_validator
@@ -64,7 +65,7 @@ class Resources(Frozen):
     @classmethod
     def _leaves_the_comment(cls, lines: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for line in lines or ():
-            if any(word.partition("=")[0] == "--comment" for word in line.split()):
+            if any(_COMMENT.fullmatch(word.partition("=")[0]) for word in line.split()):
                 raise BadValue("must not contain --comment: by a job's comment the hub finds the job again", line)
         return lines
 
@@ -75,6 +76,8 @@ class Resources(Frozen):
         return self
 
 
+_COMMENT = re.compile(r"--com(?:m(?:e(?:nt?)?)?)?")
+"""getopt_long(3) takes every beginning of an option that no other one has."""
 _GRES = "--gres="
 
 

@@ -113,6 +113,10 @@ def _with(**fields: object) -> dict[str, object]:
             _with(slurm={"extra": ["--mail-type=END --comment=mine"]}),
             "profiles[1].slurm.extra: '--mail-type=END --comment=mine' must not contain --comment: by a job's comment",
         ),
+        (
+            _with(slurm={"extra": ["--com=mine"]}),
+            "profiles[1].slurm.extra: '--com=mine' must not contain --comment: by a job's comment",
+        ),
         (_with(slurm={"extra": ["exclusive"]}), "profiles[1].slurm.extra[0]: 'exclusive' must be one printable line"),
         (
             _with(slurm={"extra": ["--a\x0b--b"]}),
