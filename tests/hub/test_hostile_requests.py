@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -174,17 +174,21 @@ def test_no_request_is_the_hubs_fault(
 
 
 def test_no_script_has_a_line_of_theirs(hub: HubProcess, visitor: Visitor, commands: SeenCommands) -> None:
-    """Every submitted script has only known options with one word each, and all scripts contain the same program."""
-    for options in ({"slurm-partition": "gpu"}, {"environment-variables-COURSE": "$(id)"}, {"slurm-cpus": "2"}):
-        rest_body(hub, visitor, options)
+    """Every submitted script has only known options with one word each.
+
+    All scripts of jobs on one node contain the same program, and so do those of jobs on several.
+    """
+    for nodes in ("1", "2"):
+        for options in ({"slurm-partition": "gpu"}, {"environment-variables-COURSE": "$(id)"}, {"slurm-cpus": "2"}):
+            rest_body(hub, visitor, {"slurm-nodes": nodes, **options})
     scripts = commands.texts("sbatch", "script")
     head = re.compile(r"#SBATCH --[a-z-]+(=[^\s\"'\\#;`$]*(#[0-9a-f-]+)?|=\"[^\"\\]*\")?")
-    heads, programs = set(), set()
+    heads, programs = set(), defaultdict[bool, set[tuple[str, ...]]](set)
     for script in scripts:
         before, mark, after = script.partition("# --- gpuspawner: the launcher")
         assert mark
         heads |= {line for line in before.split("\n") if line.startswith("#SBATCH")}
-        programs.add(
+        programs["#SBATCH --ntasks-per-node=1" in before].add(
             tuple(
                 line
                 for line in after.split("\n")
@@ -192,6 +196,6 @@ def test_no_script_has_a_line_of_theirs(hub: HubProcess, visitor: Visitor, comma
             )
         )
 
-    assert len(scripts) >= 3
+    assert len(scripts) >= 6
     assert [line for line in heads if head.fullmatch(line) is None] == []
-    assert len(programs) == 1
+    assert {several: len(found) for several, found in programs.items()} == {False: 1, True: 1}
