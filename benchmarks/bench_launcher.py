@@ -42,11 +42,11 @@ class Hub(BaseHTTPRequestHandler):
 
 
 def driver(folder: Path, topology: NodeTopology) -> dict[str, str] | None:
-    """The environment of a stand-in NVML with these GPUs; None if it cannot be built or pynvml is missing."""
+    """The environment of a stand-in NVML with these GPUs; None if it cannot be built."""
     sys.path.insert(0, str(ROOT))
     from tests.standins import nvml
 
-    if nvml.compiler() is None or find_spec("pynvml") is None:
+    if nvml.compiler() is None:
         return None
     (folder / "machine.txt").write_text(nvml.describe(topology))
     return {"LD_LIBRARY_PATH": str(nvml.build(folder)), "STANDIN_NVML": str(folder / "machine.txt")}
@@ -97,7 +97,11 @@ def main() -> int:
             "file, 8 GPUs": (LaunchPlan(gpus=4, cpus=8, topology_file=str(folder / "n1.json")), {}),
         }
         if with_nvml is not None:
-            cases["NVML, 8 GPUs"] = (LaunchPlan(gpus=4), with_nvml)
+            (folder / "no pynvml").mkdir()
+            (folder / "no pynvml" / "pynvml.py").write_text("raise ImportError\n")
+            cases["NVML, 8 GPUs"] = (LaunchPlan(gpus=4), {**with_nvml, "PYTHONPATH": str(folder / "no pynvml")})
+            if find_spec("pynvml") is not None:
+                cases["pynvml, 8 GPUs"] = (LaunchPlan(gpus=4), with_nvml)
         environ = {
             "PATH": os.environ["PATH"],
             "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_address[1]}/hub/api",

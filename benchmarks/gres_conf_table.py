@@ -1,18 +1,20 @@
 """Compare the GPUs that Slurm grants without and with the lines of ``gpuspawner topology --gres-conf``.
 
-    python benchmarks/gres_conf_table.py [--write] [MACHINE...]
+    python benchmarks/gres_conf_table.py [--write] [--check] [MACHINE...]
 
 It prints a part of docs/explanation/gres-conf-table.md: what was measured with the Slurm of this machine, for these
-machines or for all. With ``--write`` the part replaces that of the same version in the page.
-``scripts/gres-conf-table`` does so with several versions.
+machines or for all. With ``--write`` the part replaces that of the same version in the page, and those of other
+versions that were measured with other jobs are removed. ``scripts/gres-conf-table`` does so with several versions.
+With ``--check`` the exit status is 1 if jobs that fit one socket, which is a package, got GPUs and cores of different
+sockets: more than :data:`MISALIGNED` without ``Cores=``, or any with it.
 
 For each machine it runs a private Slurm (slurmctld and a slurmd for each form of gres.conf, select/cons_tres) with
 simulated nodes: one whose gres.conf only names device files, one with ``Cores=``, one with ``Cores=`` and ``Links=``.
 Each node is brought into the same 30 random states: jobs of one GPU and one core fill it, and those on a random set of
 GPUs are cancelled. Then a job of two to four GPUs and four cores is submitted, and what Slurm granted it is read from
-``scontrol show job -d``. It is compared with the exact choice among the GPUs that were free. Jobs ask with ``--gres``;
-with ``Links=`` the same states are measured with ``--gpus``, too. Only counts and ratios are reported, no times. It
-takes five minutes.
+``scontrol show job -d``. It is compared with the exact choice among the GPUs that were free. Jobs ask with the options
+of a server's batch script, for GPUs with ``--gres``; with ``Links=`` the same states are measured with ``--gpus``, too.
+Only counts and ratios are reported, no times. It takes five minutes.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
+from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import SEARCH_PATH, PrivateSlurm
 from jupyterhub_gpuspawner.fleet.gres_conf import GresLine, gres_conf, socket_of, sockets
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.units import parse_gres
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +47,8 @@ FOLDERS = (ROOT / "tests/data/machines", ROOT / "jupyterhub_gpuspawner/demo/mach
 STATES = 30
 CORES = 4
 """Cores of the job that is placed."""
+MISALIGNED = 4
+"""States of a machine in which a job may get cores away from its GPUs where gres.conf names device files alone."""
 TWO_PACKAGES = {"dgx-a100": ((1, 3), (5, 7)), "nps4-bridges": ((0, 1, 2, 3), (4, 5, 6, 7))}
 """NUMA nodes of each package, for recorded machines with several NUMA nodes in a package."""
 MACHINES = (
@@ -58,8 +64,8 @@ MACHINES = (
     "rtx4090-all-sys",
 )
 VARIANTS = {"files": "device files only", "cores": "with `Cores=`", "links": "with `Cores=` and `Links=`"}
-BY_NODE, BY_JOB = "--gres=gpu:{}", "--gpus={}"
-"""How a job asks for GPUs: for each node, or for the whole job."""
+BY_NODE, BY_JOB = "gres", "gpus"
+"""``gpus_option``: how a job asks for GPUs, for each node or for the whole job."""
 PAGE = ROOT / "docs/explanation/gres-conf-table.md"
 HEADING = "## Slurm "
 DETAIL = re.compile(r"CPU_IDs=(\S+) .*?GRES=(\S+)")
@@ -135,6 +141,11 @@ def states(count: int) -> Iterator[tuple[frozenset[int], int]]:
         yield frozenset(chance.sample(range(count), chance.randint(wanted + 1, count))), wanted
 
 
+def request_of(gpus: int, cores: int, gpus_option: str) -> list[str]:
+    """The options of a server's job."""
+    return list(options(ResolvedResources(gpus=gpus, cpus=cores, memory=100), "best-effort", gpus_option))
+
+
 class Node:
     """One node of the private Slurm, and the jobs that fill it."""
 
@@ -152,19 +163,16 @@ class Node:
             self.fillers[gpus[0]] = job
         self.cancel([self.fillers.pop(gpu) for gpu in wanted])
 
-    def submit(self, form: str, gpus: int, cores: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-        """Allocate a job that asks for GPUs in this form; returns its id, its GPUs and its cores."""
+    def submit(self, gpus_option: str, gpus: int, cores: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Allocate a job that asks as a server does; returns its id, its GPUs and its cores."""
         request = [
             "--no-shell",
-            "--nodes=1",
             f"--nodelist={self.name}",
-            form.format(gpus),
-            "--ntasks=1",
-            f"--cpus-per-task={cores}",
+            *request_of(gpus, cores, gpus_option),
         ]
         for attempt in range(20):
             done = subprocess.run(
-                [f"{self.slurm.bin_dir}/salloc", *request, "--mem=100"],
+                [f"{self.slurm.bin_dir}/salloc", *request],
                 env={"PATH": "/usr/bin:/bin", **self.slurm.environment},
                 capture_output=True,
                 text=True,
@@ -190,8 +198,8 @@ class Node:
                 time.sleep(0.05)
 
 
-def grants(node: Node, of: Machine, form: str) -> Iterator[Grant]:
-    """What Slurm grants in each state to jobs that ask in this form."""
+def grants(node: Node, of: Machine, gpus_option: str) -> Iterator[Grant]:
+    """What Slurm grants in each state to jobs that ask for GPUs with this option."""
     topology, size = of.topology, of.cores_per_socket
     home = [socket_of(topology, position, of.sockets) for position in range(len(topology.gpus))]
     taken: dict[str, tuple[int, ...]] = {}
@@ -200,7 +208,7 @@ def grants(node: Node, of: Machine, form: str) -> Iterator[Grant]:
         busy = [cpu for job in node.fillers.values() for cpu in taken.setdefault(job, _cores(node.slurm, job))]
         room = [size - sum(cpu // size == number for cpu in busy) for number in range(len(of.sockets))]
         fits = any(sum(home[gpu] == n for gpu in free) >= wanted and room[n] >= CORES for n in range(len(room)))
-        job, gpus, cores = node.submit(form, wanted, CORES)
+        job, gpus, cores = node.submit(gpus_option, wanted, CORES)
         node.cancel([job])
         chosen = choose(topology, granted=sorted(free), count=wanted)
         best = chosen.ring_gbps or 0.0
@@ -216,8 +224,12 @@ def _cores(slurm: PrivateSlurm, job: str) -> tuple[int, ...]:
     return parse_cpulist(detail[1]) if detail else ()
 
 
-def measure(of: Machine, missed: dict[str, list[str]]) -> Iterator[list[str]]:
-    """The rows of one machine; what is still missed with all lines goes to ``missed``, by its name."""
+def measure(of: Machine, missed: dict[str, list[str]], misaligned: list[str]) -> Iterator[list[str]]:
+    """The rows of one machine.
+
+    What is still missed with all lines goes to ``missed``, by its name; rows with too many jobs whose cores are away
+    from their GPUs go to ``misaligned``.
+    """
     nodes = [of.node(variant) for variant in VARIANTS]
     if nodes[1].gres_lines == nodes[2].gres_lines:
         nodes.pop()  # Links= would tell these GPUs nothing
@@ -230,11 +242,14 @@ def measure(of: Machine, missed: dict[str, list[str]]) -> Iterator[list[str]]:
         PrivateSlurm(cluster, Path(folder) / "slurm") as slurm,
     ):
         filled = {node.name: Node(slurm, node.name, len(of.topology.gpus)) for node in nodes}
-        for number, (name, words, form) in enumerate(rows):
-            found = list(grants(filled[name], of, form))
+        for number, (name, words, gpus_option) in enumerate(rows):
+            found = list(grants(filled[name], of, gpus_option))
             fits = [grant for grant in found if grant.fits]
-            if form == BY_NODE:
+            if gpus_option == BY_NODE:
                 missed[of.name] = [grant.miss for grant in found if grant.miss]
+            apart = sum(not grant.all_together for grant in fits)
+            if not of.by_numa_node and apart > (MISALIGNED if name == "files" else 0):
+                misaligned.append(f"{of.name}, {words}: {apart} of {len(fits)}")
             yield [
                 of.name if number == 0 else "",
                 words,
@@ -257,8 +272,8 @@ granted it was compared with the exact choice among the GPUs that were free. The
 - *Best ring granted*: the slowest link of the best ring through the granted GPUs is as fast as it could have been.
 - *Loss*: how much slower it is, over all states. The launcher cannot make up for it, since it can only order what was
   granted.
-- *Those that fit*: states in which one socket had enough free GPUs and cores for the job. Without `Cores=` Slurm
-  spreads the cores of a job over the sockets, wherever its GPUs are.
+- *Those that fit*: states in which one socket had enough free GPUs and cores for the job. Without `Cores=` Slurm knows
+  no socket of a GPU, and chooses GPUs and cores independently of each other.
 - *Jobs with `--gpus`*: the jobs ask for their GPUs with `--gpus=2`, for the whole job. All others ask with
   `--gres=gpu:2`, for each node, as servers do unless `gpus_option` is set; `--gpus-per-node` is the same.
 - `Links=` is left out where it would not tell the GPUs apart: all have the same number of NVLinks, or none.
@@ -276,13 +291,10 @@ sorted by their links in ascending order (`_compare_gres_by_links` in `gres_sele
 GPUs 1, 2 and 3 of a DGX-1 with V100 free, a job of two gets 1 and 2 (two NVLinks) without `Links=`, and 1 and 3 (one
 NVLink) with it. So with these versions set `c.GPUSlurmSpawner.gpus_option = "gpus"`, with which servers ask as the
 jobs of the last row of each machine do, or leave `Links=` out; `AutoDetect=nvml` sets it, too.
-
-Slurm 26.05.5 was compared on the DGX-1 with V100 alone: with `--gres` it had the figures of 24.11 in the states below,
-and in eight others it granted the same GPUs as 24.11, however a job asked for them.
 """
 
 
-def section(version: str, names: Sequence[str]) -> Iterator[str]:
+def section(version: str, names: Sequence[str], misaligned: list[str]) -> Iterator[str]:
     """The part of the page for this version of Slurm, line by line, as it is measured."""
     heads = (
         "machine",
@@ -292,12 +304,12 @@ def section(version: str, names: Sequence[str]) -> Iterator[str]:
         "GPUs on one socket, of those that fit",
         "GPUs and cores on one socket, of those that fit",
     )
-    yield f"{HEADING}{'.'.join(version.split('.')[:2])}\n\nMeasured with {version}.\n"
+    yield f"{HEADING}{'.'.join(version.split('.')[:2])}\n\nMeasured with {version}{JOBS}\n"
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     missed: dict[str, list[str]] = {}
     for name in names:
-        for cells in measure(machine(name), missed):
+        for cells in measure(machine(name), missed, misaligned):
             yield f"| {' | '.join(cells)} |"
     yield "\nWhat Slurm still misses with all lines: the free GPUs, those granted, the best, and the loss.\n"
     for name, misses in missed.items():
@@ -305,26 +317,34 @@ def section(version: str, names: Sequence[str]) -> Iterator[str]:
             yield f"- {name}: {'; '.join(misses)}."
 
 
+JOBS = f"; a job of two GPUs is submitted with `{' '.join(request_of(2, CORES, BY_NODE))}`."
+
+
 def page(old: str, new: str) -> str:
-    """The page with this part in place of the one of the same version; parts are in the order of versions."""
-    parts = {part.split("\n")[0]: part.strip() for part in old.split(HEADING)[1:]}
+    """The page with this part in place of the one of the same version; parts are in the order of versions.
+
+    Parts that were measured with other jobs are left out: their figures do not compare.
+    """
+    parts = {part.split("\n")[0]: part.strip() for part in old.split(HEADING)[1:] if JOBS in part}
     parts[new.removeprefix(HEADING).split("\n")[0]] = new.removeprefix(HEADING).strip()
     return "\n".join([INTRODUCTION, *(f"{HEADING}{parts[version]}\n" for version in sorted(parts))])
 
 
 def main() -> None:
     """Print the part of this Slurm, and write it if that is asked for."""
-    names = [word for word in sys.argv[1:] if word != "--write"]
+    names = [word for word in sys.argv[1:] if not word.startswith("--")]
     slurmctld = shutil.which("slurmctld", path=SEARCH_PATH)
     if slurmctld is None:
         sys.exit("slurmctld is not installed")
     version = subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    lines = []
-    for line in section(version, names or MACHINES):
+    lines, misaligned = [], list[str]()
+    for line in section(version, names or MACHINES, misaligned):
         print(line, flush=True)
         lines.append(line)
     if "--write" in sys.argv[1:]:
         PAGE.write_text(page(PAGE.read_text("utf-8"), "\n".join(lines)), "utf-8")
+    if "--check" in sys.argv[1:] and misaligned:
+        sys.exit(f"cores away from their GPUs: {'; '.join(misaligned)}")
 
 
 if __name__ == "__main__":

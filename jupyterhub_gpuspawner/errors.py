@@ -89,6 +89,15 @@ class Refusal:
     when: date | None = None
     """The first day or moment for NOT_YET, the last one for ENDED; a moment has a time zone."""
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the user is shown the profile nevertheless: one that begins later.
+
+        Those of other users and those that have ended are left out everywhere: the user can do nothing about them, and
+        their names may be confidential.
+        """
+        return self.kind is RefusalKind.NOT_YET
+
 
 class RequestError(GPUSpawnerError):
     """The user's request is not allowed or not understood.

@@ -170,10 +170,14 @@ def _gres(item: str) -> Gres:
     )
 
 
-def expand_nodelist(text: str) -> tuple[str, ...]:
+class TooManyNames(ValueError):
+    """A host list has more names than the limit; none of them was made."""
+
+
+def expand_nodelist(text: str, *, limit: int = LIMIT) -> tuple[str, ...]:
     """Host names of a Slurm host list such as ``g[1-2],rack[1-2]n[01-03]``, in its order; leading zeros are kept.
 
-    Empty for an empty text, ``(null)`` and ``None assigned``.
+    Empty for an empty text, ``(null)`` and ``None assigned``. Raises TooManyNames, a ValueError, beyond ``limit``.
     """
     if text.strip() in ("", "(null)", "None assigned"):
         return ()
@@ -183,22 +187,24 @@ def expand_nodelist(text: str) -> tuple[str, ...]:
             raise ValueError(f"{_short(item)} is not a host list: use names such as g1 or g[1-4,07-12]")
         found = [""]
         for piece in re.findall(r"\[([^\[\]]*)\]|([\w.-]+)", item):
-            ends = _bracket(piece[0], item) if piece[1] == "" else [piece[1]]
-            if len(names) + len(found) * len(ends) > LIMIT:
-                raise ValueError(f"{_short(text)} names more than {LIMIT} nodes")
+            ends = _bracket(piece[0], item, limit) if piece[1] == "" else [piece[1]]
+            if len(names) + len(found) * len(ends) > limit:
+                raise TooManyNames(f"{_short(text)} names more than {limit} nodes")
             found = [start + end for start in found for end in ends]
         names.extend(found)
     return tuple(names)
 
 
-def _bracket(text: str, item: str) -> list[str]:
+def _bracket(text: str, item: str, limit: int) -> list[str]:
     ends: list[str] = []
     for span in text.split(","):
         match = _SPAN.fullmatch(span)
         low = int(match["low"]) if match else 0
         high = int(match["high"] or low) if match else -1
-        if match is None or not 0 <= high - low < LIMIT:
+        if match is None or high < low:
             raise ValueError(f"[{_short(text)}] in {_short(item)} is not a list of numbers: use [1-4,07-12]")
+        if len(ends) + high - low >= limit:
+            raise TooManyNames(f"{_short(item)} names more than {limit} nodes")
         ends.extend(str(number).zfill(len(match["low"])) for number in range(low, high + 1))
     return ends
 

@@ -94,6 +94,19 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def cpus(low: int, high: int = 0, *, per_core: int) -> str:
+    """``8 cores``, ``8 to 16 cores``; where CPUs are hardware threads, ``8 CPUs (4 cores)``.
+
+    ``high`` is the upper end of a range. ``per_core`` is how many of Slurm's CPUs a core has; 0: not known, or not the
+    same everywhere, as in ``8 CPUs``.
+    """
+    high = max(low, high)
+    numbers = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    if per_core > 1:
+        return f"{numbers} CPU{'s' * (high != 1)} ({cpus(-(-low // per_core), -(-high // per_core), per_core=1)})"
+    return f"{numbers} {'core' if per_core else 'CPU'}{'s' * (high != 1)}"
+
+
 def people(number: int) -> str:
     """``1 person``, ``2 people``."""
     return f"{number:,} {'person' if number == 1 else 'people'}"

@@ -3,12 +3,16 @@
 
 Usage:
     scripts/versions_table.py here                           print the versions in this environment as JSON
-    scripts/versions_table.py record NAME PART VERSIONS JUNIT    keep the result of one run of pytest
+    scripts/versions_table.py commit                         print the commit that is checked out
+    scripts/versions_table.py record NAME PART COMMIT VERSIONS JUNIT OUTPUT    keep the result of one run of pytest
     scripts/versions_table.py absent NAME REASON             keep that a version could not be had
     scripts/versions_table.py write                          write the table again
 
-VERSIONS is a file with what ``here`` printed, JUNIT what pytest's ``--junitxml`` wrote. The results are in
-docs/explanation/versions.json; a new result replaces the one with the same name and part.
+COMMIT is what ``commit`` printed before the run, VERSIONS a file with what ``here`` printed, JUNIT what pytest's
+``--junitxml`` wrote, OUTPUT what it printed. The results are in docs/explanation/versions.json; a new result replaces
+the one with the same name and part. A result has the commit that was tested and pytest's last line, from which the
+table's counts are read; JUnit's number of tests stands beside it, so that a result that was edited by hand contradicts
+itself.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ HEAD = """\
 Written by `scripts/matrix` after each of its runs; nothing here is typed. [Versions](versions.md) says what the
 environments are, and what is supported.
 
-| environment | tests | Python | JupyterHub | Slurm | database | passed | failed | skipped | run on |
-| --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | --- |
+| environment | tests | Python | JupyterHub | Slurm | database | passed | failed | skipped | commit | run on |
+| --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | --- | --- |
 """
 Row = dict[str, Any]
 
@@ -55,16 +59,41 @@ def here() -> dict[str, str]:
     }
 
 
-def outcome(junit: Path) -> Row:
-    """The numbers of one run of pytest, and the names of the tests that failed."""
+def commit() -> str:
+    """The commit that is checked out, with ``-dirty`` where other files than the results differ from it."""
+
+    def git(*words: str) -> str:
+        command = ["git", *words]
+        return subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True).stdout.strip()
+
+    others = git("status", "--porcelain", "--untracked-files=no", "--", ":/", f":!{RESULTS.name}", f":!{TABLE.name}")
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if others else "")
+
+
+def counts(summary: str) -> tuple[int, int, int]:
+    """Passed, failed (errors included) and skipped tests of pytest's last line."""
+    number = {word.removesuffix("s"): int(digits) for digits, word in re.findall(r"(\d+) ([a-z]+)", summary)}
+    return number.get("passed", 0), number.get("failed", 0) + number.get("error", 0), number.get("skipped", 0)
+
+
+def contradiction(row: Row) -> str:
+    """What two of the figures of a result say against each other; empty where they agree."""
+    passed, failed, skipped = counts(row["summary"])
+    if passed + failed + skipped != row["tests"]:
+        return f"{row['name']}, {row['part']}: pytest printed '{row['summary']}', and JUnit has {row['tests']} tests"
+    if failed != len(row["failures"]):
+        return f"{row['name']}, {row['part']}: pytest printed '{row['summary']}', and names {len(row['failures'])}"
+    return ""
+
+
+def outcome(junit: Path, output: str) -> Row:
+    """What one run of pytest printed last, how many tests JUnit has, and the names of those that failed."""
     cases = list(ET.parse(junit).getroot().iter("testcase"))  # noqa: S314 - pytest wrote it
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    skipped = [case for case in cases if case.find("skipped") is not None and case not in failed]
     found: Row = {
-        "passed": len(cases) - len(failed) - len(skipped),
-        "failed": len(failed),
-        "skipped": len(skipped),
-        "failures": sorted({f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}" for case in failed}),
+        "summary": output.strip().splitlines()[-1].strip("= "),
+        "tests": len(cases),
+        "failures": sorted(f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}" for case in failed),
     }
     nodes = {
         started[1]
@@ -97,14 +126,15 @@ def names() -> list[str]:
     return MATRIX.read_text("utf-8").partition("ALL=(")[2].partition(")")[0].split()
 
 
+def line(row: Row) -> str:
+    """A result as a line of the table."""
+    cells = [row["name"], row["part"], row["python"], row["jupyterhub"], row["slurm"] or "-", row["database"]]
+    return f"| {' | '.join([*cells, *map(str, counts(row['summary'])), row['commit'], row['date']])} |\n"
+
+
 def table(rows: list[Row]) -> str:
     """The page."""
-    lines = [
-        f"| {row['name']} | {row['part']} | {row['python']} | {row['jupyterhub']} | {row['slurm'] or '-'} | "
-        f"{row['database']} | {row['passed']} | {row['failed']} | {row['skipped']} | {row['date']} |\n"
-        for row in rows
-        if "absent" not in row
-    ]
+    lines = [line(row) for row in rows if "absent" not in row]
     text = HEAD + "".join(lines)
     launchers = [row for row in rows if row.get("launcher")]
     if launchers:
@@ -142,9 +172,15 @@ def main(words: list[str]) -> None:
     match words:
         case ["here"]:
             sys.stdout.write(f"{json.dumps(here())}\n")
-        case ["record", name, part, versions, junit]:
-            row = {"name": name, "part": part, "date": today} | json.loads(Path(versions).read_text("utf-8"))
-            write(kept(read(), row | outcome(Path(junit))))
+        case ["commit"]:
+            sys.stdout.write(f"{commit()}\n")
+        case ["record", name, part, tested, versions, junit, output]:
+            row = {"name": name, "part": part, "date": today, "commit": tested}
+            row |= json.loads(Path(versions).read_text("utf-8"))
+            row |= outcome(Path(junit), Path(output).read_text("utf-8"))
+            if problem := contradiction(row):
+                sys.exit(f"{problem}. Nothing was kept; run it again.")
+            write(kept(read(), row))
         case ["absent", name, reason]:
             write(kept(read(), {"name": name, "date": today, "absent": reason}))
         case ["write"]:

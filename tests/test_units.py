@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.units import (
     Gres,
+    TooManyNames,
     expand_nodelist,
     format_memory,
     format_walltime,
@@ -128,8 +129,12 @@ def test_memory_is_written_as_sbatch_takes_it() -> None:
 
 def test_a_host_list_beyond_any_cluster_is_refused_at_once() -> None:
     """Before its names fill the reader's memory."""
-    with pytest.raises(ValueError, match="more than 65536 nodes"):
+    with pytest.raises(TooManyNames, match="more than 65536 nodes"):
         expand_nodelist("a[1-999]b[1-999]")
+    with pytest.raises(TooManyNames, match="more than 65536 nodes"):
+        expand_nodelist("a[1-999999999]")
+    with pytest.raises(TooManyNames, match="more than 9 nodes"):
+        expand_nodelist("a[1-4],b[1-6]", limit=9)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.words import duration, gpu_memory, in_unit, memory, rounded
+from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, in_unit, memory, rounded
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,20 @@ def test_a_duration_in_somebodys_unit(seconds: int, unit: str, words: str) -> No
 def test_a_gpus_memory_is_the_one_in_its_name(mib: int | None, words: str) -> None:
     """What nvidia-smi reports in MiB, and what the form says for the same GPU."""
     assert gpu_memory(mib) == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "per_core", "words"),
+    [
+        (1, 1, 1, "1 core"),
+        (4, 4, 1, "4 cores"),
+        (8, 8, 2, "8 CPUs (4 cores)"),
+        (3, 3, 2, "3 CPUs (2 cores)"),
+        (1, 1, 2, "1 CPU (1 core)"),
+        (4, 1200, 4, "4 to 1,200 CPUs (1 to 300 cores)"),
+        (8, 8, 0, "8 CPUs"),
+    ],
+)
+def test_cpus_and_the_cores_of_which_they_are_threads(low: int, high: int, per_core: int, words: str) -> None:
+    """Slurm gives out whole cores."""
+    assert cpus(low, high, per_core=per_core) == words

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, Instructors, Materials
-from jupyterhub_gpuspawner.courses.roster import PEOPLE_LIMIT, Roster
+from jupyterhub_gpuspawner.courses.roster import GROUPS_LIMIT, INSTRUCTORS_LIMIT, PEOPLE_LIMIT, Roster
 from jupyterhub_gpuspawner.courses.sessions import SESSIONS_LIMIT, SessionRule
+from jupyterhub_gpuspawner.hub.courses.enrolment import NAMES_LIMIT
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 
 from .profile import fields
@@ -32,7 +33,9 @@ def page() -> str:
         "slug: at most 56 lower-case letters, digits and hyphens. YAML is read as version 1.2: `9:00` and `no` are "
         "text.\n",
         "A field that is not in these tables is refused; the error names file, line and field. A roster has at most "
-        f"{PEOPLE_LIMIT} people, and a course {SESSIONS_LIMIT} sessions.\n",
+        f"{PEOPLE_LIMIT} people besides the members of its groups; a course has at most {SESSIONS_LIMIT} sessions, "
+        f"{INSTRUCTORS_LIMIT} instructors by name and {GROUPS_LIMIT} groups of each kind. All courses of a hub have "
+        f"together at most {NAMES_LIMIT} names; those that were there first stay.\n",
         f"[{NAME}]({NAME}) describes the file as JSON Schema, for editors: with the YAML language server, begin a file "
         f"with `# yaml-language-server: $schema=` and its address.\n",
         "*Duration* is a number with `s`, `min` or `h`, such as `10min`. Types are explained in "

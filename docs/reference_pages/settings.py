@@ -9,9 +9,7 @@ from typing import Any
 from traitlets import Enum, TraitType
 from traitlets.traitlets import DefaultHandler
 
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
-from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
-from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -20,7 +18,7 @@ from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
 from .wording import cell, choice, code, markdown, table
 
-CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner, GPUCourses, GPUSessions, GPUFleet)
+CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner, *SETTINGS_CLASSES)
 
 
 def page() -> str:

@@ -90,10 +90,13 @@ def _section(title: str, lines: str) -> str:
 def options(asked: ResolvedResources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
     """sbatch options for the requested resources, in the order in which people look for them.
 
+    The number of tasks is not one of them. Without it a job has one task on each node; with ``--ntasks=1`` or
+    ``--ntasks-per-node=1`` Slurm distributes the task's cores over the sockets where gres.conf has no ``Cores=``
+    (measured by ``benchmarks/gres_conf_table.py``).
+
     ``gpus_option``: see :func:`render`.
     """
     yield f"--nodes={asked.nodes}"
-    yield "--ntasks=1" if asked.nodes == 1 else "--ntasks-per-node=1"
     wanted = {
         "partition": asked.partition,
         "account": asked.account,

@@ -32,9 +32,12 @@ gpuspawner_unpack() (
     set +C
     umask 077
     PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_name=$(command uname -n) || exit 1
+    case $gpuspawner_name in *[!A-Za-z0-9._-]*) gpuspawner_name=node ;; esac
+    gpuspawner_name=gpuspawner.$gpuspawner_name.XXXXXXXXXX
     gpuspawner_last=
-    for gpuspawner_try in "${TMPDIR:-/tmp}/gpuspawner.XXXXXXXXXX" /tmp/gpuspawner.XXXXXXXXXX \\
-            /dev/shm/gpuspawner.XXXXXXXXXX "${HOME:-/nonexistent}/gpuspawner.XXXXXXXXXXXX"; do
+    for gpuspawner_try in "${TMPDIR:-/tmp}" /tmp /dev/shm "${HOME:-/nonexistent}"; do
+        gpuspawner_try=$gpuspawner_try/$gpuspawner_name
         [ "$gpuspawner_try" != "$gpuspawner_last" ] || continue
         gpuspawner_last=$gpuspawner_try
         case $gpuspawner_try in
@@ -179,8 +182,8 @@ def unpack(launcher: bytes, plan: LaunchPlan) -> str:
     """Lines that write launcher and plan to the first folder that can hold them, and remove them when the script ends.
 
     TMPDIR, /tmp, /dev/shm and the user's home are tried in this order, by writing. The lines are POSIX shell, since a
-    site's own script may be run by sh. In the home, which nodes share, the folder's name is longer, so that no other
-    node removes it (:mod:`jupyterhub_gpuspawner.node.job_dir`).
+    site's own script may be run by sh. The folder's name contains that of the node, so that no other node that shares
+    its parent removes it (:mod:`jupyterhub_gpuspawner.node.job_dir`).
     """
     text = base64.b64encode(launcher).decode("ascii")
     encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.people import People
     from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.errors import SlurmUnavailable
+    from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -59,6 +59,6 @@ class Context:
     version: str = ""
     """Slurm's."""
     snapshot: ClusterSnapshot | None = None
-    """None if Slurm did not answer; then :attr:`silence` says why."""
-    silence: SlurmUnavailable | None = None
+    """None if Slurm did not answer, or not so that it can be read; then :attr:`silence` says why."""
+    silence: SlurmUnavailable | SlurmOutputError | None = None
     asked: Asked = NOTHING

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.check.hub_folder import is_unseen, sqlite_file
-from jupyterhub_gpuspawner.hub.site.account import NAMING, names_in, written
+from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
 
@@ -56,7 +56,7 @@ def people_of(config: Config) -> People:
 
 def _configured(config: Config) -> dict[str, frozenset[str]]:
     """The groups of ``c.JupyterHub.load_groups``."""
-    loaded = written(config.JupyterHub.get("load_groups"), {})
+    loaded = configured_value(config.JupyterHub.get("load_groups"))
     if not isinstance(loaded, dict):
         return {}
     of = {

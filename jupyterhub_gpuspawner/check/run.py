@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
+import warnings
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.courses import sessions
 from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
+from jupyterhub_gpuspawner.check.hub.values import refusal
 from jupyterhub_gpuspawner.check.job import judgement, submit
 from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.check.profiles import (
@@ -28,9 +31,8 @@ from jupyterhub_gpuspawner.check.profiles import (
     seats,
     trials,
 )
-from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
-from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.check.finding import Check, Finding
     from jupyterhub_gpuspawner.check.site import Site
-    from jupyterhub_gpuspawner.errors import GPUSpawnerError
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
 HUB_CHECKS: tuple[Check, ...] = (
@@ -74,6 +75,7 @@ CHECKS: tuple[Check, ...] = (
 )
 """All checks, in the order of their findings."""
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
+INCOMPLETE = Code("check-incomplete", "One of the checks could not be finished; the others were made.")
 DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
@@ -85,7 +87,7 @@ _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRO
 
 def codes() -> tuple[Code, ...]:
     """Every code, each once, in the order of the checks."""
-    return (CONFIGURATION, *dict.fromkeys(code for check in CHECKS for code in check.codes))
+    return (CONFIGURATION, INCOMPLETE, *dict.fromkeys(code for check in CHECKS for code in check.codes))
 
 
 async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
@@ -95,10 +97,15 @@ async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
         folder.remember(await asyncio.to_thread(stored_slugs, site.config))
     try:
         spawner.check()
-        GPUCourses(config=site.config)
-        GPUSessions(config=site.config)
     except TraitError as error:
         raise ConfigError(str(error)) from error
+    for cls in SETTINGS_CLASSES:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # misspelt names are findings
+                cls(config=site.config)
+        except TraitError as error:
+            raise refusal(site.config, cls, error) from error
     profiles: tuple[Profile, ...] = ()
     slurm_site = spawner
     if isinstance(spawner, GPUProfilesSpawner):
@@ -110,7 +117,7 @@ async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
     version, snapshot, silence = "", None, None
     try:
         version, snapshot = await client.version(), await client.snapshot()
-    except SlurmUnavailable as error:
+    except (SlurmUnavailable, SlurmOutputError) as error:
         silence = error
     return Context(
         site=site,
@@ -131,16 +138,29 @@ async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
 async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
     """The findings of all checks, in their order, each once.
 
-    Where Slurm falls silent during a check, that is one finding, and the other checks are still made.
+    What keeps a check from being finished, such as an answer of Slurm's that cannot be read, is one finding, and the
+    other checks are still made.
     """
     found: dict[Finding, None] = {}
     for check in checks:
         try:
             found.update(dict.fromkeys(await check.find(context)))
-        except SlurmUnavailable as error:
+        except (SlurmUnavailable, SlurmOutputError) as error:
             if context.silence is None:
-                found[slurm.SILENT.error("Slurm", str(error))] = None
+                found[slurm.unanswered(error)] = None
+        except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
+            found[_unfinished(check, error)] = None
     return tuple(_without_repetition(found, context.slurm_site.configured_as(prefix.PREFIX)))
+
+
+def _unfinished(check: Check, error: Exception) -> Finding:
+    """The finding for a check that ended with an error."""
+    if isinstance(error, GPUSpawnerError):
+        where = error.where if isinstance(error, ConfigError) else ""
+        return INCOMPLETE.error(where, error.message.removeprefix(f"{where}: "), error.hint)
+    line = traceback.extract_tb(error.__traceback__)[-1].lineno
+    text = f"{type(error).__name__} in {check.find.__module__} (line {line}): {error}"
+    return INCOMPLETE.error("check", text, "Please report this line to the project.")
 
 
 def _without_repetition(found: Iterable[Finding], prefix_at: str) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Settings of the hub that have no effect, name impossible users, or leave the database open."""
+"""Settings of the hub that have no effect, name impossible users, leave the database open, or replace our pages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.hub_folder import is_unseen, sqlite_file
-from jupyterhub_gpuspawner.hub.site.account import refused_names
+from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
+from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
 EXPOSED = Code("database-exposed", "Other accounts of the hub's machine can read the hub's SQLite database.")
+TEMPLATE = Code(
+    "template-replaces", "A page template of the site's leaves out messages, links or the cards of servers."
+)
 
 UNSEEN = Code(
     "database-unseen",
@@ -33,6 +37,8 @@ async def find(context: Context) -> list[Finding]:
     config = context.site.config
     found = [IGNORED.warning(each.where, each.text) for each in context.spawner.ignored_settings()]
     found += [REFUSED.error("users", text) for text in refused_names(config)]
+    folders = configured_value(config.JupyterHub.get("template_paths", []))
+    found += [TEMPLATE.warning("c.JupyterHub.template_paths", text) for text in lost_parts(folders)]
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if is_unseen(db_url):
         if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
@@ -42,4 +48,4 @@ async def find(context: Context) -> list[Finding]:
     return found
 
 
-CHECK = Check(find, (IGNORED, REFUSED, EXPOSED, UNSEEN))
+CHECK = Check(find, (IGNORED, REFUSED, TEMPLATE, EXPOSED, UNSEEN))

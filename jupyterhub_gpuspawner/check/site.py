@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,11 @@ from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
+from jupyterhub_gpuspawner.check.courses.site import course_request
 from jupyterhub_gpuspawner.check.hub.application import application
 from jupyterhub_gpuspawner.check.hub.values import refusal
 from jupyterhub_gpuspawner.check.hub_folder import hub_folder, make_absolute
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import Account
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 
 SOMEBODY = Account("somebody", "/home/somebody")
 """A stand-in account: whether a batch script can be written does not depend on a real one."""
-ENTRY_POINTS = {"gpu-profiles": GPUProfilesSpawner, "gpu-slurm": GPUSlurmSpawner}
+ENTRY_POINTS: dict[str, type[GPUProfilesSpawner | GPUSlurmSpawner]] = {
+    "gpu-profiles": GPUProfilesSpawner,
+    "gpu-slurm": GPUSlurmSpawner,
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class NamedUser:
     groups: Sequence[NamedGroup] = ()
     url: str = "/user/"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    spawners: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def escaped_name(self) -> str:
@@ -113,17 +119,26 @@ class Site:
     async def job(
         self, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = ""
     ) -> BatchJob:
-        """The job for a user's ``choice``, not submitted; raises ConfigError or RequestError."""
+        """The job for a user's ``choice``, not submitted; that of a course is as of its session.
+
+        Raises ConfigError or RequestError.
+        """
         spawner = self.spawner(user, groups, server)
-        child = spawner
+        child, notes = spawner, tuple[str, ...]()
         if isinstance(spawner, GPUProfilesSpawner):
-            spawner.prepare(spawner.resolve(choice))
+            slug, known = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
+            if spawner.courses_dir and slug.startswith(PREFIX) and slug not in known:
+                request, notes = course_request(self, choice, user, groups, server)
+            else:
+                request = spawner.resolve(choice)
+            spawner.prepare(request)
             child = spawner.child_spawner
         if not isinstance(child, GPUSlurmSpawner):
             raise RequestError(
                 f"Profile {choice['profile']!r} is not a Slurm job and has no batch script.", field="profile"
             )
-        return child.batch_job(await child.account())
+        job = child.batch_job(await child.account())
+        return replace(job, notes=(*notes, *job.notes))
 
 
 def load_site(path: Path) -> Site:
@@ -134,18 +149,23 @@ def load_site(path: Path) -> Site:
         config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
     except Exception as error:
         raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
-    named = config.JupyterHub.get("spawner_class", "gpu-profiles")
-    spawner_class: Any
-    try:
-        spawner_class = ENTRY_POINTS.get(named) or (import_item(named) if isinstance(named, str) else named)
-    except ImportError as error:
-        raise ConfigError(str(error), where="c.JupyterHub.spawner_class") from error
-    if not issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner)):
-        raise ConfigError(
-            f"{named!r} is not a spawner of this package.",
-            where="c.JupyterHub.spawner_class",
-            hint="Set it to 'gpu-profiles'.",
-        )
+    spawner_class = _spawner_class(config.JupyterHub.get("spawner_class", "gpu-profiles"))
     folder = hub_folder(path, config)
     make_absolute(config, path, folder)
     return Site(config, spawner_class, folder)
+
+
+def _spawner_class(named: Any) -> type[GPUProfilesSpawner | GPUSlurmSpawner]:
+    """The class of a setting: its name in JupyterHub, its dotted name, or the class itself; raises ConfigError."""
+    where = "c.JupyterHub.spawner_class"
+    if isinstance(named, str) and named in ENTRY_POINTS:
+        return ENTRY_POINTS[named]
+    try:
+        found = import_item(named) if isinstance(named, str) else named
+    except ImportError as error:
+        raise ConfigError(str(error), where=where) from error
+    except Exception as error:  # whatever the module does when it is imported
+        raise ConfigError(f"{named!r} cannot be imported: {type(error).__name__}: {error}", where=where) from error
+    if not (isinstance(found, type) and issubclass(found, (GPUProfilesSpawner, GPUSlurmSpawner))):
+        raise ConfigError(f"{named!r} is not a spawner of this package.", where=where, hint="Set it to 'gpu-profiles'.")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")
+UNREADABLE = Code("slurm-answer", "An answer of Slurm's cannot be read. What depends on it is not checked.")
 HIDDEN = Code("jobs-hidden", "PrivateData hides the users' jobs from the hub's account.")
 STORED = Code(
     "job-environment-stored",
@@ -27,12 +28,23 @@ LEFT = Code(
 
 async def find(context: Context) -> list[Finding]:
     """Look at Slurm's answer."""
+    if context.silence is not None:
+        return [unanswered(context.silence)]
     if context.snapshot is None:
-        return [SILENT.error("Slurm", str(context.silence))]
+        return []
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
     slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
-    config = await context.client.config()
-    return [slurm, *await _of_rights(context), *of_accounting(config), *of_processes(config)]
+    found = [slurm, *await _of_rights(context)]
+    try:
+        config = await context.client.config()
+    except SlurmOutputError as error:
+        return [*found, unanswered(error)]
+    return [*found, *of_accounting(config), *of_processes(config)]
+
+
+def unanswered(error: SlurmUnavailable | SlurmOutputError) -> Finding:
+    """The finding for a question to which Slurm has no answer, or one that cannot be read."""
+    return (SILENT if isinstance(error, SlurmUnavailable) else UNREADABLE).error("Slurm", error.message, error.hint)
 
 
 def of_accounting(config: SlurmConfig) -> list[Finding]:
@@ -86,4 +98,4 @@ async def _of_rights(context: Context) -> list[Finding]:
     ]
 
 
-CHECK = Check(find, (SLURM, SILENT, HIDDEN, STORED, LEFT))
+CHECK = Check(find, (SLURM, SILENT, UNREADABLE, HIDDEN, STORED, LEFT))

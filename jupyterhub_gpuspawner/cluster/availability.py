@@ -25,11 +25,11 @@ from jupyterhub_gpuspawner.cluster.limits import (
     need_of,
     partitions_of,
 )
-from jupyterhub_gpuspawner.cluster.node_fit import ANY
-from jupyterhub_gpuspawner.words import duration, people, rounded
+from jupyterhub_gpuspawner.cluster.node_fit import ANY, Freed
+from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from jupyterhub_gpuspawner.cluster.capacity import Competition
     from jupyterhub_gpuspawner.cluster.node_fit import Need
@@ -76,13 +76,14 @@ def availability(
     now: float,
     user: str = "",
     shared: bool = False,
+    own_jobs: Collection[str] = (),
     groups: Mapping[str, bool] = MappingProxyType({}),
 ) -> Availability:
     """When a job with these resources would start; ``now`` in seconds since the epoch.
 
     ``user`` owns the job, and is checked against the users of a reservation; ``shared``: this account owns the jobs of
-    many people. ``groups`` is checked against AllowGroups of the partitions, see
-    :func:`in_allowed_group`. Of several partitions the best one counts.
+    many people, of which ``own_jobs`` are those of the person who asks, by their ids. ``groups`` is checked against
+    AllowGroups of the partitions, see :func:`in_allowed_group`. Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
         return _unknown("Slurm has not responded yet")
@@ -93,7 +94,10 @@ def availability(
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
     found = [
         replace(
-            _in_partition(resources, snapshot, name, now=now, user=user, shared=shared, groups=groups), partition=name
+            _in_partition(
+                resources, snapshot, name, now=now, user=user, shared=shared, own_jobs=own_jobs, groups=groups
+            ),
+            partition=name,
         )
         for name in partitions_of(resources, snapshot)
     ]
@@ -159,6 +163,7 @@ def _in_partition(
     now: float,
     user: str,
     shared: bool,
+    own_jobs: Collection[str],
     groups: Mapping[str, bool],
 ) -> Availability:
     partition = snapshot.partition_by_name[name]
@@ -176,7 +181,7 @@ def _in_partition(
     nodes = capacity_of(snapshot).nodes(
         name, constraint=resources.constraint or "", reservation=own.name if own is not None else ""
     )
-    return _on_nodes(resources, nodes, snapshot, partition, now=now, user=user, shared=shared)
+    return _on_nodes(resources, nodes, snapshot, partition, now=now, user=user, shared=shared, own_jobs=own_jobs)
 
 
 def _on_nodes(
@@ -188,14 +193,19 @@ def _on_nodes(
     now: float,
     user: str,
     shared: bool,
+    own_jobs: Collection[str],
 ) -> Availability:
     need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
     if nodes.count_capable(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown("Slurm does not show the nodes that could run this job")
-    competition = capacity_of(snapshot).competition(partition.name, resources.reservation or "", need)
+    competition = capacity_of(snapshot).competition(partition.name, resources.reservation or "", need, own_jobs)
     open_now = (node for node in nodes.fitting(need) if node.open_at(now, length) == now)
     chosen = list(islice(open_now, resources.nodes))
     if len(chosen) < resources.nodes:
+        if competition is None and _may_preempt(
+            need, resources.nodes, nodes, snapshot, partition, now=now, length=length
+        ):
+            return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
         return _full(need, resources.nodes, nodes, competition, now=now, length=length, user=user, shared=shared)
     if snapshot.partial:
         return _unknown("part of Slurm's list of jobs could not be read")
@@ -225,6 +235,42 @@ def _delays_none(
     return len(list(islice(free, count))) == count
 
 
+def _may_preempt(
+    need: Need,
+    count: int,
+    nodes: NodeSet,
+    snapshot: ClusterSnapshot,
+    partition: Partition,
+    *,
+    now: float,
+    length: float,
+) -> bool:
+    """Whether the job would fit if all jobs were gone that it may preempt (slurm.conf(5), PreemptType).
+
+    With preemption by QOS these may be any: which QOS preempts which is known to Slurm's accounting alone.
+    """
+    if not snapshot.preemption:
+        return False
+    lower = {
+        each.name for each in snapshot.partitions if each.preemptable and each.priority_tier < partition.priority_tier
+    }
+    jobs = snapshot.job_table
+    partitions = jobs.column("partitions")
+    found = 0
+    for node in nodes.usable:
+        if not node.offers(need) or node.open_at(now, length) != now:
+            continue
+        freed = Freed()
+        for job in node.jobs:
+            if snapshot.preemption == "qos" or not lower.isdisjoint(partitions[job]):
+                one = jobs[job]
+                freed.add(one.cpus // one.node_count, one.memory_mib // one.node_count, one.gpus, node.only_type)
+        found += node.has_after(need, freed)
+        if found >= count:
+            return True
+    return False
+
+
 def _full(
     need: Need,
     count: int,
@@ -252,7 +298,9 @@ def _full(
 
 
 def _ahead(competition: Competition, user: str, *, shared: bool, verb: bool = False) -> str:
-    others = len(competition.users.keys() - {user}) + (competition.users.get(user, 0) if shared else 0)
+    others = len(competition.users.keys() - {user})
+    if shared:
+        others += max(0, competition.users.get(user, 0) - competition.own)
     if not others:
         return "your own job is ahead"
     are = (" is" if others == 1 else " are") if verb else ""
@@ -279,7 +327,12 @@ def _free(nodes: NodeSet, need: Need, now: float, length: float) -> tuple[int, s
     elif need.shards:
         what, unit = "shard", "GPU shards"
     else:
-        what, unit = "cpu", "cores"
+        free, of = nodes.count("cpu", now, length)
+        per_core = nodes.cpus_per_core
+        if per_core < 2:
+            return free, f"{free:,} of {cpus(of, per_core=per_core)}"
+        in_cores = f"{free // per_core:,} of {cpus(of // per_core, per_core=1)}"
+        return free, f"{free:,} of {cpus(of, per_core=0)} ({in_cores})"
     free, of = nodes.count(what, now, length)
     return free, f"{free:,} of {of:,} {unit}"
 

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need, NodeFit, ReservedP
 from jupyterhub_gpuspawner.cluster.node_set import NodeSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation
     from jupyterhub_gpuspawner.table import Table
@@ -34,6 +34,15 @@ class Competition(NamedTuple):
     """The earliest of Slurm's estimates; None if it has none for some job."""
     last_start: float | None
     """The latest of them; None likewise."""
+    own: int = 0
+    """How many of them are of the person who asks, where an account submits for many."""
+
+
+class _Queue(NamedTuple):
+    """The pending jobs of a partition that request the same kinds of devices in the same reservation."""
+
+    pending: Competition
+    job_ids: frozenset[str]
 
 
 class Capacity:
@@ -53,10 +62,13 @@ class Capacity:
             NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=known, cpu_unit=unit)
             for state in snapshot.node_table
         ]
-        self._partitions = {
-            name: NodeSet([nodes[at] for at in positions], self._jobs)
-            for name, positions in snapshot.nodes_by_partition.positions.items()
-        }
+        self._shared = {each.name: each.jobs_per_cpu for each in snapshot.partitions if each.jobs_per_cpu > 1}
+        self._partitions = {}
+        for name, positions in snapshot.nodes_by_partition.positions.items():
+            members = [nodes[at] for at in positions]
+            if name in self._shared:
+                members = [self._again(node, node.reserved, name) for node in members]
+            self._partitions[name] = NodeSet(members, self._jobs)
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
         self._queues = {name: _queue(self._jobs, jobs) for name, jobs in snapshot.queue_by_partition.items()}
 
@@ -83,32 +95,48 @@ class Capacity:
         own = self._reservations.get(reservation)
         if own is not None:
             nodes = [
-                NodeFit(
-                    self._states[node.name],
-                    node.jobs,
-                    tuple(period for period in node.reserved if period.name != reservation),
-                    all_known=node.all_known,
-                    cpu_unit=self._cpu_unit,
-                )
+                self._again(node, tuple(period for period in node.reserved if period.name != reservation), partition)
                 for node in nodes
                 if not own.nodes or node.name in own.nodes
             ]
         return (node for node in nodes if not constraint or satisfies(constraint, node.features) is not False)
 
-    def competition(self, partition: str, reservation: str, need: Need) -> Competition | None:
-        """Pending jobs of the partition, in the same reservation or none, that request the same resources."""
+    def _again(self, node: NodeFit, reserved: tuple[ReservedPeriod, ...], partition: str) -> NodeFit:
+        """The same node as the jobs of a partition, and perhaps of a reservation, may use it."""
+        oversubscribed = None
+        if partition in self._shared:
+            cpus, node_count = self._jobs.column("cpus"), self._jobs.column("node_count")
+            oversubscribed = self._shared[partition], sum(cpus[job] // node_count[job] for job in node.jobs)
+        return NodeFit(
+            self._states[node.name],
+            node.jobs,
+            reserved,
+            all_known=node.all_known,
+            cpu_unit=self._cpu_unit,
+            oversubscribed=oversubscribed,
+        )
+
+    def competition(
+        self, partition: str, reservation: str, need: Need, own_jobs: Collection[str] = ()
+    ) -> Competition | None:
+        """Pending jobs of the partition, in the same reservation or none, that request the same resources.
+
+        ``own_jobs``: the ids of the jobs of the person who asks.
+        """
         found = [
-            pending
-            for (where, kinds), pending in self._queues.get(partition, {}).items()
+            queue
+            for (where, kinds), queue in self._queues.get(partition, {}).items()
             if where == reservation and _compete(kinds, need)
         ]
         if not found:
             return None
+        pending = [queue.pending for queue in found]
         return Competition(
-            sum((Counter(each.users) for each in found), Counter()),
-            frozenset().union(*(each.gpu_types for each in found)),
-            _extreme([each.first_start for each in found], min),
-            _extreme([each.last_start for each in found], max),
+            sum((Counter(each.users) for each in pending), Counter()),
+            frozenset().union(*(each.gpu_types for each in pending)),
+            _extreme([each.first_start for each in pending], min),
+            _extreme([each.last_start for each in pending], max),
+            own=sum(job_id in queue.job_ids for queue in found for job_id in own_jobs),
         )
 
 
@@ -135,24 +163,28 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
     return {node: tuple(sorted(periods)) for node, periods in found.items()}
 
 
-def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, frozenset[str]], Competition]:
+def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, frozenset[str]], _Queue]:
     """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
-    found: dict[tuple[str, frozenset[str]], tuple[list[str], list[float | None]]] = {}
+    found: dict[tuple[str, frozenset[str]], tuple[list[str], list[float | None], list[str]]] = {}
     columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at", "user", "job_id"))
     reservation, gpus, unknown, starts_at, user, job_id = columns
     for at in jobs:
         kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
-        users, starts = found.setdefault((reservation[at], kinds), ([], []))
+        users, starts, ids = found.setdefault((reservation[at], kinds), ([], [], []))
         users.append(user[at] or job_id[at])
         starts.append(starts_at[at])
+        ids.append(job_id[at])
     return {
-        key: Competition(
-            Counter(users),
-            frozenset(kind.partition(":")[2] for kind in key[1]),
-            _extreme(starts, min),
-            _extreme(starts, max),
+        key: _Queue(
+            Competition(
+                Counter(users),
+                frozenset(kind.partition(":")[2] for kind in key[1]),
+                _extreme(starts, min),
+                _extreme(starts, max),
+            ),
+            frozenset(ids),
         )
-        for key, (users, starts) in found.items()
+        for key, (users, starts, ids) in found.items()
     }
 
 

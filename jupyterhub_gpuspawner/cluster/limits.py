@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.units import format_walltime
-from jupyterhub_gpuspawner.words import are, distinct, duration, in_unit, memory
+from jupyterhub_gpuspawner.words import are, cpus, distinct, duration, in_unit, memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -115,6 +115,15 @@ def partitions_of(resources: ResolvedResources, snapshot: ClusterSnapshot) -> li
     return [partition.name for partition in snapshot.partitions if partition.default]
 
 
+def cpus_per_core_of(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> int:
+    """How many of Slurm's CPUs a core has where the job may run; 0 where that is not known, or not the same."""
+    if resources is None or snapshot is None:
+        return 0
+    capacity = capacity_of(snapshot)
+    found = {capacity.nodes(name).cpus_per_core for name in partitions_of(resources, snapshot)}
+    return found.pop() if len(found) == 1 else 0
+
+
 def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool | None:
     """Whether AllowGroups admits the user; None where that is not known.
 
@@ -169,7 +178,7 @@ def fault_in(
         (
             fault
             for faults in (
-                _of_partition(resources, partition, groups),
+                _of_partition(resources, snapshot, partition, groups),
                 _of_reserved_time(resources, partition, own, now),
                 _of_nodes(resources, snapshot, partition, own),
             )
@@ -196,7 +205,9 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
         yield Fault("reservation", f"reservation {name} is for other users", FaultKind.FORBIDDEN)
 
 
-def _of_partition(resources: ResolvedResources, partition: Partition, groups: Mapping[str, bool]) -> Iterator[Fault]:
+def _of_partition(
+    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, groups: Mapping[str, bool]
+) -> Iterator[Fault]:
     where = f"partition {partition.name}"
     if partition.state in _CLOSED:
         yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment", FaultKind.CLOSED)
@@ -217,10 +228,10 @@ def _of_partition(resources: ResolvedResources, partition: Partition, groups: Ma
                 kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {said}", FaultKind.FORBIDDEN
             )
     if not resources.qos:  # a QOS may lift the partition's limits
-        yield from _of_sizes(resources, partition)
+        yield from _of_sizes(resources, snapshot, partition)
 
 
-def _of_sizes(resources: ResolvedResources, partition: Partition) -> Iterator[Fault]:
+def _of_sizes(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
     length, longest = length_of(resources, partition), partition.max_time
     if longest is not None and length == inf:
         yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)
@@ -232,8 +243,8 @@ def _of_sizes(resources: ResolvedResources, partition: Partition) -> Iterator[Fa
     if resources.nodes < partition.min_nodes:
         yield Fault("nodes", f"{are(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
-        limit = f"more than the limit of {partition.max_cpus_per_node}"
-        yield Fault("cpus", f"{are(resources.cpus or 1, 'core')} {limit}")
+        asked = _cpus_are(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
+        yield Fault("cpus", f"{asked} more than the limit of {partition.max_cpus_per_node}")
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
         asked, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
         yield Fault("memory", f"{asked} of memory is more than the limit of {limit}")
@@ -299,9 +310,9 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
         yield Fault("shards", f"{where} has no GPU shards", FaultKind.MISSING)
     elif need.shards > shards:
         yield _too_many("shards", are(need.shards, "GPU shard"), str(shards))
-    cpus = max(kind.cpus for kind in kinds)
-    if need.cpus > cpus:
-        yield _too_many("cpus", are(need.cpus, "core"), str(cpus))
+    most_cpus = max(kind.cpus for kind in kinds)
+    if need.cpus > most_cpus:
+        yield _too_many("cpus", _cpus_are(need.cpus, nodes), str(most_cpus))
     most_memory = max(kind.memory for kind in kinds)
     if need.memory > most_memory:
         asked, has = distinct(need.memory, most_memory, memory, _mib)
@@ -315,6 +326,11 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
 
 def _too_many(field: str, asked_is: str, most: str) -> Fault:
     return Fault(field, f"{asked_is} more than the {most} of a node")
+
+
+def _cpus_are(number: int, nodes: NodeSet) -> str:
+    """``8 cores are``; ``8 CPUs (4 cores) are`` where CPUs are hardware threads."""
+    return f"{cpus(number, per_core=nodes.cpus_per_core)} {'is' if number == 1 else 'are'}"
 
 
 def _as_given(resources: ResolvedResources) -> Callable[[int], str]:

@@ -52,6 +52,7 @@ class NodeFit:
     __slots__ = (
         "all_known",
         "cpus",
+        "cpus_per_core",
         "features",
         "free_cpus",
         "free_gpus",
@@ -78,10 +79,12 @@ class NodeFit:
         *,
         all_known: bool = True,
         cpu_unit: str = "core",
+        oversubscribed: tuple[int, int] | None = None,
     ) -> None:
         """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node.
 
-        ``cpu_unit``: see :attr:`CpuAllocation.unit`.
+        ``cpu_unit``: see :attr:`CpuAllocation.unit`. ``oversubscribed``, in a partition where each CPU is given to
+        several jobs (OverSubscribe=FORCE): to how many, and the CPUs of the jobs that are on the node.
         """
         self.all_known = all_known
         self.name = node.name
@@ -92,7 +95,11 @@ class NodeFit:
         self.reserved = reserved
         self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
-        self.step = _step(node, cpu_unit) if cpu_unit != "core" else node.threads
+        if oversubscribed is not None:
+            jobs_per_cpu, held = oversubscribed
+            self.free_cpus = max(0, node.cpus * jobs_per_cpu - held)
+        self.cpus_per_core = node.cpus_per_core
+        self.step = _step(node, cpu_unit) if cpu_unit != "core" else node.cpus_per_core
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
         self.idle = node.cpus_allocated == 0 and not jobs
         self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
@@ -154,7 +161,7 @@ class NodeFit:
 def _step(node: NodeState, cpu_unit: str) -> int:
     """How many CPUs a job gets together."""
     if cpu_unit == "socket":
-        return max(1, node.threads * node.socket_cores)
+        return max(1, node.cpus_per_core * node.socket_cores)
     return max(1, node.cpus) if cpu_unit == "node" else 1
 
 

@@ -56,6 +56,12 @@ class NodeSet:
         untyped = any(sum(node.gpus.values()) < 2 * node.gpus.get(ANY, 0) for node in self.kinds)
         return tuple(sorted(found | ({ANY} if untyped else set())))
 
+    @cached_property
+    def cpus_per_core(self) -> int:
+        """How many of Slurm's CPUs a core of these nodes has; 0 where that differs, and without nodes."""
+        found = {node.cpus_per_core for node in self.kinds}
+        return found.pop() if len(found) == 1 else 0
+
     def count_capable(self, need: Need, *, usable: bool = False) -> int:
         """Number of nodes that could satisfy the request if empty: all of them, or only those in service."""
         kinds = self.usable_kinds if usable else self.kinds
@@ -148,7 +154,7 @@ class NodeSet:
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
     found: dict[object, tuple[NodeFit, int]] = {}
     for node in nodes:
-        key = (node.cpus, node.step, node.memory, node.shards, tuple(node.gpus.items()))
+        key = (node.cpus, node.step, node.cpus_per_core, node.memory, node.shards, tuple(node.gpus.items()))
         first, count = found.get(key, (node, 0))
         found[key] = (first, count + 1)
     return dict(found.values())
@@ -170,6 +176,6 @@ def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
     totals = {what: (free[what], count) for what, count in of.items()}
     if found:
         totals["node"] = sum(node.idle for node in found), len(found)
-        totals["cpu"] = sum(node.free_cpus for node in found), sum(node.cpus for node in found)
+        totals["cpu"] = sum(min(node.free_cpus, node.cpus) for node in found), sum(node.cpus for node in found)
         totals["shard"] = sum(node.free_shards for node in found), sum(node.shards for node in found)
     return totals

@@ -61,8 +61,9 @@ class NodeState(NamedTuple):
     partitions: tuple[str, ...] = ()
     reason: str = ""
     """The admin's reason for its state; empty where none is given."""
-    threads: int = 1
-    """Hardware threads of a core (ThreadsPerCore)."""
+    cpus_per_core: int = 1
+    """How many of Slurm's CPUs a core has: its hardware threads, or 1 where only cores are given out (slurm.conf(5),
+    ``CPUs``)."""
     socket_cores: int = 0
     """CoresPerSocket; 0 where it is not reported."""
 

@@ -63,6 +63,10 @@ class Partition:
     """OverSubscribe=EXCLUSIVE: every job gets whole nodes."""
     jobs_per_cpu: int = 1
     """OverSubscribe=FORCE: how many jobs Slurm places on each CPU."""
+    priority_tier: int = 1
+    """PriorityTier: with preemption by partition, its jobs preempt those of partitions with a lower one."""
+    preemptable: bool = False
+    """Its jobs give back all that they hold when they are preempted (PreemptMode is CANCEL or REQUEUE)."""
     default_cpus_per_gpu: int | None = None
     """DefCpuPerGPU of the partition; None where the cluster's applies."""
     default_memory_per_gpu_mib: int | None = None
@@ -184,6 +188,8 @@ class ClusterSnapshot:
     memory: DefaultMemory | None = None
     """The cluster's defaults for jobs that request no memory; None where they are not known."""
     cpu_allocation: CpuAllocation = CpuAllocation()
+    preemption: Literal["", "partition", "qos"] = ""
+    """By what jobs preempt others: the PriorityTier of their partition, or their QOS; empty: they do not."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()

@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_a
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits, of_hub
 from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
-from jupyterhub_gpuspawner.courses.roster import Roster, people
+from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.courses.seats import Seats
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
@@ -85,7 +85,7 @@ def _with(report: SessionReport, general: Sequence[Problem]) -> SessionReport:
 
 def _of_instructors(course: Course, site: Site) -> list[Problem]:
     """Whether anybody can open the course's page."""
-    named = people(Roster(names=course.instructors.users), (), {}).names if course.instructors.users else ()
+    named = course.instructors.users
     if any(name not in site.absent_instructors for name in named):
         return []
     if site.groups is None or any(site.groups.get(group) for group in course.instructors.groups):
@@ -121,15 +121,12 @@ def _of_session(
         return refused(Problem("profile", f"{error}."))
     if profile.kind != "slurm":
         return refused(Problem("profile", f"Profile {base} does not start Slurm jobs, so no seats are counted."))
-    of = {name: [group for group, inside in groups.items() if name in inside] for name in names}
-    excluded = {
-        name: refusal.text for name in names if (refusal := permitted(profile, name, of[name], opens)) is not None
-    }
+    excluded = _excluded(base, profile, opens, names, groups)
     admitted = [name for name in names if name not in excluded]
     problems = []
     if excluded:
         why = next(iter(excluded.values()))
-        problems.append(Problem("people", f"{some(list(excluded))} cannot use profile {base}: {why}."))
+        problems.append(Problem("people", f"{some(list(excluded))} {why}"))
     if not admitted:
         return refused(*problems)
     try:
@@ -155,6 +152,26 @@ def _of_session(
         everybody=site.everybody,
     )
     return _with(report, problems)
+
+
+def excluded_from(file: CourseFile, session: Session, site: Site, names: Sequence[str]) -> dict[str, str]:
+    """Whom the profile's ``allow`` keeps out of a session, with the reason: ``cannot use profile k80: ...``.
+
+    Raises ConfigError.
+    """
+    assert file.course is not None  # noqa: S101 - check_course
+    opens, profile = _profile_of(file, session, site)
+    return _excluded(file.course.profile.slug, profile, opens, names, site.groups or {})
+
+
+def _excluded(
+    base: str, profile: Profile, opens: datetime, names: Sequence[str], groups: Mapping[str, Collection[str]]
+) -> dict[str, str]:
+    of = {name: [group for group, inside in groups.items() if name in inside] for name in names}
+    refusals = {name: permitted(profile, name, of[name], opens) for name in names}
+    return {
+        name: f"cannot use profile {base}: {refusal.text}." for name, refusal in refusals.items() if refusal is not None
+    }
 
 
 def _profile_of(file: CourseFile, session: Session, site: Site) -> tuple[datetime, Profile]:

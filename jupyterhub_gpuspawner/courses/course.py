@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
-from jupyterhub_gpuspawner.courses.roster import Roster, UserNames  # noqa: TC001 - pydantic reads annotations
+from jupyterhub_gpuspawner.courses.roster import Groups, InstructorNames, Roster  # noqa: TC001 - for pydantic
 from jupyterhub_gpuspawner.courses.sessions import Session, SessionRule, Zone, sessions
 from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.schema import (
@@ -18,9 +18,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Duration,
     Frozen,
     Memory,
-    OneOrMany,
     Prose,
-    Text,
     Time,
     matching,
     validated,
@@ -31,9 +29,9 @@ from jupyterhub_gpuspawner.profiles.schema import (
 class Instructors(Frozen):
     """Who teaches the course."""
 
-    users: Annotated[tuple[UserNames, ...], OneOrMany] = ()
+    users: InstructorNames = ()
     """User names. A name or a list of names alone stands for a table with this field."""
-    groups: Annotated[tuple[Text, ...], OneOrMany] = ()
+    groups: Groups = ()
     """JupyterHub groups."""
 
     @model_validator(mode="before")
@@ -59,7 +57,8 @@ class ChosenProfile(Frozen):
     slug: Annotated[str, matching(SLUG, "the slug of a profile")]
     """The profile. A slug alone stands for a table with this field."""
     options: dict[str, str | int | float] = Field(default_factory=dict)
-    """Values of the profile's options, as a participant could choose them. The others have their default values."""
+    """Values of the profile's options, as a participant could choose them; of an option that sets a field of
+    ``environment``, one of its listed choices. The others have their default values."""
     gpus: Annotated[int, whole(0, 1024)] | None = None
     """GPUs of each participant."""
     cpus: Annotated[int, whole(1, 65536)] | None = None

@@ -14,13 +14,13 @@ from urllib.parse import quote, urlencode, urlsplit
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
+from jupyterhub_gpuspawner.profiles.resolve import moment_of
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
 
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
@@ -61,6 +61,11 @@ def slug_of(course: str) -> str:
     return f"{PREFIX}{course}"
 
 
+def group_name(course: str) -> str:
+    """The JupyterHub group of a course's participants, for the course's slug."""
+    return f"course-{course}"
+
+
 def course_profile(
     file: CourseFile,
     profiles: Sequence[Profile],
@@ -99,10 +104,10 @@ def course_profile(
             "command": said.command,
             "default_url": course.materials.pull_path if course.materials is not None else said.default_url,
             "profile_options": {},
-            "allow": _allow(course, base.allow, opens if only_sessions else None, now),
+            "allow": _allow(course, base.allow, opens if only_sessions else None),
         }
     )
-    return CourseProfile(file.slug, profile, session, _later(opens, base.allow, now), is_open)
+    return CourseProfile(file.slug, profile, session, _later(opens, base.allow), is_open)
 
 
 def participants_link(slug: str, course: Course, hub: str) -> str:
@@ -151,6 +156,10 @@ def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resourc
         value = chosen.options.get(name, option.initial(untouched))
         if value is None:
             continue
+        if name in chosen.options and option.is_typed(value) and option.sets_environment:
+            rule = f"must be one of {', '.join(option.choices)}" if option.choices else "cannot be set"
+            told = f"{rule}: a course file may not type what runs in its participants' servers"
+            raise ConfigError(told, where=file.where(("profile", "options", name)))
         try:
             over = option.choose(value)[1]
         except ValueError as error:
@@ -212,21 +221,14 @@ def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Res
     return slurm.model_copy(update=update)
 
 
-def _allow(course: Course, allow: Allow, opens: datetime | None, now: datetime) -> Allow:
+def _allow(course: Course, allow: Allow, opens: datetime | None) -> Allow:
     """The admin's rule, and in addition the times of the course; ``opens``: not before."""
     over = course.calendar()[-1].end
-    until = over if allow.until is None or _moment(allow.until, now, whole_day=True) > over else allow.until
-    from_ = _later(opens, allow, now) if opens is not None else allow.from_
+    until = over if allow.until is None or moment_of(allow.until, time.max) > over else allow.until
+    from_ = _later(opens, allow) if opens is not None else allow.from_
     return allow.model_copy(update={"from_": from_, "until": until})
 
 
-def _later(opens: datetime | None, allow: Allow, now: datetime) -> datetime | None:
+def _later(opens: datetime | None, allow: Allow) -> datetime | None:
     """The later of the session's opening and the profile's first moment."""
-    return max(opens, _moment(allow.from_, now)) if opens is not None and allow.from_ is not None else opens
-
-
-def _moment(day: date, now: datetime, *, whole_day: bool = False) -> datetime:
-    """A day or moment of a profile's ``allow``; without a time zone it is in that of ``now``."""
-    if not isinstance(day, datetime):
-        day = datetime.combine(day, time.max if whole_day else time.min)
-    return day if day.tzinfo is not None else day.replace(tzinfo=now.tzinfo)
+    return max(opens, moment_of(allow.from_)) if opens is not None and allow.from_ is not None else opens

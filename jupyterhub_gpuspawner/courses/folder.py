@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +28,10 @@ from jupyterhub_gpuspawner.profiles.files.regular_file import (
 )
 from jupyterhub_gpuspawner.profiles.files.yaml_text import YamlFault, read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
+from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 SIZE_LIMIT = 256 * 1024
 """Maximum size of a course's file, and of a roster's, in bytes."""
@@ -36,6 +39,8 @@ COURSES_LIMIT = 200
 """Maximum number of courses in a folder."""
 _FILE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,54}[a-z0-9])?)\.ya?ml")
 """At most 56 characters: with ``course-`` before them they are the slug of a profile."""
+_FIELD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+"""What is shown of a path; a key that an author has made up may be anything, and of any length."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +57,25 @@ class CourseFile:
     """What is wrong with the file as it is now."""
     where: Callable[[Sequence[str | int]], str] = field(default=dotted, compare=False)
     """File, line and path of a field of ``course``, for errors that are found later."""
+    name: str = ""
+    """The file's name."""
 
 
 @dataclass
 class _Seen:
-    """What was read, and from which files."""
+    """What was read of a course."""
 
-    signatures: tuple[Signature | None, ...]
     file: CourseFile
+    read: Mapping[str, Signature | None]
+    """The files that were read for it, as they were; None for one that could not be."""
 
 
 class CourseFolder:
-    """The courses of a folder, by slug. Its methods block and never raise."""
+    """The courses of a folder. Its methods block and never raise: a fault belongs to one file.
+
+    Several people may write to the folder. A slug belongs to the file that had it first, and where there are too many
+    courses, those that were there first stay.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -71,10 +83,12 @@ class CourseFolder:
         """What is wrong with the folder itself, or with names of files in it."""
         self.readable = True
         """The folder could be opened at the last reading; otherwise the courses are those of before."""
+        self.owners: dict[str, str] = {}
+        """The file of each slug, oldest first; may be set before the first reading, to what an earlier process read."""
         self._seen: dict[str, _Seen] = {}
 
     def courses(self) -> tuple[CourseFile, ...]:
-        """The current courses, by slug."""
+        """The current courses, in the order in which they were first there."""
         self.fault, self.readable = None, True
         try:
             folder = os.open(self.path, FOLDER_FLAGS)
@@ -83,43 +97,65 @@ class CourseFolder:
             self.fault = ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path))
             return tuple(seen.file for seen in self._seen.values())
         try:
-            names = self._names(folder)
-            self._seen = {name: self._read(folder, name) for name in names}
+            self.owners = self._owners(folder)
+            self._seen = {name: self._read(folder, name) for name in self.owners.values()}
+        except Exception as error:  # noqa: BLE001 - such as EIO or MemoryError: the last courses are still good
+            told = error.strerror if isinstance(error, OSError) else type(error).__name__
+            self.readable = False
+            self.fault = ConfigError(f"the folder cannot be read: {told}", where=str(self.path))
         finally:
             os.close(folder)
         return tuple(seen.file for seen in self._seen.values())
 
-    def _names(self, folder: int) -> list[str]:
-        names = sorted(name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")) and name[0] != ".")
-        wrong = [name for name in names if _FILE.fullmatch(name) is None]
-        if wrong:
-            self.fault = ConfigError(
+    def _owners(self, folder: int) -> dict[str, str]:
+        """The file of each course, oldest first; tells which files are ignored."""
+        names = [name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")) and name[0] != "."]
+        slugs = {name: match[1] for name in names if (match := _FILE.fullmatch(name)) is not None}
+        known = {slug: name for slug, name in self.owners.items() if slugs.get(name) == slug}
+        # an editor replaces a file, so times tell only which of the new ones is older
+        new = sorted((_changed_at(folder, name), name) for name, slug in slugs.items() if known.get(slug) != name)
+        owners = dict(known)
+        for _, name in new:
+            owners.setdefault(slugs[name], name)
+        second = sorted(
+            f"{name} (the course is that of {owners[slugs[name]]})" for name in slugs.keys() - owners.values()
+        )
+        faults = []
+        if len(slugs) < len(names):
+            faults.append(
                 "a course's file has a name of at most 56 lower-case letters, digits and hyphens, and ends in .yaml; "
-                f"{len(wrong)} of the files do not and are ignored",
-                where=str(self.path),
+                f"{len(names) - len(slugs)} of the files do not and are ignored"
             )
-        good = [name for name in names if name not in wrong]
-        if len(good) > COURSES_LIMIT:
-            self.fault = ConfigError(
-                f"the folder contains more than {COURSES_LIMIT} courses; the others are ignored", where=str(self.path)
-            )
-        return good[:COURSES_LIMIT]
+        if second:
+            faults.append(f"a second file of the same name is ignored: {some(second)}")
+        if len(owners) > COURSES_LIMIT:
+            faults.append(f"the folder contains more than {COURSES_LIMIT} courses; the newest are ignored")
+        if faults:
+            self.fault = ConfigError("; ".join(faults), where=str(self.path))
+        return dict(islice(owners.items(), COURSES_LIMIT))
 
     def _read(self, folder: int, name: str) -> _Seen:
         old = self._seen.get(name)
-        roster = old.file.course.roster.file if old is not None and old.file.course is not None else None
-        now = (_signature(folder, name), _signature(folder, roster) if roster else None)
-        if old is not None and old.file.fault is None and old.signatures == now:
+        if old is not None and all(_signature(folder, each) == seen for each, seen in old.read.items()):
             return old
+        files = _Files(folder)
         match = _FILE.fullmatch(name)
         assert match is not None  # noqa: S101 - _names
         try:
-            file = _course(folder, name, match[1])
+            return _Seen(_course(files, name, match[1]), files.read)
         except ConfigError as error:
-            good = old.file if old is not None else CourseFile(match[1])
-            return _Seen(now, replace(good, fault=error))
-        roster = file.course.roster.file if file.course is not None else None
-        return _Seen((now[0], _signature(folder, roster) if roster else None), file)
+            fault, read = error, files.read
+        except Exception as error:  # noqa: BLE001 - it belongs to this one file
+            # only the type's name, since the message may quote the file; it may go away without a change of the file
+            fault = ConfigError(f"the file cannot be understood ({type(error).__name__})", where=name)
+            read = dict.fromkeys(files.read)
+        good = old.file if old is not None else CourseFile(match[1], name=name)
+        return _Seen(replace(good, fault=fault), read)
+
+
+def _changed_at(folder: int, name: str) -> float:
+    seen = _signature(folder, name)
+    return seen[1] if seen is not None else inf
 
 
 def _signature(folder: int, name: str) -> Signature | None:
@@ -129,34 +165,45 @@ def _signature(folder: int, name: str) -> Signature | None:
         return None
 
 
-def _course(folder: int, name: str, slug: str) -> CourseFile:
+class _Files:
+    """Reads files of a folder, and notes how each was, so that none is read again before it changes."""
+
+    def __init__(self, folder: int) -> None:
+        self.read: dict[str, Signature | None] = {}
+        self._folder = folder
+
+    def text(self, name: str, where: str) -> str:
+        """The text of a file; raises ConfigError."""
+        self.read[name] = _signature(self._folder, name)
+        try:
+            return read_regular(self._folder, name, limit=SIZE_LIMIT).decode("utf-8-sig")
+        except UnfitFile as error:
+            raise ConfigError(f"the file {error}", where=where) from None
+        except UnicodeDecodeError:
+            raise ConfigError("the file is not UTF-8", where=where) from None
+        except OSError as error:  # may go away without a change of the file
+            self.read[name] = None
+            raise ConfigError(f"the file cannot be read: {error.strerror}", where=where) from None
+
+
+def _course(files: _Files, name: str, slug: str) -> CourseFile:
     """Raises ConfigError with file, line and field."""
     try:
-        document = read_document(_text(folder, name, name))
+        document = read_document(files.text(name, name))
     except YamlFault as error:
         raise ConfigError(str(error), where=name if error.line is None else f"{name}:{error.line}") from None
 
     def where(path: Sequence[str | int]) -> str:
         place = f"{name}:{document.line([step if isinstance(step, int) else str(step) for step in path])}"
-        return f"{place}: {dotted(path)}" if path else place
+        shown = list(takewhile(lambda step: isinstance(step, int) or _FIELD.fullmatch(str(step)), path))
+        return f"{place}: {dotted(shown)}" if shown else place
 
     course = parse_course(document.value, where)
     roster = course.roster
     if roster.file is None:
-        return CourseFile(slug, course, where=where)
+        return CourseFile(slug, course, where=where, name=name)
     try:
-        listed = parse_people(_text(folder, roster.file, where(("roster", "file"))), roster.column)
-        return CourseFile(slug, course, listed, where=where)
+        listed = parse_people(files.text(roster.file, where(("roster", "file"))), roster.column)
+        return CourseFile(slug, course, listed, where=where, name=name)
     except BadValue as error:
         raise ConfigError(error.rule, where=roster.file) from None
-
-
-def _text(folder: int, name: str, where: str) -> str:
-    try:
-        return read_regular(folder, name, limit=SIZE_LIMIT).decode("utf-8-sig")
-    except UnfitFile as error:
-        raise ConfigError(f"the file {error}", where=where) from None
-    except UnicodeDecodeError:
-        raise ConfigError("the file is not UTF-8", where=where) from None
-    except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}", where=where) from None

@@ -293,7 +293,7 @@ def _words(what: str, number: int) -> str:
         return f"{unit} of type {kind}" if kind else unit
     if what == "mem":
         return f"{memory(number)} of memory"
-    return counted(number, {"cpu": "core", "node": "node"}.get(what, what))
+    return counted(number, {"cpu": "CPU"}.get(what, what))
 
 
 def _capital(text: str) -> str:

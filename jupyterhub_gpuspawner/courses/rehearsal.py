@@ -38,7 +38,7 @@ NAMED = 5
 _TOO_FEW = {
     GPUS: "are too few GPUs",
     SHARDS: "are too few GPU shards",
-    CPUS: "are too few cores",
+    CPUS: "are too few CPUs",
     MEMORY: "is too little memory",
     NODES: "are too few nodes",
 }
@@ -73,11 +73,18 @@ def check_session(
         asked = resources.partition or "no partition, and the cluster has no default one"
         problems.append(Problem("partition", f"The profile requests {asked}, which does not exist."))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
-    faults = {each: fault_in(resources, snapshot, each, now=start) for each in offered}
+    # the length of a server that is started ahead counts from then on, and so must what is left of the reservation
+    faults = {each: fault_in(resources, snapshot, each, now=opens.timestamp()) for each in offered}
     open_ = [each for each in offered if faults[each] is None]
     if not open_:
         clause = next(fault.clause for fault in faults.values() if fault is not None)
-        problems.append(Problem("partition", f"Slurm would refuse every job: {clause}."))
+        waits = own.start - opens.timestamp() if own is not None and own.start is not None else 0.0
+        ahead = (
+            f" Servers are started ahead {duration(waits)} before it begins."
+            if opens < session.start and waits > 0
+            else ""
+        )
+        problems.append(Problem("partition", f"Slurm would refuse every job: {clause}.{ahead}"))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
     own_jobs = _own_jobs(snapshot, people, name) if everybody else frozenset()
     found = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.node_fit import Freed, Need
-from jupyterhub_gpuspawner.words import counted, memory
+from jupyterhub_gpuspawner.words import cpus, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +38,7 @@ class Free:
     """No job is left on it."""
     step: int = 1
     """How many CPUs Slurm gives out together; see :meth:`NodeFit.taken_by`."""
+    cpus_per_core: int = 1
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float, sharing: S
     if sharing.cpus_at_most is not None:
         free_cpus = max(0, min(free_cpus, sharing.cpus_at_most - of_partition))
     if empty:
-        return Free(node.gpus, node.shards, free_cpus, node.memory, step=node.step)
+        return Free(node.gpus, node.shards, free_cpus, node.memory, step=node.step, cpus_per_core=node.cpus_per_core)
     gpus = Counter(node.free_gpus) + freed.gpus
     return Free(
         {kind: min(gpus[kind], count) for kind, count in node.gpus.items()},
@@ -145,6 +146,7 @@ def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float, sharing: S
         min(node.free_memory + freed.memory, node.memory),
         idle=False,
         step=node.step,
+        cpus_per_core=node.cpus_per_core,
     )
 
 
@@ -238,7 +240,7 @@ def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:
         rounded = less // 1024 * 1024 or less
         now, then = f"{memory(asked)} of memory", memory(rounded)
     else:
-        now, then = counted(asked, "core"), counted(less, "core")
+        now, then = (cpus(number, per_core=free[example.node].cpus_per_core) for number in (asked, less))
     would = example.seats_without(name)
     what = _unit(need, would)
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 SESSIONS_LIMIT = 400
 """Maximum number of sessions of a course."""
+YEARS = (2000, 2999)
+"""The first and the last year of a session: calendars and time zones cannot reckon at the ends of Python's."""
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
@@ -34,9 +37,12 @@ def _clock(value: object) -> time:
 
 def _day(value: object) -> date:
     try:
-        return datetime.strptime(str(value), "%Y-%m-%d").date()  # noqa: DTZ007 - a day has no zone
+        day = datetime.strptime(str(value), "%Y-%m-%d").date()  # noqa: DTZ007 - a day has no zone
     except ValueError:
         raise BadValue("is not a valid date: use for example 2026-03-02", value) from None
+    if not YEARS[0] <= day.year <= YEARS[1]:
+        raise BadValue(f"must be in the years {YEARS[0]} to {YEARS[1]}", value)
+    return day
 
 
 def _zone(value: object) -> str:
@@ -92,9 +98,10 @@ class SessionRule(Frozen):
             return
         assert self.first is not None and self.last is not None  # noqa: S101, PT018 - _consistent
         wanted = {WEEKDAYS.index(name) for name in self.weekly}
+        without = frozenset(self.except_)
         day = self.first
         while day <= self.last:
-            if day.weekday() in wanted and day not in self.except_:
+            if day.weekday() in wanted and day not in without:
                 yield day
             day += timedelta(days=1)
 
@@ -129,9 +136,9 @@ def sessions(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[Session
     for (_, end, _), (begin, _, _) in pairwise(found):
         if begin < end:
             raise BadValue(f"two sessions overlap on {begin.date().isoformat()}")
-    days = [begin.date() for begin, _, _ in found]
+    days = Counter(begin.date() for begin, _, _ in found)
     return tuple(
-        Session(begin, end, f"{begin:%Y-%m-%d}" if days.count(begin.date()) == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
+        Session(begin, end, f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
         for begin, end, name in found
     )
 

@@ -1,9 +1,9 @@
 """The lines of gres.conf(5) that a node's topology implies: ``File=``, ``Type=``, ``Cores=`` and ``Links=``. Pure.
 
-``Cores=`` takes Slurm's abstract core numbers: cores, not hardware threads, counted socket by socket. slurmd orders
-sockets as hwloc does, by their lowest CPU. The numbers must be those of a whole socket: Slurm chooses GPUs by socket,
-and from 24.11 on it drains a node whose ``Cores=`` are a part of one ("doesn't match socket boundaries"). Where slurmd
-runs with ``numa_node_as_socket``, its sockets are the NUMA nodes that have CPUs.
+``Cores=`` takes Slurm's abstract core numbers: cores, not hardware threads, counted socket by socket
+(:func:`~jupyterhub_gpuspawner.placement.affinity.slurm_cores`). The numbers must be those of a whole socket: Slurm
+chooses GPUs by socket, and from 24.11 on it drains a node whose ``Cores=`` are a part of one ("doesn't match socket
+boundaries"). Where slurmd runs with ``numa_node_as_socket``, its sockets are the NUMA nodes that have CPUs.
 
 ``Links=`` takes the number of NVLinks to each GPU, in the order of PCI bus ids, as ``AutoDetect=nvml`` would. It is
 left out where all pairs of GPUs have the same number, since then it tells Slurm nothing. What Slurm makes of it depends
@@ -13,10 +13,13 @@ on its version and on how a job asks for GPUs; ``benchmarks/gres_conf_table.py``
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.placement.affinity import slurm_cores
+from jupyterhub_gpuspawner.placement.topology import NumaNode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,15 +147,21 @@ def slurm_type(name: str) -> str:
 
 
 def sockets(topology: NodeTopology, *, numa_node_as_socket: bool = False) -> list[frozenset[int]]:
-    """The CPUs of each of Slurm's sockets, in Slurm's order; empty if they are not known.
+    """The CPUs of each of Slurm's sockets, in Slurm's order; empty if they are not known."""
+    return [frozenset(chain(*cores)) for cores in slurm_cores(topology, numa_node_as_socket=numa_node_as_socket)]
 
-    Where packages are not known, a NUMA node that has CPUs counts as one.
+
+def with_nodes_of_gpus(topology: NodeTopology) -> NodeTopology:
+    """A topology whose NUMA nodes are not known, with those that the CPUs beside its GPUs imply.
+
+    ``nvidia-smi topo -m`` says no more, and outside of jobs each of its sets of CPUs is a NUMA node's. They are taken
+    only if they are all CPUs up to the last one: Slurm counts the cores of a socket without a GPU, too.
     """
-    nodes = [node.cpus for node in topology.numa_nodes if node.cpus]
-    packages = [] if numa_node_as_socket else [cpus for cpus in topology.packages if cpus]
-    if not packages:
-        return [frozenset(cpus) for cpus in sorted(nodes, key=min)]
-    return [frozenset(cpus) for cpus in sorted(packages, key=min)]
+    near = sorted({gpu.cpus for gpu in topology.gpus if gpu.cpus})
+    cpus = sorted(chain(*near))
+    if topology.numa_nodes or topology.packages or len(near) < 2 or cpus != list(range(len(cpus))):
+        return topology
+    return replace(topology, numa_nodes=tuple(NumaNode(number, cpus) for number, cpus in enumerate(near)))
 
 
 def socket_of(topology: NodeTopology, position: int, found: Sequence[frozenset[int]]) -> int | None:

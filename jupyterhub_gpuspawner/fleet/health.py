@@ -40,6 +40,10 @@ class NodeHealth:
     """GPUs that it has: on its PCI bus, or else in Slurm; None if neither is known."""
     complete: bool
     """Every GPU and every link has been seen; otherwise jobs have seen only their own GPUs so far."""
+    agreeing: int = 1
+    """How many jobs in a row have reported this, and nothing that contradicts it."""
+    doubting: int = 0
+    """How many jobs in a row have reported otherwise since; too few to be believed."""
     simulated: bool = False
     differences: tuple[Difference, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
@@ -93,6 +97,8 @@ def health(
                 gpus_seen=len(record.present),
                 gpus=len(record.present) if record.whole_at is not None else listed,
                 complete=record.complete,
+                agreeing=record.agreeing,
+                doubting=record.doubt.agreeing if record.doubt is not None else 0,
                 simulated=record.topology.simulated,
                 differences=unlike[record.node],
                 contradictions=contradictions(record, gres),

@@ -3,6 +3,9 @@
 A job sees all GPUs of its node, or only its own, where Slurm confines it (``ConstrainDevices``). The second kind of
 view is partial: what it does not show is unknown, not missing. A view is whole if it has each GPU that the kernel
 lists, or if it has more GPUs than the job, and so was not confined.
+
+A report is made on the node by a process of its user, who may forge it, and GPUs that idle may lower their PCIe lanes.
+So a view that contradicts several others counts only when as many in a row, or :data:`SEVERAL`, say the same.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 VERSION = 1
 GPUS_AT_MOST = 128
 """GPUs and MIG devices of one record: as many as a topology document may have."""
+SEVERAL = 3
+"""Views in a row that overrule any number of others."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,10 @@ class NodeRecord:
     """The time of the last whole view; None if there has been none."""
     gres: str = ""
     """The node's generic resources, as slurmctld reported them at the last view that has them."""
+    agreeing: int = 1
+    """How many views in a row have not contradicted it."""
+    doubt: NodeRecord | None = None
+    """The node by the views since, if they contradict it and are too few to overrule it."""
 
     @cached_property
     def gone(self) -> tuple[int, ...]:
@@ -106,6 +115,8 @@ class NodeRecord:
             "seen_at": self.seen_at,
             "whole_at": self.whole_at,
             "gres": self.gres,
+            "agreeing": self.agreeing,
+            "doubt": None if self.doubt is None else self.doubt.to_json(),
         }
 
 
@@ -117,7 +128,7 @@ def record_from(document: Mapping[str, Any]) -> NodeRecord:
     seen = tuple(map(float, document["seen"]))
     if len(seen) != len(topology.gpus):
         raise ValueError("seen: must have a time for each GPU")
-    whole_at = document["whole_at"]
+    whole_at, doubt = document["whole_at"], document.get("doubt")
     return NodeRecord(
         node=str(document["node"]),
         topology=topology,
@@ -125,6 +136,8 @@ def record_from(document: Mapping[str, Any]) -> NodeRecord:
         seen_at=float(document["seen_at"]),
         whole_at=None if whole_at is None else float(whole_at),
         gres=str(document["gres"]),
+        agreeing=int(document.get("agreeing", 1)),
+        doubt=None if doubt is None else record_from(doubt),
     )
 
 
@@ -134,7 +147,60 @@ def gpu_count(gres: Sequence[Gres]) -> int:
 
 
 def merged(record: NodeRecord | None, view: View) -> NodeRecord:
-    """The record with a later view: what it shows replaces what was known, and what it does not show stays."""
+    """The record with a later view, or with a doubt if the view contradicts several others."""
+    if record is None:
+        return _with(None, view)
+    if not _contradicts(record, view):
+        return replace(_with(record, view), agreeing=record.agreeing + 1, doubt=_open_doubt(record, view))
+    before = record.doubt if record.doubt is not None and not _contradicts(record.doubt, view) else None
+    doubt = replace(_with(before, view), agreeing=1 if before is None else before.agreeing + 1)
+    if doubt.agreeing >= min(record.agreeing, SEVERAL):
+        return replace(_with(record, view), agreeing=doubt.agreeing)
+    return replace(record, seen_at=doubt.seen_at, gres=doubt.gres or record.gres, doubt=doubt)
+
+
+def _open_doubt(record: NodeRecord, view: View) -> NodeRecord | None:
+    """The doubt of a record after a view that agrees with the record; None if the view settles it.
+
+    A job that is confined to other GPUs than the doubted one neither settles the doubt nor confirms it.
+    """
+    doubt = record.doubt
+    if doubt is None or _contradicts(doubt, view):
+        return None
+    known = {gpu.pci for gpu in doubt.topology.gpus}
+    missing_is_shown = doubt.whole_at is not None and any(gpu.pci not in known for gpu in view.topology.gpus)
+    return None if missing_is_shown else doubt
+
+
+def _contradicts(record: NodeRecord, view: View) -> bool:
+    """Whether the view denies something that is known of the node; what one of both does not know is not denied."""
+    old, new = record.topology, view.topology
+    present = [old.gpus[position] for position in record.present]
+    known = {gpu.pci: position for position, gpu in enumerate(old.gpus) if gpu.pci and gpu.mig is None}
+    shown = {gpu.pci: position for position, gpu in enumerate(new.gpus) if gpu.pci and gpu.mig is None}
+    both = sorted(known.keys() & shown.keys())
+    facts = list(zip(_node_facts(old), _node_facts(new), strict=True))
+    for pci in both:
+        facts += zip(_gpu_facts(old.gpus[known[pci]]), _gpu_facts(new.gpus[shown[pci]]), strict=True)
+    facts += [(old.link(known[a], known[b]), new.link(shown[a], shown[b])) for a in both for b in both]
+    unknown: tuple[object, ...] = (None, "", "?", (), frozenset())
+    if any(a != b and a not in unknown and b not in unknown for a, b in facts):
+        return True
+    return view.whole and not {gpu.pci for gpu in present} <= {gpu.pci for gpu in new.gpus}
+
+
+def _node_facts(topology: NodeTopology) -> tuple[object, ...]:
+    cpus = frozenset((node.id, tuple(node.cpus)) for node in topology.numa_nodes)
+    devices, nics, siblings = frozenset(topology.devices), frozenset(topology.nics), frozenset(topology.siblings)
+    return devices, nics, cpus, siblings, topology.packages, topology.driver
+
+
+def _gpu_facts(gpu: Gpu) -> tuple[object, ...]:
+    return gpu.name, gpu.memory_mib, gpu.numa_node, gpu.pcie_width, gpu.pcie_generation
+
+
+def _with(record: NodeRecord | None, view: View) -> NodeRecord:
+    """What the view shows replaces what was known, and what it does not show stays."""
     old = record or NodeRecord(view.node, NodeTopology())
     at = max(view.at, old.seen_at)  # clocks may be set back
     kept = _kept(old, view)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.fleet.siblings import Kind
+from jupyterhub_gpuspawner.fleet.node_record import SEVERAL
+from jupyterhub_gpuspawner.fleet.siblings import MISSING, PRESENT, Kind
 from jupyterhub_gpuspawner.fleet.slurm_view import Fault
 from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.words import counted, day
@@ -49,6 +50,10 @@ def difference(found: Difference) -> str:
     if more > 0:
         named += f" and {more} more"
     start = f"{named}: " if named else ""
+    if found.kind is Kind.NICS and {found.seen, found.expected} == {MISSING, PRESENT}:
+        return (
+            f"{start}NIC {found.seen}, which {found.agreeing:,} siblings {'have' if found.seen == MISSING else 'lack'}"
+        )
     return f"{start}{_WHAT[found.kind]} {found.seen}; {found.agreeing:,} siblings have {found.expected}"
 
 
@@ -100,5 +105,14 @@ def gains(node: NodeHealth) -> str:
 
 
 def seen(node: NodeHealth) -> str:
-    """``8 of 8 GPUs seen``."""
-    return f"{node.gpus_seen} of {node.gpus} GPUs seen" if node.gpus else counted(node.gpus_seen, "GPU") + " seen"
+    """``8 of 8 GPUs seen, by 5 jobs that agree``."""
+    gpus = f"{node.gpus_seen} of {node.gpus} GPUs seen" if node.gpus else counted(node.gpus_seen, "GPU") + " seen"
+    return f"{gpus}, by {'1 job' if node.agreeing == 1 else f'{node.agreeing:,} jobs that agree'}"
+
+
+def doubt(node: NodeHealth) -> str:
+    """What is said of reports that contradict several others; empty if there are none."""
+    if not node.doubting:
+        return ""
+    jobs = "1 job has" if node.doubting == 1 else f"{node.doubting:,} jobs have"
+    return f"{jobs} reported otherwise since, which counts once {min(node.agreeing, SEVERAL)} in a row do."

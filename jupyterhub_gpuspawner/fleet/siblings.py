@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 
-MEMORY_STEP_MIB = 16 * 1024
-"""A NUMA node's memory is compared in steps of this size: kernels reserve different amounts."""
+MEMORY_TOLERANCE = 0.025
+"""Part of a NUMA node's memory in which siblings may differ: kernels reserve different amounts."""
+MISSING, PRESENT = "missing", "present"
 
 
 class Kind(str, Enum):
@@ -96,7 +97,9 @@ def differences(records: Sequence[NodeRecord]) -> Mapping[str, tuple[Difference,
         groups[shape_of(record)].append(record)
     found: dict[str, tuple[Difference, ...]] = {}
     for group in groups.values():
-        facts = {record.node: dict(_facts(record)) for record in group}
+        nics = sorted({nic for record in group for nic in record.topology.nics})
+        memory = _nominal_memory(group)
+        facts = {record.node: dict(_facts(record, nics, memory)) for record in group}
         usual = _usual(list(facts.values()))
         for record in group:
             gone = tuple(_gone(record))
@@ -111,19 +114,30 @@ def _gone(record: NodeRecord) -> Iterator[Difference]:
         yield Difference(Kind.GONE, (gpu.pci or gpu.uuid,), seen=gpu.name, since=record.seen[position])
 
 
-def _facts(record: NodeRecord) -> Iterator[Fact]:
-    """What is known of a node, each fact as a text."""
-    yield from _facts_of_node(record)
+def _nominal_memory(group: Sequence[NodeRecord]) -> Mapping[int, int]:
+    """For each amount of memory of a NUMA node, in MiB, the largest of those that are the same but for the kernel's."""
+    amounts = {node.memory_mib for each in group for node in each.topology.numa_nodes if node.memory_mib is not None}
+    nominal: dict[int, int] = {}
+    largest = 0
+    for amount in sorted(amounts, reverse=True):
+        largest = amount if amount < largest * (1 - MEMORY_TOLERANCE) or not largest else largest
+        nominal[amount] = largest
+    return nominal
+
+
+def _facts(record: NodeRecord, nics: Sequence[str], memory: Mapping[int, int]) -> Iterator[Fact]:
+    """What is known of a node, each fact as a text; ``nics`` are those of all its siblings."""
+    yield from _facts_of_node(record, nics, memory)
     yield from _facts_of_gpus(record)
     yield from _facts_of_links(record)
 
 
-def _facts_of_node(record: NodeRecord) -> Iterator[Fact]:
+def _facts_of_node(record: NodeRecord, nics: Sequence[str], memory: Mapping[int, int]) -> Iterator[Fact]:
     topology = record.topology
     if topology.devices or record.whole_at is not None:
         yield (Kind.GPUS, ""), str(len(topology.devices) or len({topology.gpus[n].pci for n in record.present}))
     if topology.nics:
-        yield (Kind.NICS, ""), ", ".join(sorted(topology.nics))
+        yield from (((Kind.NICS, nic), PRESENT if nic in topology.nics else MISSING) for nic in nics)
     if topology.driver:
         yield (Kind.DRIVER, ""), topology.driver
     with_cpus = [node for node in topology.numa_nodes if node.cpus]
@@ -131,8 +145,7 @@ def _facts_of_node(record: NodeRecord) -> Iterator[Fact]:
         yield (Kind.NUMA_NODES, ""), str(len(with_cpus))
     for node in with_cpus:
         if node.memory_mib is not None:
-            steps = round(node.memory_mib / MEMORY_STEP_MIB)
-            yield (Kind.NODE_MEMORY, str(node.id)), f"{steps * MEMORY_STEP_MIB // 1024} GiB"
+            yield (Kind.NODE_MEMORY, str(node.id)), f"{round(memory[node.memory_mib] / 1024)} GiB"
 
 
 def _facts_of_gpus(record: NodeRecord) -> Iterator[Fact]:

@@ -6,6 +6,8 @@ where there are none. It does not print ``Links=``.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
     from jupyterhub_gpuspawner.units import Gres
+
+
+_MIG = re.compile(r"\d+g\.\d+gb")
+"""Part of Slurm's type of a MIG device, as NVML names its profile."""
 
 
 class Fault(str, Enum):
@@ -53,8 +59,10 @@ def _contradictions(record: NodeRecord, gpus: Sequence[Gres]) -> Iterator[Contra
     whole = not any(record.topology.gpus[position].mig for position in present)
     listed = record.topology.devices
     count = len(listed) if listed else len(present) if record.whole_at is not None else None
-    if whole and count is not None and count != gpu_count(gpus):
-        yield Contradiction(Fault.COUNT, str(gpu_count(gpus)), str(count))
+    sliced = any(_MIG.search(each.type or "") for each in gpus)  # Slurm counts MIG devices, the PCI bus GPUs
+    in_slurm = gpu_count(gpus)
+    if whole and not sliced and count is not None and (count < in_slurm or _is_too_few(record, count, in_slurm)):
+        yield Contradiction(Fault.COUNT, str(in_slurm), str(count))
     if not record.complete:
         return
     seen = [_sockets_of_gpus(record, numa_node_as_socket=numa) for numa in (False, True)]
@@ -63,6 +71,17 @@ def _contradictions(record: NodeRecord, gpus: Sequence[Gres]) -> Iterator[Contra
         fault = Fault.SOCKETS if named else Fault.NO_CORES
         if named or len(seen[0] or ()) > 1:
             yield Contradiction(fault, format_cpulist(named), format_cpulist(seen[0] or ()))
+
+
+def _is_too_few(record: NodeRecord, count: int, in_slurm: int) -> bool:
+    """Whether Slurm lacks some of a node's GPUs; not if those may be all of a model, such as one for a display."""
+    models = Counter(record.topology.gpus[position].name for position in record.present)
+    if in_slurm == count or len(record.present) < count:
+        return False
+    totals = {0}
+    for number in models.values():
+        totals |= {total + number for total in totals}
+    return in_slurm not in totals
 
 
 def _sockets_of_gpus(record: NodeRecord, *, numa_node_as_socket: bool) -> set[int] | None:

@@ -9,12 +9,15 @@ contract test, which is run with the oldest supported version, too.
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from functools import cached_property, wraps
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
 from jupyterhub import orm, roles
+from jupyterhub._data import DATA_FILES_PATH
 from jupyterhub.metrics import TOTAL_USERS
 from jupyterhub.scopes import Scope, scope_definitions
 from jupyterhub.spawner import Spawner
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Mapping
 
+    from jinja2 import BaseLoader
     from jupyter_events.logger import EventLogger
     from jupyterhub.app import JupyterHub
     from jupyterhub.handlers.base import BaseHandler
@@ -116,6 +120,15 @@ def start_body(user_options: Mapping[str, Any]) -> dict[str, Any]:
     return {"user_options": dict(user_options)} if HAS_DISPLAY_NAMES else dict(user_options)
 
 
+def posted_options(body: Any) -> Any:
+    """The user options in the body of ``POST /users/USER/server``; None where JupyterHub takes the last ones."""
+    if HAS_DISPLAY_NAMES and isinstance(body, dict):
+        if "display_name" in body or "user_options" in body:
+            return body.get("user_options")
+        return body or None
+    return body
+
+
 def display_name(spawner: Any) -> str:
     """Return the name to show of a server: its display name, or the name in its URL; empty for the default server."""
     return str(getattr(spawner, "display_name", "") or spawner.name)
@@ -161,6 +174,23 @@ class LogName:
             return super()._log_name
 
 
+class ChildOverrides:
+    """A mixin for spawners of which a child has most settings: group overrides may be of those, too.
+
+    JupyterHub merges an override that is a dict with the value that the spawner has, and fails where it has none.
+    """
+
+    def _apply_overrides(self, spawner_override: dict[str, Any]) -> None:
+        for name in spawner_override:
+            if not hasattr(self, name) and isinstance(value := self.setting_of_child(name), dict):
+                setattr(self, name, deepcopy(value))
+        super()._apply_overrides(spawner_override)  # type: ignore[misc]
+
+    def setting_of_child(self, name: str) -> object:
+        """Return a setting of the child; None if there is no such setting."""
+        raise NotImplementedError
+
+
 NO_TIME_LIMIT = 10 * 366 * 86400
 """Seconds: what JupyterHub reads as the ``start_timeout`` of a start that it must not end."""
 
@@ -170,13 +200,72 @@ class OwnStartTimeout:
 
     JupyterHub reads ``start_timeout`` immediately after it has called ``start()``, and cancels a start that takes
     longer, whatever it waits for. For that moment the setting is raised: it has its value again before the first step
-    of the start, and also if the start is cancelled before that. This holds for a ``start`` of a subclass, too.
+    of the start, and also if the start is cancelled before that.
+
+    A site's subclass may have a ``start`` that calls ours. What it does before and after that may take
+    ``start_timeout`` each, and its start then fails with the exception of JupyterHub's own time-out.
     """
+
+    sites_starts: tuple[_SitesStart, ...] = ()
+    """Those under way; several where a site's class inherits from another one."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         if "start" in vars(cls):
-            cls.start = _without_time_limit(cls.start)  # type: ignore[attr-defined]
+            of_a_site = OwnStartTimeout not in cls.__bases__
+            start = _with_time_limit(cls.start) if of_a_site else _noted(cls.start)  # type: ignore[attr-defined]
+            cls.start = _without_time_limit(start)  # type: ignore[attr-defined]
+
+
+class _SitesStart:
+    """A ``start`` of a site's subclass, and when ours, which it calls, begins and ends."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.ours_began: Future[None] = loop.create_future()
+        self.ours_ended: Future[None] = loop.create_future()
+
+
+def _noted(start: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(start)
+    async def noted(spawner: Any, *arguments: Any, **named: Any) -> Any:
+        for each in spawner.sites_starts:
+            _done(each.ours_began)
+        try:
+            return await maybe_future(start(spawner, *arguments, **named))
+        finally:
+            for each in spawner.sites_starts:
+                _done(each.ours_ended)
+
+    return noted
+
+
+def _done(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _with_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(start)
+    async def limited(spawner: Any, *arguments: Any, **named: Any) -> Any:
+        this, limit = _SitesStart(), spawner.start_timeout
+        spawner.sites_starts = (*spawner.sites_starts, this)
+        work = asyncio.ensure_future(maybe_future(start(spawner, *arguments, **named)))
+        try:
+            await asyncio.wait({work, this.ours_began}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if this.ours_began.done():
+                await asyncio.wait({work, this.ours_ended}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({work}, timeout=limit)
+            if not work.done():
+                raise asyncio.TimeoutError
+            return work.result()
+        finally:
+            spawner.sites_starts = tuple(each for each in spawner.sites_starts if each is not this)
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+
+    return limited
 
 
 def _without_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,6 +341,24 @@ def end_pending_start(spawner: Any) -> None:
         spawner._spawn_future = None
 
 
+async def stop_server(proxy: Any, user: Any, spawner: Any) -> bool:
+    """Take a server's route away and stop it, as ``BaseHandler.stop_single_user`` does; return whether that was done.
+
+    It is pending from the first moment on, so that nobody else stops or starts it meanwhile. Not done while something
+    else is, and where the user has another server by this name now.
+    """
+    name = spawner.name
+    if spawner.pending or user.spawners.get(name) is not spawner:
+        return False
+    spawner._stop_pending = True  # before anything is awaited
+    try:
+        await proxy.delete_user(user, name)
+        await user.stop(name)
+    finally:
+        spawner._stop_pending = False
+    return True
+
+
 def session_of(orm_spawner: Any) -> Session | None:
     """Return the database session of a spawner's row; None without a row, or for one that is not in the database."""
     session: Session | None = inspect(orm_spawner).session if orm_spawner is not None else None
@@ -276,10 +383,25 @@ def internal_certificates(spawner: Any) -> tuple[str | None, str | None, str | N
     return key, certificate, authority
 
 
+STOCK_TEMPLATES = Path(DATA_FILES_PATH, "templates").resolve()
+"""The folder of JupyterHub's own page templates."""
+
+
 def stock_template_paths(app: JupyterHub) -> list[str]:
     """Return the hub's own template folders: ``template_paths`` if the admin sets none."""
     paths: list[str] = app._template_paths_default()
     return paths
+
+
+def change_template_loader(app: JupyterHub, change: Callable[[BaseLoader], BaseLoader]) -> None:
+    """Have the hub's pages use ``change(loader)``; JupyterHub makes Jinja's environments with its tornado settings."""
+
+    def changed(event: Any) -> None:
+        for name in ("jinja2_env", "jinja2_env_sync"):
+            if name in event.new:
+                event.new[name].loader = change(event.new[name].loader)
+
+    app.observe(changed, "tornado_settings")
 
 
 def is_admin(parsed_scopes: Mapping[str, object]) -> bool:

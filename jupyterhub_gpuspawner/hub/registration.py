@@ -4,10 +4,12 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 
 * removes ``/api/batchspawner`` from the hub's handlers, since servers report to an address of ours instead;
 * adds ``/api/gpuspawner/...`` and ``/gpuspawner/...``, and replaces some of the hub's pages (:mod:`.routes`);
-* has page templates looked up in the admin's folders first, then in ours, then in the hub's;
+* has page templates looked up in the admin's folders first, then in ours, then in the hub's, also where one extends
+  another (:mod:`.site.templates`);
 * has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
   that has no effect named in the log;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
+* brings the tables of this package in the hub's database up to date (:mod:`.site.schema`);
 * sets the objects of the started hub aside from garbage collections (:mod:`.upkeep.garbage`);
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
   watch (:mod:`.upkeep.unfinished`);
@@ -26,7 +28,6 @@ report to: there :func:`.registered.require_registration` refuses every start.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import apihandlers, handlers
@@ -35,33 +36,51 @@ from traitlets import TraitError
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
-from jupyterhub_gpuspawner.hub.courses.upkeep import register_courses
-from jupyterhub_gpuspawner.hub.events.log import register_events
+from jupyterhub_gpuspawner.hub.courses.upkeep import begin_courses
+from jupyterhub_gpuspawner.hub.events.log import begin_events
 from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
-from jupyterhub_gpuspawner.hub.fleet.upkeep import register_fleet
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import leave_out_of_spawn_limit, stock_template_paths
+from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    change_template_loader,
+    leave_out_of_spawn_limit,
+    stock_template_paths,
+)
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
-from jupyterhub_gpuspawner.hub.sessions.keeper import register_sessions
+from jupyterhub_gpuspawner.hub.sessions.keeper import begin_sessions
 from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
+from jupyterhub_gpuspawner.hub.site.schema import bring_up_to_date
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
-from jupyterhub_gpuspawner.hub.upkeep.garbage import register_garbage
-from jupyterhub_gpuspawner.hub.upkeep.idle import register_idle
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
-from jupyterhub_gpuspawner.hub.upkeep.slugs import register_slugs
-from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
+from jupyterhub_gpuspawner.hub.upkeep.garbage import begin_garbage
+from jupyterhub_gpuspawner.hub.upkeep.idle import begin_idle
+from jupyterhub_gpuspawner.hub.upkeep.reconciliation import begin_reconciliation
+from jupyterhub_gpuspawner.hub.upkeep.slugs import begin_slugs
+from jupyterhub_gpuspawner.hub.upkeep.unfinished import begin_unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import MutableSequence
+    from collections.abc import Callable, MutableSequence
 
     from jupyterhub.app import JupyterHub
 
-TEMPLATES = Path(__file__).parent / "pages" / "templates"
+SETTINGS_CLASSES = (GPUCourses, GPUSessions, GPUFleet)
+"""The classes of settings that each hub makes one object of, beside its spawners."""
+UPKEEP = (
+    begin_garbage,
+    begin_reconciliation,
+    begin_unfinished,
+    begin_courses,
+    begin_events,
+    begin_sessions,
+    begin_idle,
+    begin_fleet,
+)
+"""What goes on as long as the hub runs."""
 
 
 def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSequence[tuple[Any, ...]]) -> None:
@@ -92,19 +111,26 @@ def register_templates(app: JupyterHub) -> None:
 
     def equip(_change: object = None) -> None:
         if "gpuspawner" not in app.template_vars:
-            app.template_vars = {**app.template_vars, "gpuspawner": PageTools()}
+            app.template_vars = {**app.template_vars, "gpuspawner": PageTools(), "gpuspawner_reader": _reader}
 
     insert()
     app.observe(insert, "template_paths")
+    change_template_loader(app, lambda loader: loader_with_ours(loader, stock))
     equip()
     app.observe(equip, "template_vars")
+
+
+def _reader(user: Any) -> Any:
+    """The user who reads a page: JupyterHub calls this for each. Its ``user`` is, on a server's page, the owner."""
+    return user
 
 
 def register_check(app: JupyterHub) -> None:
     """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
 
-    Settings without effect, an exposed database and user names that are refused are logged as warnings. The check runs
-    when the hub sets up its handlers: all of the configuration is known then, and nothing has been started.
+    Settings without effect, an exposed database, user names that are refused, and templates of the site's that leave
+    out a part of ours are logged as warnings. The check runs when the hub sets up its handlers: all of the
+    configuration is known then, and nothing has been started.
     """
 
     def check(_change: object) -> None:
@@ -113,9 +139,8 @@ def register_check(app: JupyterHub) -> None:
         try:
             spawner = app.spawner_class(config=app.config)
             spawner.check()
-            GPUCourses(config=app.config)
-            GPUSessions(config=app.config)
-            GPUFleet(config=app.config)
+            for cls in SETTINGS_CLASSES:
+                cls(config=app.config)
             for ignored in getattr(spawner, "ignored_settings", tuple)():
                 app.log.warning("%s", ignored)
         except (ConfigError, TraitError) as error:
@@ -123,7 +148,8 @@ def register_check(app: JupyterHub) -> None:
             app.exit(1)
 
     def warn(_change: object) -> None:
-        for text in filter(None, (exposed_database(app.db_url), *refused_names(app.config))):
+        texts = (exposed_database(app.db_url), *refused_names(app.config), *lost_parts(app.template_paths))
+        for text in filter(None, texts):
             app.log.warning("gpuspawner: %s", text)
 
     app.observe(check, "handlers")
@@ -139,6 +165,17 @@ def register_spawn_limit(app: JupyterHub) -> None:
     app.observe(leave_out, "handlers")
 
 
+def when_configured(app: JupyterHub, *works: Callable[[JupyterHub], None]) -> None:
+    """Call these, once, when the hub sets up its handlers: its event loop runs, and all configuration is known."""
+    left = list(works)
+
+    def begin(_change: object) -> None:
+        while left:
+            left.pop(0)(app)
+
+    app.observe(begin, "handlers")
+
+
 def register() -> None:
     """Set up the hub of this process, once; do nothing if there is none yet, or if its handlers are set up already."""
     app = this_hub()
@@ -146,15 +183,9 @@ def register() -> None:
         GPUProfilesSpawner.default_form = staticmethod(render_form)
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
-        register_slugs(app)  # before the folder is read, which the check does
+        # the tables before they are used, and the slugs before the folder is read, which the check does
+        when_configured(app, bring_up_to_date, begin_slugs)
         register_check(app)
         register_spawn_limit(app)
         register_descriptions(app)
-        register_garbage(app)
-        register_reconciliation(app)
-        register_unfinished(app)
-        register_courses(app)
-        register_events(app)
-        register_sessions(app)
-        register_idle(app)
-        register_fleet(app)
+        when_configured(app, *UPKEEP)

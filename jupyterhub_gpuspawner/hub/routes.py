@@ -16,7 +16,7 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from jupyterhub_gpuspawner.hub.api import course, messages, profiles
 from jupyterhub_gpuspawner.hub.api.server import more_time, report, session, usage
 from jupyterhub_gpuspawner.hub.api.server.progress_stream import ProgressStream
-from jupyterhub_gpuspawner.hub.api.server.stop import ServerHandler
+from jupyterhub_gpuspawner.hub.api.server.start_stop import ServerHandler
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.health import FleetHandler, HealthPage

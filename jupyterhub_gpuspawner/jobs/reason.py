@@ -194,8 +194,8 @@ _LIMIT = re.compile(
     r"(?P<minutes>RunMinutes|Minutes)?(?P<per>PerJob|PerNode|PerUser|PerAccount)?(?:Limit|NotSatisfied)?"
 )
 _MEASURES = {
-    "Cpu": "CPU cores",
-    "CPU": "CPU cores",
+    "Cpu": "CPUs",
+    "CPU": "CPUs",
     "GRES": "GPUs",
     "Submit": "jobs at a time",
     "Jobs": "running jobs",

@@ -12,12 +12,14 @@
   const NAME = "gpuspawner-companion";
   const POLL = 60000; // milliseconds between two questions to the hub
   const POLL_USE = 20000; // milliseconds between two readings of the last sample, which this server has
+  const ENDED = 424; // JupyterHub's answer to requests for a server that does not run
   const LISTED = 4; // GPUs whose use the status bar lists; of more it gives the mean
   const SHORT = 140; // characters that a notification shows
   const OPEN = "gpuspawner:open-panel";
   const MORE = "gpuspawner:more-time";
   const KEEP = "gpuspawner:keep";
-  const SEEN = "gpuspawner-companion:seen";
+  const SEEN = "gpuspawner-companion:seen"; // of all servers of this site, which share a browser's storage
+  const KEPT = 200; // messages of which it is remembered that they were seen
   const LAB = "@jupyterlab/application";
 
   let shared = {}; // the modules that JupyterLab shares with its extensions
@@ -116,13 +118,27 @@
   class Session {
     constructor() {
       this.document = {};
+      this.ahead = 0; // milliseconds by which this browser's clock is ahead of the hub's
       this.endsAt = null; // by this browser's clock
+      this.away = ""; // why nothing is known of the server now
     }
 
     take(answer) {
       this.document = answer;
-      const left = Date.parse(answer.ends_at) - Date.parse(answer.now); // by the hub's clock
-      this.endsAt = Number.isNaN(left) ? null : Date.now() + left;
+      this.ahead = Date.now() - Date.parse(answer.now);
+      const ends = this.here(answer.ends_at);
+      this.endsAt = Number.isNaN(ends) ? null : ends;
+    }
+
+    /** A time of the hub's, by this browser's clock. */
+    here(at) {
+      return Date.parse(at) + this.ahead;
+    }
+
+    /** The server answered with this status; 0: it could not be reached. */
+    heard(status) {
+      if (status === ENDED) Object.assign(this, { document: {}, endsAt: null, away: "This server has ended" });
+      else this.away = status === 0 || status >= 500 ? "No connection to this server" : "";
     }
 
     get left() {
@@ -130,6 +146,7 @@
     }
 
     get words() {
+      if (this.away) return this.away;
       if (this.left === null) return "";
       return this.left > 0 ? `${duration(this.left)} left` : "Time is up";
     }
@@ -186,25 +203,31 @@
       try {
         const answer = await ask("session", {});
         if (answer.status === 404) stopped = true; // the server's part is not there
-        if (answer.status !== 200) return;
-        const found = await answer.json();
-        if (found.version !== 1) return;
-        session.take(found);
-        tellMessages();
-        tellIdle();
-        tick();
+        session.heard(answer.status);
+        if (answer.status === 200) {
+          const found = await answer.json();
+          if (found.version !== 1) return;
+          session.take(found);
+          tellMessages();
+        } // else the hub does not answer, and the time is counted from what was known
       } catch {
-        // without the hub, the time is counted from what was known
+        session.heard(0);
       }
+      if (session.endsAt === null) dismiss();
+      tellIdle();
+      tick();
+      show();
     }
 
     async function refreshUse() {
       if (stopped) return;
       try {
         const answer = await ask("usage", {});
+        session.heard(answer.status);
         use = answer.status === 200 ? await answer.json() : {};
         use.measured = new Date(Date.now() - 1000 * use.age).toLocaleTimeString([], { timeStyle: "medium" });
       } catch {
+        session.heard(0);
         use = { ...use, gpus: list(use.gpus).map(({ index, mig, mig_device }) => ({ index, mig, mig_device })) }; // the server does not answer
       }
       show();
@@ -227,6 +250,7 @@
 
     /** "12 min left · GPU 83 %, 21 of 40 GB"; where nothing is measured, "12 min left · 1 × A100 (40 GB)". */
     function inShort() {
+      if (session.away) return session.away;
       const gpus = useInShort(list(use.gpus)) || list(session.document.gpus).join(", ");
       return [session.words, gpus].filter(Boolean).join(" · ");
     }
@@ -248,7 +272,7 @@
     function draw() {
       const known = session.document;
       const end = session.endsAt === null ? "" : `${session.words}, until ${clock(new Date(session.endsAt))}`;
-      panel.time.textContent = end || "The end of this server is not known.";
+      panel.time.textContent = session.away || end || "The end of this server is not known.";
       drawUse();
       const more = known.more_time || {};
       const key = JSON.stringify([known.node, known.job_id, known.has, known.messages, known.idle, more.possible, more.message, known.picture]);
@@ -369,7 +393,7 @@
 
     // --- an idle server
 
-    const withTime = (text, at) => String(text || "").replace("{time}", () => (at ? clock(new Date(at)) : ""));
+    const withTime = (text, at) => String(text || "").replace("{time}", () => (at ? clock(new Date(session.here(at))) : ""));
     const idleWords = (idle) => `${withTime(idle.said, idle.since)} ${withTime(idle.follows, idle.stops_at)}`;
 
     async function tellIdle() {
@@ -403,7 +427,7 @@
         notify(short, "info", false, [{ label: "Details", commandId: OPEN }]);
       }
       try {
-        localStorage.setItem(SEEN, JSON.stringify(found.map(key)));
+        localStorage.setItem(SEEN, JSON.stringify([...new Set([...found.map(key), ...seen])].slice(0, KEPT)));
       } catch {
         // told again on the next page
       }
@@ -454,7 +478,7 @@
     return {
       id: `${NAME}:plugin`,
       description: "Shows the time left of a server that JupyterHub runs as a Slurm job.",
-      autoStart: "defer",
+      autoStart: true, // not "defer", which JupyterLab 4.0 never starts
       optional,
       activate(app, ...services) {
         try {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -14,7 +16,6 @@ from jupyterhub_gpuspawner.migrate.difference import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from jupyterhub_gpuspawner.migrate.difference import Difference
     from jupyterhub_gpuspawner.migrate.migration import Migration
@@ -146,13 +147,26 @@ def write(migration: Migration, folder: Path, *, source: Path, force: bool) -> l
     if existing and not force:
         names = ", ".join(map(str, existing))
         raise ConfigError(f"{names}: there is such a file already.", hint="--force writes over it.")
+    contents = {path: text.encode("utf-8") for path, text in texts.items()}
     try:
-        for path, text in texts.items():
+        for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             mode = stat.S_IMODE(source.stat().st_mode) if path.name == CONFIGURATION else 0o644
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w") as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(text)
+            _replace(path, content, mode)
     except OSError as error:
         raise ConfigError(f"{error.filename or folder}: {error.strerror}.") from error
     return list(texts)
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    """Write a file at once, so that the one of before stays if that fails."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise

@@ -28,7 +28,7 @@ WHY = {
     "job-name": "each start has a name of its own, by which its job can be found",
     "no-requeue": "a server that lost its node has lost its work, and its user decides what comes next",
     "nodes": "a server runs on one node, and without the option its GPUs could be on several",
-    "ntasks": "a server is one task",
+    "ntasks": "a job on one node has one task without it, and with it Slurm may spread the cores over the sockets",
     "output": "logs have one name, and their folder is c.GPUSlurmSpawner.log_dir",
     "uid": "the job is submitted as its user, and only root may name another",
     "workdir": "the option has been called --chdir since Slurm 17.11",
@@ -36,7 +36,7 @@ WHY = {
 """Why the scripts of this package differ in an option, whatever the configuration."""
 
 
-_ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "ntasks", "output", "gres-flags"])
+_ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "output", "gres-flags"])
 """Options that this package adds."""
 
 

@@ -55,10 +55,12 @@ def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return allowed_cpus(), ()
 
 
-def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]]:
+def bind_memory(policy: str, nodes: Iterable[int], local: Iterable[int] = ()) -> tuple[str, tuple[str, ...]]:
     """Set the memory policy ``preferred`` or ``bind`` on ``nodes`` (kernel numbers); ``none`` changes nothing.
 
-    Several preferred nodes have no order (``preferred-many``, Linux 5.15); an older kernel gets only the first.
+    ``local``: the NUMA nodes of this process's CPUs. Without a policy the kernel prefers these, for each thread its
+    own, so none is set if no other node is preferred. A kernel before 5.15 has no ``preferred-many``; there none is set
+    for several nodes: to prefer one of them would take the memory of all threads from there.
     Returns the policy as read back from the kernel (``default``, ``preferred:0``, ``preferred-many:0-1``, ``bind:0``;
     ``none`` if it cannot be read), and problems.
     """
@@ -66,7 +68,7 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]
     problems: tuple[str, ...] = ()
     try:
         if policy != "none" and wanted:
-            problems = _set(policy, wanted)
+            problems = _set(policy, wanted, frozenset(local))
     except OSError as error:
         problems = (f"The kernel refused the memory policy {policy}: {_words(error)}.",)
     try:
@@ -75,7 +77,7 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]
         return "none", (*problems, f"The memory policy cannot be read from the kernel: {_words(error)}.")
 
 
-def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
+def _set(policy: str, wanted: tuple[int, ...], local: frozenset[int]) -> tuple[str, ...]:
     allowed = get_mempolicy(_MEMS_ALLOWED)[1]
     nodes = tuple(node for node in wanted if node in allowed)
     if not nodes:
@@ -84,6 +86,8 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
             f"{format_cpulist(allowed)}; no policy was set."
         )
         return (problem,)
+    if policy == "preferred" and local.issuperset(nodes):
+        return ()
     if policy == "bind" or len(nodes) == 1:
         set_mempolicy(_MODES[policy], nodes)
         return ()
@@ -94,7 +98,6 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
 
         if error.errno != errno.EINVAL:
             raise
-        set_mempolicy(_MODES["preferred"], nodes[:1])
     return ()
 
 

@@ -3,8 +3,9 @@
 The companion of JupyterLab is unpacked into it, and found by ``JUPYTER_PATH`` and ``JUPYTER_CONFIG_PATH``.
 
 The batch script creates the folder and removes it at its end. A job that is killed outright does not get that far. So
-every launch removes this user's folders on this node that no process has locked. The lock (flock(2)) belongs to an open
-file that the server inherits, and ends with the server.
+every launch removes this user's folders of this node that no process has locked. The lock (flock(2)) belongs to an open
+file that the server inherits, and ends with the server. Nodes may share the parent folder (TMPDIR on NFS or Lustre),
+but see only their own locks of folders there; so the folder's name contains that of the node.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-_NAME = re.compile(r"gpuspawner\.[A-Za-z0-9]{10}", re.ASCII)
+_NAME = re.compile(r"gpuspawner\.(?P<node>[A-Za-z0-9._-]+)\.[A-Za-z0-9]{10}", re.ASCII)
 _FILES = (
     *("launch.pyz", "plan.json", "port", "app.sock", "session.sock"),
     *("jupyterhub_ssl_keyfile.pem", "jupyterhub_ssl_certfile.pem", "jupyterhub_ssl_client_ca.pem"),
@@ -27,6 +28,8 @@ COMPANION = "lab"
 """The folder of the companion."""
 COMMANDS = "bin"
 """The folder of ``gpuspawner-run``."""
+_FUNCTION = "BASH_FUNC_gpuspawner-run%%"
+"""The variable in which bash exports and imports a function of this name."""
 CONTAINERS = ("apptainer", "singularity")
 """Commands that run a server in a container."""
 USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only compared
@@ -41,9 +44,13 @@ _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def hold(folder: str) -> None:
-    """Lock ``folder`` for this process and the server it becomes, and remove unlocked folders; raises OSError."""
+    """Lock ``folder`` for this process and the server it becomes, and remove unlocked folders of the same node.
+
+    Raises OSError.
+    """
     parent, own = os.path.split(folder)
-    if not _NAME.fullmatch(own):
+    own_match = _NAME.fullmatch(own)
+    if not own_match:
         return
     descriptor = os.open(folder, _SAFE)
     try:
@@ -52,7 +59,8 @@ def hold(folder: str) -> None:
     finally:
         os.close(descriptor)
     for name in os.listdir(parent):
-        if name != own and _NAME.fullmatch(name):
+        match = _NAME.fullmatch(name)
+        if match and name != own and match["node"] == own_match["node"]:
             _remove_if_left(os.path.join(parent, name))
 
 
@@ -85,8 +93,9 @@ def _remove_if_left(folder: str) -> None:
 def bring_run(environ: MutableMapping[str, str]) -> None:
     """Write ``gpuspawner-run`` beside the launcher, and add its folder to the PATH, as the last one; raises OSError.
 
-    Only in a job, and where the launcher has a folder of its own. ``GPUSPAWNER_RUN`` has the command's full path, for
-    shells that set their own PATH.
+    Only in a job, and where the launcher has a folder of its own. A login shell, as JupyterLab's terminals are, may set
+    its own PATH: bash gets the command as an exported function, too, and others have its full path in
+    ``GPUSPAWNER_RUN``.
     """
     launcher, python = environ.get("GPUSPAWNER_LAUNCHER", ""), environ.get("GPUSPAWNER_PYTHON", "")
     folder = os.path.dirname(launcher)
@@ -94,14 +103,34 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
         return
     place = os.path.join(folder, COMMANDS)
     command = os.path.join(place, "gpuspawner-run")
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    with open(command, "w", encoding="utf-8") as file:
-        quoted = ["'" + word.replace("'", "'\\''") + "'" for word in (python, launcher)]
-        file.write(f'#!/bin/sh\nexec {" -I ".join(quoted)} --run "$@"\n')
-        os.fchmod(file.fileno(), 0o700)
+    quoted = ["'" + word.replace("'", "'\\''") + "'" for word in (python, launcher)]
+    words = f'{" -I ".join(quoted)} --run "$@"'
     paths = environ.get("PATH", os.defpath).split(os.pathsep)
     environ["PATH"] = os.pathsep.join([*[path for path in paths if path != place], place])
     environ["GPUSPAWNER_RUN"] = command
+    environ[_FUNCTION] = f"() {{ {words}; }}"
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    script = f"#!/bin/sh\nexec {words}\n".encode()
+    with open(command, "wb") as file:
+        file.write(script)
+        os.fchmod(file.fileno(), 0o700)
+    if not os.access(command, os.X_OK):
+        _keep_in_memory(command, script)
+
+
+def _keep_in_memory(command: str, script: bytes) -> None:
+    """Have ``command`` in a folder that is mounted noexec lead to a file in memory, which the server inherits."""
+    file = os.memfd_create(os.path.basename(command), 0)
+    try:
+        os.write(file, script)
+        os.fchmod(file, 0o700)
+        inherited = fcntl.fcntl(file, fcntl.F_DUPFD, _FIRST)
+    finally:
+        os.close(file)
+    os.unlink(command)
+    os.symlink(f"/proc/{os.getpid()}/fd/{inherited}", command)
+    if not os.access(command, os.X_OK):
+        raise PermissionError(f"nothing may be executed in {os.path.dirname(command)}")
 
 
 def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) -> None:

@@ -182,7 +182,8 @@ class Placing:
         return bound
 
     def _bind_memory(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> str:
-        policy, problems = binding.bind_memory(self.plan.memory_policy, memory_nodes(topology, cpus, gpus.positions))
+        nodes = memory_nodes(topology, cpus, gpus.positions)
+        policy, problems = binding.bind_memory(self.plan.memory_policy, nodes, _numa_nodes(topology, cpus))
         self.problems.extend(problems)
         return policy
 
@@ -202,7 +203,10 @@ class Placing:
         self.environ["GPUSPAWNER_NUMA_NODES"] = format_cpulist(_numa_nodes(topology, cpus))
         if self.plan.set_threads and cpus:
             for name in (*THREADS, THREADS_SET):
-                self.environ.setdefault(name, str(_cores(topology, cpus)))
+                self.environ.setdefault(name, str(self._threads(topology, cpus)))
+
+    def _threads(self, topology: NodeTopology, cpus: tuple[int, ...]) -> int:
+        return _cores(topology, cpus)
 
     def _ends_at(self) -> str | None:
         end = self.environ.get("SLURM_JOB_END_TIME", "")

@@ -144,16 +144,32 @@ def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int
     return tuple(found)
 
 
-def kernel_cpus(abstract: Sequence[int], topology: NodeTopology) -> tuple[int, ...]:
-    """Convert Slurm's abstract CPU numbers (by package, then core, then thread) to kernel numbers.
+def slurm_cores(topology: NodeTopology, *, numa_node_as_socket: bool = False) -> list[list[tuple[int, ...]]]:
+    """The cores of each of Slurm's sockets, and the CPUs of each core by kernel number, in slurmd's order.
 
-    If the node's packages are not known, or have too few CPUs, the numbers are returned as they are, sorted.
+    slurmd numbers them as hwloc does: sockets by their lowest CPU, in a socket NUMA nodes by theirs, in these cores. A
+    socket is a package; where packages are not known, or slurmd runs with ``numa_node_as_socket``, it is a NUMA node
+    that has CPUs. An empty list if neither is known; cores of one CPU if it is not known which CPUs share a core.
     """
-    core_of: dict[int, tuple[int, ...]] = {core[0]: core for core in topology.siblings}
-    order: list[int] = []
-    for package in topology.packages:
-        for cpu in sorted(package):
-            order.extend(core_of.get(cpu, ()) if topology.siblings else (cpu,))
+    nodes = [node.cpus for node in topology.numa_nodes if node.cpus]
+    packages = [] if numa_node_as_socket else [cpus for cpus in topology.packages if cpus]
+    first_of_node = {cpu: min(cpus) for cpus in nodes for cpu in cpus}
+    core_of = {cpu: core for core in topology.siblings for cpu in core}
+    return [
+        sorted(
+            {core_of.get(cpu, (cpu,)) for cpu in socket},
+            key=lambda core: (first_of_node.get(core[0], -1), core),
+        )
+        for socket in sorted(packages or nodes, key=min)
+    ]
+
+
+def kernel_cpus(abstract: Sequence[int], topology: NodeTopology) -> tuple[int, ...]:
+    """Convert Slurm's abstract CPU numbers (by socket, then core, then thread) to kernel numbers.
+
+    If the node's sockets are not known, or have too few CPUs, the numbers are returned as they are, sorted.
+    """
+    order = [cpu for socket in slurm_cores(topology) for core in socket for cpu in core]
     if not order or max(abstract, default=0) >= len(order):
         return tuple(sorted(abstract))
     return tuple(sorted(order[number] for number in abstract))

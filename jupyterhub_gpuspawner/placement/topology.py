@@ -104,6 +104,8 @@ class NodeTopology:
     simulated: bool = False
     driver: str = ""
     problems: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    """Sentences for the node's admin, about what concerns no job."""
 
     def __post_init__(self) -> None:
         size = len(self.gpus)
@@ -181,8 +183,11 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
 
     A problem may quote any text, so it is cut to the 500 printable characters that :func:`from_document` accepts.
     """
-    problems = tuple("".join([c if c.isprintable() else " " for c in each[:_TEXT_LIMIT]]) for each in topology.problems)
-    return {"version": VERSION, **asdict(topology), "problems": problems}
+
+    def cut(sentences: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple("".join([c if c.isprintable() else " " for c in each[:_TEXT_LIMIT]]) for each in sentences)
+
+    return {"version": VERSION, **asdict(topology), "problems": cut(topology.problems), "notes": cut(topology.notes)}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:
@@ -312,4 +317,5 @@ _NODE: dict[str, Reader] = {
     "simulated": _flag,
     "driver": _text(),
     "problems": _list(_text(), _DEVICES),
+    "notes": _list(_text(), _DEVICES),
 }

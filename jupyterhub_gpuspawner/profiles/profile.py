@@ -92,7 +92,8 @@ class Profile(Frozen):
     """Dotted name of that class, for kind ``other``."""
     traits: Mapping[str, Any] = Field(default_factory=dict)
     """Settings of the spawner that starts the server, such as ``ip``. batchspawner's ``req_*`` settings that correspond
-    to a field of ``slurm`` set that field, unless ``slurm`` sets it itself."""
+    to a field of ``slurm`` set that field, unless ``slurm`` sets it itself. Those that find a running server are stored
+    with it in the hub's database: for kind ``other`` all but ``environment``."""
     slurm: Resources = Resources()
     environment: Environment = Environment()
     placement: PlacementRules = PlacementRules()
@@ -229,7 +230,10 @@ LEAST_MEMORY = 512
 
 
 def doubts_of(profile: Profile) -> tuple[str, ...]:
-    """Values of a profile that are valid and almost surely mistakes, each in a sentence for its author."""
+    """Values of a profile that are valid and almost surely mistakes, each in a sentence for its author.
+
+    Whether the author wrote a unit is not known here.
+    """
     asked = {"slurm.memory": profile.slurm.memory}
     for name, option in profile.profile_options.items():
         path = f"profile_options.{name}"
@@ -237,7 +241,7 @@ def doubts_of(profile: Profile) -> tuple[str, ...]:
         if option.range is not None and option.range.sets == "slurm.memory":
             asked[f"{path}.range.max"] = option.range.override(option.range.max).slurm.memory
     return tuple(
-        f"profile {profile.slug}: {field}: {mib} is {memory(mib)}; did you mean {mib}G?"
+        f"profile {profile.slug}: {field}: {memory(mib)} is less than a notebook server needs; did you mean {mib}G?"
         for field, mib in asked.items()
         if mib is not None and 0 < mib < LEAST_MEMORY
     )

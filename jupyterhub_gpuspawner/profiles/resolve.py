@@ -8,7 +8,7 @@ what is allowed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
@@ -149,7 +149,7 @@ class JobRequest:
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
     """Why this user may not use the profile now; None if they may.
 
-    A moment without a UTC offset is in ``now``'s time zone.
+    A day, and a moment without a UTC offset, are those of the hub's machine; see :func:`moment_of`.
     """
     allow = profile.allow
     if (allow.groups or allow.users) and user not in allow.users and not set(allow.groups) & set(groups):
@@ -157,31 +157,35 @@ def permitted(profile: Profile, user: str, groups: Collection[str], now: datetim
             return Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")
         named = f"group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
         return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
-    if allow.from_ is not None and now < _start(allow.from_, now):
-        first = _zoned(allow.from_, now)
+    if allow.from_ is not None and now < moment_of(allow.from_):
+        first = _zoned(allow.from_)
         return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(first)}", first)
-    if allow.until is not None and now >= _end(allow.until, now):
-        last = _zoned(allow.until, now)
+    if allow.until is not None and now >= _end(allow.until):
+        last = _zoned(allow.until)
         return Refusal(RefusalKind.ENDED, f"it was available until {_said(last)}", last)
     return None
 
 
-def _zoned(day_or_moment: date, now: datetime) -> date:
-    return _start(day_or_moment, now).astimezone(now.tzinfo) if isinstance(day_or_moment, datetime) else day_or_moment
+def moment_of(day: date, at: time = time.min) -> datetime:
+    """A moment, or a time of a day, with the UTC offset that the time zone of the hub's machine has then.
+
+    Not with that of today: between the two the clocks may change.
+    """
+    moment = day if isinstance(day, datetime) else datetime.combine(day, at)
+    try:
+        return moment if moment.tzinfo is not None else moment.astimezone()
+    except (OverflowError, ValueError):  # the first hours of the year 1, the last ones of 9999: always, or no end
+        return moment.replace(tzinfo=timezone.utc)
 
 
-def _start(moment: date, now: datetime) -> datetime:
-    if not isinstance(moment, datetime):
-        moment = datetime.combine(moment, time())
-    return moment.replace(tzinfo=now.tzinfo) if moment.tzinfo is None else moment
+def _zoned(day_or_moment: date) -> date:
+    return moment_of(day_or_moment).astimezone() if isinstance(day_or_moment, datetime) else day_or_moment
 
 
-def _end(moment: date, now: datetime) -> datetime:
-    if isinstance(moment, datetime):
-        return _start(moment, now)
-    if moment == date.max:  # has no next day; means no end
-        return datetime.max.replace(tzinfo=now.tzinfo)
-    return _start(moment + timedelta(days=1), now)
+def _end(moment: date) -> datetime:
+    if isinstance(moment, datetime) or moment == date.max:  # which has no next day; means no end
+        return moment_of(moment, time.max)
+    return moment_of(moment + timedelta(days=1))
 
 
 def _said(when: date) -> str:
@@ -258,7 +262,9 @@ def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Colle
         return named
     if not usable:
         why = "; ".join(
-            f"{each.display_name}: {refusal.text}" for each in profiles if (refusal := refusals[each.slug]) is not None
+            f"{profile.display_name}: {refusal.text}"
+            for profile in profiles
+            if (refusal := refusals[profile.slug]) is not None and refusal.is_shown
         )
         raise RequestError(
             f"No profile is available to you at the moment{f' ({why})' if why else ''}.", field="profile"

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.units import parse_memory, parse_wait, parse_walltime
+from jupyterhub_gpuspawner.words import some
 
 TEXT_LIMIT = 4096
 """Maximum length of one text of a profile, in characters."""
@@ -271,11 +272,8 @@ def validated(
         return model.model_validate(value)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        more = [dotted(_path(fault)) for fault in faults[1:]]
-        if more and not quoting:
-            hint = f"There {'is one more error' if len(more) == 1 else f'are {len(more)} more errors'}."
-        else:
-            hint = f"Also wrong: {', '.join(more[:5])}." if more else ""
+        others = list(dict.fromkeys((dotted if quoting else where)(_path(fault)) for fault in faults[1:]))
+        hint = f"Also wrong: {some(others)}." if others else ""
         text = fault_text(faults[0], quoting=quoting) + ("." if hint else "")
         raise ConfigError(text, where=where(_path(faults[0])), hint=hint) from None
 

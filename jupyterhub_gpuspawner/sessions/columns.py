@@ -49,13 +49,29 @@ def _number(name: str, meaning: str, *, beside: str = "") -> Column:
     return Column(name, "integer", meaning, value)
 
 
+def _measured(name: str, meaning: str, *, beside: str = "") -> Column:
+    """As :func:`_number`, with two significant digits: to the second, Slurm's accounting tells whose session it was."""
+    exact = _number(name, meaning, beside=beside)
+
+    def value(each: Published) -> Value:
+        found = exact.value(each)
+        return int(float(f"{found:.1e}")) if isinstance(found, int) else found
+
+    return Column(name, "integer", f"{meaning[:-1]}, with two significant digits.", value)
+
+
 def _beside(trait: str, value: Callable[[SessionRecord], Value]) -> Callable[[Published], Value]:
     """The value where this trait is published, of which it would tell."""
     return lambda each: value(each.record) if trait in each.traits.published else None
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("user", "string", "Pseudonym of the user: the same in every export with the same key.", lambda e: e.user),
+    Column(
+        "user",
+        "string",
+        "Pseudonym of the user in this course: the same in every export with the same key.",
+        lambda e: e.user,
+    ),
     _text("begun", "When the server was asked for, UTC: to the minute, hour, day or month."),
     _text("profile", "The profile's short name."),
     _text("course", "The course's short name, where the profile is one."),
@@ -75,11 +91,11 @@ COLUMNS: tuple[Column, ...] = (
         "Class of the error of a start that failed.",
         _beside("cause", lambda record: (record.cause.fault or None) if record.cause is not None else None),
     ),
-    _number("wait_seconds", "Seconds from the request until the server answered."),
-    _number("queue_seconds", "Seconds of it in Slurm's queue."),
-    _number("start_seconds", "Seconds from the job's start to the launcher's report."),
-    _number("ready_seconds", "Seconds from the report until the server answered."),
-    _number("run_seconds", "Seconds for which the server ran."),
+    _measured("wait_seconds", "Seconds from the request until the server answered."),
+    _measured("queue_seconds", "Seconds of it in Slurm's queue."),
+    _measured("start_seconds", "Seconds from the job's start to the launcher's report."),
+    _measured("ready_seconds", "Seconds from the report until the server answered."),
+    _measured("run_seconds", "Seconds for which the server ran."),
     Column(
         "reasons",
         "string",
@@ -104,11 +120,11 @@ COLUMNS: tuple[Column, ...] = (
         "The slowest link among the GPUs, as nvidia-smi topo -m calls it.",
         _beside("gpu_model", lambda record: record.weakest_link),
     ),
-    _number("gpu_seconds_held", "Number of GPUs times the seconds for which the job had them.", beside="gpus"),
-    _number("gpu_seconds_measured", "GPU-seconds of which the utilisation is known.", beside="gpus"),
-    _number("gpu_seconds_busy", "Utilisation times seconds, summed over the GPUs.", beside="gpus"),
-    _number("gpu_memory_max_mib", "Largest memory used of one GPU, in MiB.", beside="gpu_model"),
-    _number("memory_max_mib", "Largest memory used by the job on the server's node, in MiB."),
-    _number("joules", "Energy of the GPUs, in joules.", beside="gpu_model"),
+    _measured("gpu_seconds_held", "Number of GPUs times the seconds for which the job had them.", beside="gpus"),
+    _measured("gpu_seconds_measured", "GPU-seconds of which the utilisation is known.", beside="gpus"),
+    _measured("gpu_seconds_busy", "Utilisation times seconds, summed over the GPUs.", beside="gpus"),
+    _measured("gpu_memory_max_mib", "Largest memory used of one GPU, in MiB.", beside="gpu_model"),
+    _measured("memory_max_mib", "Largest memory used by the job on the server's node, in MiB."),
+    _measured("joules", "Energy of the GPUs, in joules.", beside="gpu_model"),
     Column("simulated", "boolean", "Whether the GPUs were simulated.", lambda e: e.record.simulated),
 )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CSV, PARQUET = "csv", "parquet"
 MEDIA_TYPES = {CSV: "text/csv", PARQUET: "application/x-parquet"}
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What a text begins with that spreadsheets run; after an apostrophe they show it."""
 TITLE = "Sessions of a JupyterHub on a Slurm cluster"
 
 
@@ -50,7 +52,10 @@ def export(
             "parquet needs pyarrow.", hint="pip install 'jupyterhub-gpuspawner[records]', or use --format csv."
         )
     over = [record for record in records if record.ended_at is not None]
-    published = [Published(record, traits, pseudonyms.of(record.username)) for record, traits in coarsened(over, group)]
+    published = [
+        Published(record, traits, pseudonyms.of(record.username, traits.course))
+        for record, traits in coarsened(over, group)
+    ]
     # by user a file would be in the order of first sessions: sorted by what is published
     rows = sorted(([column.value(each) for column in COLUMNS] for each in published), key=_order)
     table = folder / f"sessions.{kind}"
@@ -77,8 +82,10 @@ def _order(row: Sequence[Value]) -> tuple[str, ...]:
 def _about(group: int) -> str:
     return (
         "One row for each session of a server: how long it waited, what it asked for and got, how it was placed, what "
-        "it used, and why it ended. Users are pseudonyms. Each published combination of time, profile, course, "
-        f"hardware, node and cause is that of at least {group} people; rarer ones are coarser, or left out."
+        "it used, and why it ended. Users are pseudonyms, one for each course; what was measured has two significant "
+        "digits. Each published combination of time, profile, course, hardware, node and cause is that of at least "
+        f"{group} people; rarer ones are coarser, or left out. This is personal data: a list of who was there when, or "
+        "Slurm's accounting, may tell whose the rows of a pseudonym are."
     )
 
 
@@ -119,6 +126,8 @@ def _write_csv(path: Path, rows: Sequence[Sequence[Value]]) -> None:
 def _cell(value: Value) -> str:
     if value is None:
         return ""
+    if isinstance(value, str) and value.startswith(_FORMULAS):
+        return f"'{value}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

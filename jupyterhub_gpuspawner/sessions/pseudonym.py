@@ -1,7 +1,8 @@
-"""Pseudonyms of users in exported records: HMAC-SHA256 of the name with a key that stays at the site.
+"""Pseudonyms of users in exported records: HMAC-SHA256 of course and name with a key that stays at the site.
 
-With the same key a user has the same pseudonym in every export. Without the key, names cannot be tried out. Whoever
-has the key can: it is as confidential as the names.
+A user has another pseudonym in each course, since who is in which courses is known from class lists. With the same key
+it is the same in every export. Without the key, names cannot be tried out. Whoever has the key can: it is as
+confidential as the names.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Pseudonyms:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def of(self, name: str) -> str:
-        """The pseudonym of a user."""
-        return hmac.new(self._key, name.encode(), "sha256").hexdigest()[:_LENGTH]
+    def of(self, name: str, course: str) -> str:
+        """The pseudonym of a user in a course; ``course`` is empty for sessions that are of none."""
+        return hmac.new(self._key, f"{course}\0{name}".encode(), "sha256").hexdigest()[:_LENGTH]
 
 
 def read_key(path: Path) -> tuple[bytes, bool]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.sessions.events import Event
 
-_PATIENCE = 20.0
+PATIENCE = 20.0
 """Seconds to wait for another process that writes."""
 
 MIGRATIONS: tuple[str, ...] = (
@@ -95,8 +95,11 @@ class StoreError(GPUSpawnerError):
 class SessionStore:
     """The records in one file. Every method blocks; an object is used by one thread."""
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        """Open the file, and make it unless ``create`` is false. Raises ConfigError, StoreError."""
+    def __init__(self, path: Path, *, create: bool = True, patience: float = PATIENCE) -> None:
+        """Open the file, and make it unless ``create`` is false. Raises ConfigError, StoreError.
+
+        ``patience``: seconds that each call waits for another process that writes.
+        """
         if not create and not path.is_file():
             raise ConfigError(
                 f"there is no file {path}.", hint="The hub makes it at its first start; see c.GPUSessions.path."
@@ -104,7 +107,7 @@ class SessionStore:
         self.path = path
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-            self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+            self._db = sqlite3.connect(path, timeout=patience, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"the file of session records cannot be opened: {error}.", where="c.GPUSessions.path"

@@ -43,7 +43,7 @@ class NodeAddresses:
             return known[1]
 
     async def _ask(self, node: str) -> str:
-        answer = await self._slurm.run("scontrol", "show", "node", "-o", node)
+        answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
         if f"Node {node} not found" in answer.stdout + answer.stderr:
             raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
         found = parse_nodes(good("scontrol", answer))

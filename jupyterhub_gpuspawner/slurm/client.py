@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.status import Phase
@@ -51,6 +52,19 @@ _LONG = 1 << 15
 _UNKNOWN_JOB = "Invalid job id specified"
 
 
+ANEW = 30.0
+"""Seconds for which reason, estimated start and end of several jobs are not asked for again while their states last."""
+
+
+class _LastAnswer(NamedTuple):
+    """The last whole answer about several jobs."""
+
+    at: float
+    """By the monotonic clock."""
+    wanted: frozenset[str]
+    found: Mapping[str, JobStatus]
+
+
 class SlurmClient:
     """One cluster, by Slurm's commands on this machine or, by ``query_prefix``, on another one.
 
@@ -64,6 +78,8 @@ class SlurmClient:
         self._report = report
         self._snapshots = SnapshotReader(installation, self.config, report)
         self._addresses = NodeAddresses(installation)
+        self._last: _LastAnswer | None = None
+        self._tells_states = True
 
     # --- as the user ---------------------------------------------------------------------------
 
@@ -179,12 +195,41 @@ class SlurmClient:
         itself in the meantime.
 
         Slurm forgets a job MinJobAge after its end (300 s by default); from then on it is absent too.
+
+        For several jobs squeue loads those of the whole cluster. So from Slurm 24.05 on their states alone are asked
+        for, and a status is the same object as before while its state is, for :data:`ANEW` seconds.
         """
         wanted = {_checked(job_id) for job_id in job_ids}
         if not wanted:
             return {}
-        found = await self._squeue("-j", ",".join(sorted(wanted, key=int)), ahead=True)
-        return {job_id: status for job_id, status in found.items() if job_id in wanted}
+        listed = ",".join(sorted(wanted, key=int))
+        if len(wanted) == 1:  # slurmctld looks for this job alone
+            found = _only(wanted, await self._squeue("-j", listed, ahead=True))
+            if self._last is not None:
+                self._last = self._last._replace(found={**self._last.found, **found})
+            return found
+        last = self._last
+        if last is not None and wanted <= last.wanted and time.monotonic() - last.at < ANEW:
+            known = _only(wanted, last.found)
+            if await self._states(listed) == {job_id: status.state for job_id, status in known.items()}:
+                return known
+        found = _only(wanted, await self._squeue("-j", listed, ahead=True))
+        self._last = _LastAnswer(time.monotonic(), frozenset(wanted), found)
+        return found
+
+    async def _states(self, listed: str) -> dict[str, str] | None:
+        """The states of these jobs by their ids (``--only-job-state``), without a lock in slurmctld; None before 24.05.
+
+        Ids that Slurm does not know are absent.
+        """
+        if not self._tells_states:
+            return None
+        command = ("squeue", "--local", "-h", "-t", "all", "--only-job-state", "-j", listed, "-o", "%i|%T")
+        answer = await self._slurm.run(*command, ahead=True)
+        if answer.code != 0 and failure("squeue", answer.stderr) is None:  # an unknown option, and no silence of Slurm
+            self._tells_states = False
+            return None
+        return {job_id: state for job_id, _, state in (line.partition("|") for line in good("squeue", answer).split())}
 
     async def every_job(self) -> dict[str, JobStatus]:
         """All jobs that Slurm knows and this account may see, ended ones included; 22.05 lists refused ones as failed.
@@ -317,6 +362,10 @@ def _signal(code: int) -> int | None:
     if code < 0:
         return -code
     return code - 128 if 128 < code <= 128 + 64 else None
+
+
+def _only(wanted: Collection[str], found: Mapping[str, JobStatus]) -> dict[str, JobStatus]:
+    return {job_id: status for job_id, status in found.items() if job_id in wanted}
 
 
 def _checked(job_id: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-_FIELD = re.compile(r"\{(\w*)\}")
+_FIELD = re.compile(r"\{([^{}]*)\}")
 _FORBIDDEN = frozenset(" /:%")
 """Characters that no account name contains: separators of fields and paths, and Slurm's ``%`` in log paths."""
 

@@ -42,7 +42,7 @@ class SnapshotReader:
         self._slurm = installation
         self._config = config
         self._report = report
-        self._defaults: tuple[float, DefaultMemory, CpuAllocation] | None = None
+        self._defaults: tuple[float, SlurmConfig] | None = None
 
     async def read(self) -> ClusterSnapshot:
         """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
@@ -59,7 +59,7 @@ class SnapshotReader:
         )
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)
-            memory, cpu_allocation = await default
+            config = await default
             jobs = good("squeue", await queue)
         finally:  # if one has failed, nobody needs the others
             await _cancelled(*shown, default, queue)
@@ -71,8 +71,11 @@ class SnapshotReader:
                 partitions=parse_partitions(partitions, unread.append),
                 reservations=parse_reservations(reservations, unread.append),
                 jobs=parse_jobs(jobs, mark, unread.append),
-                memory=memory,
-                cpu_allocation=cpu_allocation,
+                memory=_default_memory(config) if config is not None else None,
+                cpu_allocation=CpuAllocation(config.cpu_unit, config.default_cpus_per_gpu)
+                if config is not None
+                else CpuAllocation(),
+                preemption=config.preemption if config is not None else "",
                 taken_at=taken_at,
                 unread=tuple(unread),
             )
@@ -95,22 +98,26 @@ class SnapshotReader:
         return await asyncio.to_thread(parse_allocations, text)
 
     async def _show(self, what: str, *options: str) -> str:
-        return good("scontrol", await self._slurm.run("scontrol", "show", what, *options, "-o", limit=OUTPUT_LIMIT))
+        # without --local, a federation's other clusters are shown, too
+        command = ("scontrol", "--local", "show", what, *options, "-o")
+        return good("scontrol", await self._slurm.run(*command, limit=OUTPUT_LIMIT))
 
-    async def _slurm_conf(self) -> tuple[DefaultMemory | None, CpuAllocation]:
+    async def _slurm_conf(self) -> SlurmConfig | None:
         if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
             try:
-                config = await self._config()
+                self._defaults = time.monotonic(), await self._config()
             except SlurmOutputError:
-                return None, CpuAllocation()
-            memory = DefaultMemory(
-                per_cpu_mib=config.default_memory_per_cpu_mib,
-                per_node_mib=config.default_memory_per_node_mib,
-                per_gpu_mib=config.default_memory_per_gpu_mib,
-                allocated=config.memory_is_allocated,
-            )
-            self._defaults = time.monotonic(), memory, CpuAllocation(config.cpu_unit, config.default_cpus_per_gpu)
-        return self._defaults[1:]
+                return None
+        return self._defaults[1]
+
+
+def _default_memory(config: SlurmConfig) -> DefaultMemory:
+    return DefaultMemory(
+        per_cpu_mib=config.default_memory_per_cpu_mib,
+        per_node_mib=config.default_memory_per_node_mib,
+        per_gpu_mib=config.default_memory_per_gpu_mib,
+        allocated=config.memory_is_allocated,
+    )
 
 
 async def _cancelled(*tasks: asyncio.Future[Any]) -> None:

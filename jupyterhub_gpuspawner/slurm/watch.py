@@ -143,7 +143,7 @@ class Watch:
 
     @property
     def answers(self) -> int:
-        """Number of Slurm's answers that contained the job; two are at least an interval apart."""
+        """Number of Slurm's whole answers that contained the job; two are at least an interval apart."""
         return self._watched.answers
 
     @property

@@ -227,7 +227,7 @@ class JobWatcher:
             self._another(watched, status)
             return
         watched.absent = 0
-        watched.answers += 1
+        watched.answers += status is not watched.status  # the same object: only its state was asked for
         if status.phase is Phase.QUEUED:
             watched.pending_at = time.monotonic()
         if watched.hidden:
@@ -274,6 +274,7 @@ class JobWatcher:
 
     def _tell(self, watched: Watched, status: JobStatus) -> None:
         if status == watched.status:
+            watched.status = status
             return
         if status.phase is Phase.UNKNOWN and (watched.status is None or watched.status.state != status.state):
             self.log.warning("Job %s has the unknown state %s and is kept", status.job_id, status.state)

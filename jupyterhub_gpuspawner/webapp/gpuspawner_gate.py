@@ -6,8 +6,8 @@ with these differences:
 - WebSockets need a sign-in, too: jupyter-server-proxy 4.6 lets anybody open them.
 - Requests that a page of another site makes the browser send are refused: the application may have no protection
   against them, and the standalone proxy switches JupyterHub's off.
-- The application gets neither the server's token nor the cookies of the visitor's sign-in, and its own cookies are for
-  this server's addresses.
+- The application gets neither the server's token nor the visitor's, nor the cookies of the visitor's sign-in, and its
+  own cookies are for this server's addresses.
 - The application is started at once, and the server's port is opened once it answers at PATH; when it ends, so does the
   server, with its exit code.
 - JupyterHub is told of requests and messages, and of nothing else: the standalone proxy reports activity for as long as
@@ -27,8 +27,8 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlparse
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlparse
 
 import aiohttp
 from jupyter_server_proxy.handlers import SuperviseAndProxyHandler
@@ -36,6 +36,9 @@ from jupyter_server_proxy.standalone.app import StandaloneProxyServer
 from jupyter_server_proxy.standalone.proxy import make_standalone_proxy
 from jupyterhub.utils import isoformat
 from tornado import httpclient, httpserver, httputil, web
+
+if TYPE_CHECKING:
+    from jupyterhub.services.auth import HubOAuth
 
 LONGEST_PATH = 107
 """Bytes of the path of a unix socket, in Linux."""
@@ -46,13 +49,23 @@ PATIENCE = 5.0
 PLACES = ("/tmp", "/dev/shm")  # noqa: S108 - a new folder with a random name, for its user alone
 SECRETS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
 """Environment variables that the application does not get: error pages and logs of web applications show theirs."""
-SIGN_IN_COOKIE = re.compile(r"(__Host-)?jupyterhub-")
+SIGN_IN_COOKIE = re.compile(r"(__Host-)?jupyterhub-", re.IGNORECASE)
 """How the names of JupyterHub's cookies begin; the server's own holds the visitor's token."""
-VOUCHED = (
-    *("Remote-User", "X-Remote-User", "X-Forwarded-User", "X-Forwarded-Preferred-Username", "X-Forwarded-Email"),
-    *("X-Forwarded-Groups", "X-Forwarded-Prefix", "X-Forwarded-Context", "X-ProxyContextPath"),
+COOKIE_ATTRIBUTES = ("expires", "max-age", "secure", "httponly", "samesite", "partitioned", "priority")
+"""What an application decides of its cookies; which addresses get them is decided here."""
+VOUCHED = re.compile(
+    r"""
+    .*_.*  # WSGI applications read Remote_User as Remote-User
+    | (x-)?remote(-.*)?
+    | x-(user|username|email|groups?|authenticated|auth-request|webauth|original-user)(-.*)?
+    | x-(authentik|goog|ms-client|pomerium|rstudio|vouch)-.*
+    | x-(amzn-oidc-.*|proxycontextpath)
+    | (x-)?(ssl-client|client-cert|cf-access|tailscale-user)(-.*)?
+    | x-forwarded-(?!(for|host|port|proto|scheme|server|ssl)$).*
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
-"""Headers that applications believe because a proxy sets them; a visitor's own are not passed on."""
+"""Names of headers that applications believe because a proxy sets them; a visitor's own are not passed on."""
 
 
 def from_elsewhere(method: str | None, headers: httputil.HTTPHeaders) -> bool:
@@ -69,47 +82,86 @@ def from_elsewhere(method: str | None, headers: httputil.HTTPHeaders) -> bool:
     return site not in ("same-origin", "none") and not (link and headers.get("Sec-Fetch-Dest") == "document")
 
 
-def for_application(headers: httputil.HTTPHeaders, *, by_token: bool) -> httputil.HTTPHeaders:
+def tokens_in(query: str) -> frozenset[str]:
+    """What a query has as ``token``, by which JupyterHub signs a visitor in."""
+    return frozenset(value.strip() for name, value in parse_qsl(query) if name == "token")
+
+
+def without_tokens(query: str, tokens: frozenset[str]) -> str:
+    """A query without these tokens; what else is in it keeps its escapes."""
+    return "&".join(part for part in query.split("&") if not tokens_in(part) & tokens)
+
+
+async def known_tokens(request: httputil.HTTPServerRequest, auth: HubOAuth, session: str) -> frozenset[str]:
+    """Those of the address, of the page that it was asked from, and of ``Authorization`` that JupyterHub knows."""
+    header = auth.auth_header_pat.match(request.headers.get("Authorization", ""))
+    tokens = {header[1].strip()} if header else set()
+    tokens |= tokens_in(request.query) | tokens_in(request.headers.get("Referer", "").partition("?")[2])
+    visible = [token for token in tokens if token.isascii() and token.isprintable()]
+    return frozenset([token for token in visible if await auth.user_for_token(token, session_id=session, sync=False)])
+
+
+def for_application(headers: httputil.HTTPHeaders, tokens: frozenset[str]) -> httputil.HTTPHeaders:
     """The visitor's headers without JupyterHub's sign-in and without those that only a proxy may set.
 
-    ``by_token``: whether the visitor has signed in with a token in the header ``Authorization``.
+    ``tokens``: those of the request that JupyterHub knows.
     """
-    passed = headers.copy()
-    for name in (*VOUCHED, *(("Authorization",) if by_token else ())):
-        passed.pop(name, None)
-    cookies = [each.strip() for each in passed.pop("Cookie", "").split(";")]
-    own = [each for each in cookies if each and not SIGN_IN_COOKIE.match(each)]
-    if own:
-        passed["Cookie"] = "; ".join(own)
+    passed = httputil.HTTPHeaders()
+    for name, value in headers.get_all():
+        if name == "Cookie":
+            cookies = [cookie.strip() for cookie in value.split(";")]
+            text = "; ".join(cookie for cookie in cookies if not SIGN_IN_COOKIE.match(cookie))
+        elif name == "Referer":
+            page, _, query = value.partition("?")
+            query = without_tokens(query, tokens)
+            text = f"{page}?{query}" if query else page
+        else:
+            text = value
+        if text and not VOUCHED.fullmatch(name) and not any(token in text for token in tokens):
+            passed.add(name, text)
     return passed
 
 
 def own_cookie(cookie: str, base_url: str) -> str:
-    """A value of Set-Cookie for the addresses below ``base_url``: the hub and other servers do not get the cookie."""
-    named, *attributes = (part.strip() for part in cookie.split(";"))
-    if named.startswith("__Host-"):  # browsers take it for all addresses or not at all
-        return cookie
-    kept = []
+    """A value of Set-Cookie for the addresses below ``base_url``: the hub and other servers do not get the cookie.
+
+    Its attributes are read as browsers do (RFC 6265, section 5.2): blanks around a name and a value do not count, and
+    the last ``Path`` does. One that does not begin with a slash is left out; the cookie is then for the folder of its
+    page. A cookie ``__Host-...``, which is for all addresses or for none, is refused by the browser.
+    """
+    pair, *attributes = (part.strip() for part in cookie.split(";"))
+    path, kept = "", []
     for attribute in attributes:
-        name, _, value = attribute.partition("=")
-        if name.lower() == "path" and value.startswith("/"):
-            below = f"{value}/".startswith(f"{base_url}/")
-            kept.append(f"Path={value if below else base_url + value}")
-        elif name.lower() != "domain":
+        name, _, value = (word.strip() for word in attribute.partition("="))
+        if name.lower() == "path":
+            path = value
+        elif name.lower() in COOKIE_ATTRIBUTES:
             kept.append(attribute)
-    return "; ".join([named, *kept])
+    if path.startswith("/"):
+        below = f"{path}/".startswith(f"{base_url}/")
+        kept.insert(0, f"Path={path if below else base_url + path}")
+    return "; ".join([pair, *kept])
 
 
-def own_cookies(base_url: str) -> Any:
-    """A function for jupyter-server-proxy's ``rewrite_response``, which does that to an application's answers."""
+def own_cookies(base_url: str) -> type[web.OutputTransform]:
+    """Does that to all answers of an application, also to those that are streamed; the gate's own come after it."""
 
-    def rewrite(response: Any) -> None:
-        cookies = response.headers.get_list("Set-Cookie")
-        response.headers.pop("Set-Cookie", None)
-        for cookie in cookies:
-            response.headers.add("Set-Cookie", own_cookie(cookie, base_url))
+    class OwnCookies(web.OutputTransform):
+        def transform_first_chunk(
+            self,
+            status_code: int,
+            headers: httputil.HTTPHeaders,
+            chunk: bytes,
+            finishing: bool,  # noqa: ARG002, FBT001 - as tornado has it
+        ) -> tuple[int, httputil.HTTPHeaders, bytes]:
+            cookies = headers.get_list("Set-Cookie")
+            headers.pop("Set-Cookie", None)
+            for cookie in cookies:
+                if not SIGN_IN_COOKIE.match(cookie.lstrip("= \t")):
+                    headers.add("Set-Cookie", own_cookie(cookie, base_url))
+            return status_code, headers, chunk
 
-    return rewrite
+    return OwnCookies
 
 
 def handler_class() -> Any:
@@ -117,21 +169,25 @@ def handler_class() -> Any:
     handler, arguments = make_standalone_proxy(SuperviseAndProxyHandler, {"state": {}})
 
     class SignedIn(handler):  # type: ignore[misc, valid-type]
-        def prepare(self, *_: Any, **__: Any) -> None:
+        hub_tokens: frozenset[str] = frozenset()
+        """The tokens of this request that JupyterHub knows; one that it does not know may be the application's."""
+
+        async def prepare(self, *_: Any, **__: Any) -> None:
             """Refuse what other sites' pages ask for in the visitor's name."""
             if from_elsewhere(self.request.method, self.request.headers):
                 raise web.HTTPError(403, log_message="asked for by a page of another site")
+            if self.current_user:
+                self.hub_tokens = await known_tokens(self.request, self.hub_auth, self.hub_auth.get_session_id(self))
 
         def proxy_request_headers(self) -> httputil.HTTPHeaders:
             """What the application gets of the visitor's headers."""
-            by_token = getattr(self, "_token_authenticated", False)
-            return for_application(super().proxy_request_headers(), by_token=by_token)
+            return for_application(super().proxy_request_headers(), self.hub_tokens)
 
         def get_client_uri(self, protocol: str, host: str, port: int, _: str) -> str:
             """The application's address for this request, with the visitor's escapes: ``%2F`` does not become ``/``."""
             path = self.request.path if self.absolute_url else self.request.path[len(self.settings["base_url"]) :]
-            query = f"?{self.request.query}" if self.request.query else ""
-            return f"{protocol}://{host}:{port}{path}{query}"
+            query = without_tokens(self.request.query, self.hub_tokens)
+            return f"{protocol}://{host}:{port}{path}{'?' if query else ''}{query}"
 
         async def get(self, *args: Any, **kwargs: Any) -> None:
             """Answer a GET; a WebSocket begins with one."""
@@ -165,6 +221,7 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
         # jupyter-server-proxy 4.6 has the base URL with a regular expression's escapes here, as in /user/ada\-b/
         slash = (f"^{re.escape(self.base_url)}$", web.RedirectHandler, {"url": f"{self.base_url}/"})
         application.add_handlers(".*", [slash])
+        application.add_transform(own_cookies(self.base_url))
         # a notebook's listing of requests would show the tokens in their addresses
         application.settings["log_function"] = lambda _handler: None
         server = httpserver.HTTPServer(application, ssl_options=self._configure_ssl(), xheaders=True)
@@ -287,7 +344,6 @@ def main() -> None:
         port=url.port or 8888,
         absolute_url=asked.absolute_url,
         activity_interval=0,
-        rewrite_response=own_cookies(base_url.rstrip("/")),
     )
     try:
         status = asyncio.run(gate.serve())

@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES, PrivateSlurm
 from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.node_record import View
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.hub.text import times
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, small_targets, width_left_over
@@ -331,6 +332,77 @@ def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: 
     expect(page.locator("#gpuspawner-messages")).to_contain_text(text)
     expect(page.locator("#gpuspawner-messages")).to_contain_text("Message from demo")
     well_made(page)
+
+
+def answer_with(page: Page, change: Callable[[str], str]) -> None:
+    """Have the hub answer the home page's script with a changed page."""
+    page.route(f"**{HOME}", lambda route: route.fulfill(body=change(route.fetch().text()), content_type="text/html"))
+
+
+def test_a_card_that_changes_keeps_the_focus_and_what_is_open(hub: HubProcess, page: Page) -> None:
+    """Also where a fold has come before the one that is open, and where the change is not of the card's state."""
+    sign_in(page, hub, "uma")
+    hub.spawn("uma", {"profile": "k80"})
+    page.clock.install()
+    page.goto(hub.url + HOME)
+    details = card(page).locator("details[data-fold=details] > summary")
+    details.click()
+    focused = page.locator(":focus")
+    expect(focused).to_have_text("Details")
+    before = card(page).get_attribute("data-version")
+    new_fold = '<details data-fold="use"><summary>The chart in words</summary></details>'
+    answer_with(
+        page,
+        lambda html: html.replace(f'data-version="{before}"', 'data-version="another"').replace(
+            '<details class="gpuspawner-details" data-fold="details">',
+            new_fold + '<details class="gpuspawner-details" data-fold="details">',
+        ),
+    )
+    page.clock.run_for(31_000)
+    expect(card(page)).to_have_attribute("data-version", "another")
+
+    expect(focused).to_have_text("Details")
+    expect(card(page).locator("details[open] > summary")).to_have_text(["Details"])
+
+
+@pytest.mark.parametrize("path", [HOME, "/hub/gpuspawner/cluster"], ids=["home", "the map"])
+def test_a_page_says_that_it_is_not_kept_up_to_date(hub: HubProcess, page: Page, path: str) -> None:
+    """While the hub is away, and after the sign-in has ended."""
+    sign_in(page, hub, "admin")
+    page.clock.install()
+    page.goto(hub.url + path)
+    notice = page.locator("#gpuspawner-away")
+    expect(notice).to_be_hidden()
+    page.route(f"**{path}", lambda route: route.abort())
+    page.clock.run_for(31_000)
+    expect(notice).to_have_text(times.AWAY)
+    well_made(page)
+
+    page.unroute(f"**{path}")
+    page.clock.run_for(31_000)
+    expect(notice).to_be_hidden()
+
+    page.context.clear_cookies()
+    page.clock.run_for(31_000)
+    expect(notice).to_have_text(times.SIGNED_OUT)
+
+
+WRONG_CLOCK = """
+const now = Date.now, origin = performance.timeOrigin, ahead = 50 * 60_000;
+Date.now = () => now() + ahead;
+Object.defineProperty(performance, "timeOrigin", { get: () => origin + ahead });
+"""
+
+
+def test_the_time_left_is_the_hubs_where_the_browsers_clock_is_wrong(hub: HubProcess, page: Page) -> None:
+    """By fifty minutes: a server of an hour would be said to end in ten."""
+    sign_in(page, hub, "vera")
+    hub.spawn("vera", {"profile": "k80"})
+    page.add_init_script(WRONG_CLOCK)
+    page.goto(hub.url + HOME)
+
+    expect(card(page).locator("b")).to_have_text(re.compile(r"^(5\d min|1 h) left$"))
+    expect(card(page).locator("[data-warning]")).to_be_hidden()
 
 
 def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> None:

@@ -465,7 +465,24 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a memory of megabytes meant in gigabytes": Mistake(
         one('"partition": "gpu", "memory": 24'),
-        (WARNING, "value-doubtful", "profile g: slurm.memory", "24 is 24 MiB; did you mean 24G?", "Write the unit."),
+        (
+            WARNING,
+            "value-doubtful",
+            "profile g: slurm.memory",
+            "24 MiB is less than a notebook server needs; did you mean 24G?",
+            "Give at least 512M.",
+        ),
+        "starts now, 106 of 120 cores free",
+    ),
+    "little memory, with its unit": Mistake(
+        one('"partition": "gpu", "memory": "500M"'),
+        (
+            WARNING,
+            "value-doubtful",
+            "profile g: slurm.memory",
+            "500 MiB is less than a notebook server needs; did you mean 500G?",
+            "Give at least 512M.",
+        ),
         "starts now, 106 of 120 cores free",
     ),
     "a template that has to be mended": Mistake(
@@ -500,7 +517,7 @@ MISTAKES: dict[str, Mistake] = {
             "is not a valid amount of memory: use a number of MiB, or a number with K, M, G or T, such as 32G",
             "",
         ),
-        "starts now, 47 of 96 cores free",
+        "starts now, 47 of 96 CPUs free",
         files={
             "profiles/a.yaml": "display_name: A\nslurm: {partition: gpu, memory: lots}\n",
             "profiles/b.yaml": "display_name: B\n",
@@ -567,6 +584,31 @@ MISTAKES: dict[str, Mistake] = {
             "Set a shorter time, or a longer slurm.time.",
         ),
         "starts now, 8 of 22 GPUs free",
+    ),
+    "servers that are looked at too rarely for their idle policy": Mistake(
+        one('"partition": "gpu", "gpus": 1, "time": "8:00:00"', '"idle": {"action": "stop", "keep": {"by": "2min"}}'),
+        (
+            WARNING,
+            "idle-too-fine",
+            "profile g: idle",
+            "a time of 2 min is shorter than the 5 min between two summaries of use: warnings and stops come late by "
+            "up to that, and Keep may gain nothing.",
+            "Set c.GPUSlurmSpawner.usage_interval to 12 s or less, or longer times.",
+        ),
+        "starts now, 8 of 18 GPUs free",
+    ),
+    "a site that looks too rarely for its idle policy": Mistake(
+        one('"partition": "gpu", "gpus": 1, "time": "8:00:00"'),
+        (
+            WARNING,
+            "idle-too-fine",
+            "c.GPUSlurmSpawner.idle",
+            "a time of 10 min is shorter than the 50 min between two summaries of use: warnings and stops come late by "
+            "up to that, and Keep may gain nothing.",
+            "Set c.GPUSlurmSpawner.usage_interval to 60 s or less, or longer times.",
+        ),
+        "starts now, 8 of 18 GPUs free",
+        settings="c.GPUSlurmSpawner.usage_interval = 300; c.GPUSlurmSpawner.idle = {'action': 'stop'}",
     ),
     "servers that cannot be extended": Mistake(
         one('"partition": "gpu", "time": "1-0"', '"extend": {"by": "1h"}'),

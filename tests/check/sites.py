@@ -41,11 +41,11 @@ class RecordedClient:
         self.tried: list[str] = []
         """The scripts of trials."""
 
-    async def accounting(self, _users: Sequence[str]) -> Accounting | None:
-        """The accounting, or its fault."""
+    async def accounting(self, users: Sequence[str]) -> Accounting | None:
+        """The accounting, with the associations of these users alone, as Slurm's is asked for; or its fault."""
         found = _answer(self._accounting)
         assert found is None or isinstance(found, Accounting)
-        return found
+        return replace(found, users=[each for each in found.users if each.user in users]) if found is not None else None
 
     async def test_only(self, script: str, **_: Any) -> WillRun:
         """The trial, or Slurm's refusal."""

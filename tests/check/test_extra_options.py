@@ -44,6 +44,9 @@ FIELDS = {
     "--reservation=a": ("--reservation=a", "reservation"),
     "-C nvlink": ("--constraint=nvlink", "constraint"),
     "--exclusive": ("--exclusive", "exclusive"),
+    "--part=hopper": ("--partition=hopper", "partition"),
+    "--cpus-per-t 4": ("--cpus-per-task=4", "cpus"),
+    "--exclusiv": ("--exclusive", "exclusive"),
     "--mail-type=END --mem=8G": ("--mem=8G", "memory"),
 }
 
@@ -127,6 +130,8 @@ def test_other_options_raise_no_alarm(tmp_path: Path) -> None:
         "--gres=license:1",
         "--mail-type=END --mail-user=ada@example.org",
         "--exclude=g1",
+        "--mem-b=local",
+        "--exc=g1",
         "-w g2",
         "--licenses=matlab",
         "--export=ALL,A=1",

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.jobs.comment import hub_mark
 from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
 from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial, of_workshop
@@ -96,6 +97,12 @@ def sudo_says(line: str) -> Callable[[Path], None]:
     return lambda folder: commands(folder, sudo=f"echo {line!r} >&2; exit 1")
 
 
+def own_home_page(folder: Path) -> None:
+    """A folder of templates with a home page that extends none."""
+    (folder / "templates").mkdir()
+    (folder / "templates" / "home.html").write_text("<html></html>")
+
+
 def older(folder: Path) -> None:
     """A script of another version."""
     script = folder / "libexec" / "cancel"
@@ -158,6 +165,17 @@ class Mistake:
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 WAIT = "every user, after start_timeout: the server did not report to the hub"
 MISTAKES = {
+    "a page template of the site's is a whole page": Mistake(
+        "c.JupyterHub.template_paths.append('FOLDER/templates')",
+        WARNING,
+        "template-replaces",
+        "c.JupyterHub.template_paths",
+        "FOLDER/templates/home.html: the home page does not show the cards of servers: it does not extend "
+        '"templates/home.html"',
+        "",
+        "every user: the home page has neither time left nor log",
+        surroundings=own_home_page,
+    ),
     "hub_ip is not set": Mistake(
         "",
         ERROR,
@@ -344,6 +362,52 @@ MISTAKES = {
         "there is no command 'doas-no-such' on this machine, with which Slurm's commands are run as the user.",
         "Install it, or write its full path.",
         "every user: the hub cannot start this server, it is not set up correctly",
+    ),
+    "the prefix names somebody instead of a field": Mistake(
+        "c.GPUSlurmSpawner.exec_prefix = 'sudo -E -u username'",
+        ERROR,
+        "run-as-user-fails",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "there is no account 'username', as which Slurm's commands are run.",
+        "Write {username} in its place, as in `sudo -n -u {username}`.",
+        "every user: the hub cannot start this server, it is not set up correctly",
+    ),
+    "the prefix has a variable of a shell": Mistake(
+        "c.GPUSlurmSpawner.exec_prefix = 'sudo -nu $USER'",
+        ERROR,
+        "run-as-user-fails",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "there is no account '$USER', as which Slurm's commands are run.",
+        "Write {username} in its place, as in `sudo -n -u {username}`.",
+        "every user: the hub cannot start this server, it is not set up correctly",
+        asked=Asked(user="daemon"),
+    ),
+    "the prefix is the same for every user": Mistake(
+        "c.GPUSlurmSpawner.exec_prefix = 'sudo -n --user=daemon'",
+        WARNING,
+        "one-account",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "it has no {username}, so every server runs under the same account, and users can read each other's files.",
+        "Write {username} where the account's name belongs, as in `sudo -n -u {username}`.",
+        "users: files of others in their home, and jobs that belong to nobody whom Slurm's accounting knows",
+    ),
+    "a setting of the records is misspelt": Mistake(
+        "c.GPUSessions.keep_sesions = 7",
+        ERROR,
+        "setting-unknown",
+        "c.GPUSessions.keep_sesions",
+        "GPUSessions has no setting keep_sesions, so this line has no effect.",
+        "Write c.GPUSessions.keep_sessions.",
+        "the admin: records that are kept for another time",
+    ),
+    "a setting of the nodes' records is misspelt": Mistake(
+        "c.GPUFleet.keep_dais = 7",
+        ERROR,
+        "setting-unknown",
+        "c.GPUFleet.keep_dais",
+        "GPUFleet has no setting keep_dais, so this line has no effect.",
+        "Write c.GPUFleet.keep_days.",
+        "the admin: records that are kept for another time",
     ),
     "sudo asks for a password": Mistake(
         SUDO + SCRIPTS,
@@ -696,7 +760,7 @@ async def test_values_that_jupyterhub_accepts_raise_no_alarm(site: Path, lines: 
     ("words", "codes"),
     [
         ("timeout 9 sudo -n -u {username}", ["checked-as-root"]),
-        ("env -u sudo", []),
+        ("env -u sudo", ["one-account"]),
     ],
 )
 async def test_a_check_as_root_says_that_sudo_refuses_it_nothing(
@@ -719,6 +783,40 @@ async def test_scripts_that_work_for_a_user_are_said_to(site: Path) -> None:
 
     assert (ok.severity, ok.code) == (Severity.OK, "run-as-user")
     assert ok.text == "4 scripts run as daemon through `sudo -n -u daemon`."
+
+
+async def test_a_hub_without_the_one_line_uses_nothing_of_this_package(site: Path) -> None:
+    """JupyterHub's own default starts every server on the hub's machine; a file that another one loads has no say."""
+    config = site / "jupyterhub_config.py"
+    config.write_text(BASE.replace('c.JupyterHub.spawner_class = "gpu-profiles"', "").replace("FOLDER", str(site)))
+    context = await run.context_of(load_site(config))
+    (missing,) = await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE)
+
+    assert missing == Finding(
+        ERROR,
+        "spawner-class-missing",
+        "c.JupyterHub.spawner_class",
+        "it is not set, so the hub uses nothing of this package and starts every server on its own machine.",
+        "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
+    )
+
+
+@pytest.mark.parametrize("lines", ["c.GPUFleet.keep_days = 'ninety'", "c.GPUSessions.keep_sessions = 'ninety'"])
+async def test_a_setting_with_which_the_hub_exits_is_told_at_its_line(site: Path, lines: str) -> None:
+    """As the hub itself does when it starts."""
+    with pytest.raises(ConfigError) as error:
+        await findings(site, lines, AT_HOME)
+
+    assert error.value.where == lines.partition(" ")[0]
+
+
+async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:
+    """Users of the configuration are not those of --user: sudo's log would show what they never did."""
+    commands(site, sudo=f'echo "$@" >> {site}/sudo.log; exit 1')
+    lines = f"c.Authenticator.allowed_users = {{'daemon'}}\n{SUDO}{SCRIPTS}"
+
+    assert await findings(site, lines, AT_HOME) == ()
+    assert not (site / "sudo.log").exists()
 
 
 def test_the_digests_are_those_of_the_scripts() -> None:

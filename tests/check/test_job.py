@@ -42,7 +42,7 @@ gpuspawner-check began {}
 gpuspawner-check profile {"slug": "gpu"}
 gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}
 gpuspawner-check launcher {}
-gpuspawner: g1: GPUs 0; CPUs 0-3; memory preferred:0
+gpuspawner: g1: GPUs 0; CPUs 0-3; memory default
 gpuspawner-check python {"version": "3.11.2", "node": "g1"}
 gpuspawner-check environment {"arrived": true, "sbatch": []}
 gpuspawner-check hub {"reached": true, "status": 200, "hub": true}

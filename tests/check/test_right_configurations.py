@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.check.context import Asked
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association
@@ -122,3 +123,27 @@ def test_a_right_configuration_causes_no_alarm(
 
     assert [each.code for each in found if each.severity is not Severity.OK] == warnings
     assert "profile" in [each.code for each in found]
+
+
+def test_the_accounts_of_each_profiles_own_people_count(tmp_path: Path) -> None:
+    """Two profiles for two groups: whoever may use the second one has an account in Slurm, too."""
+    profiles = [
+        {
+            "display_name": name,
+            "slug": name,
+            "allow": {"users": users},
+            "slurm": {"partition": "batch", "time": "1:00:00"},
+        }
+        for name, users in (("first", PARTICIPANTS[:2]), ("second", PARTICIPANTS[2:4]))
+    ]
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{tmp_path}/hub.sqlite'\n"
+        f"c.GPUProfilesSpawner.profiles = {profiles!r}\nc.Spawner.start_timeout = 300\n"
+    )
+    site = context_in(config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING), asked=Asked(people=2))
+
+    assert [(each.where, each.text) for each in found_in(site) if each.code.startswith("seats")] == [
+        ("profile first", "2 people could start now"),
+        ("profile second", "2 people could start now"),
+    ]

@@ -76,9 +76,9 @@ def test_a_memory_of_megabytes_that_was_meant_in_gigabytes(tmp_path: Path) -> No
     checked = check(tmp_path, GOOD + small + NO_SLURM)
 
     assert (
-        "warn  profile small: slurm.memory: 24 is 24 MiB; did you mean 24G? Write the unit. [value-doubtful]"
-        in checked.stdout.splitlines()
-    )
+        "warn  profile small: slurm.memory: 24 MiB is less than a notebook server needs; did you mean 24G? "
+        "Give at least 512M. [value-doubtful]"
+    ) in checked.stdout.splitlines()
 
 
 @pytest.mark.slurm

@@ -6,8 +6,8 @@ import getpass
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +314,20 @@ c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
     )
 
 
+def test_services_that_a_configuration_only_adds_count_too(tmp_path: Path) -> None:
+    """As the idle culler's documentation has them; what JupyterHub would refuse is left to the check of its type."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        """
+c.JupyterHub.services.append({"name": "idle", "command": ["jupyterhub-idle-culler", "--timeout=3600"]})
+c.JupyterHub.services.append("announcement")
+c.GPUProfilesSpawner.profiles = [{"display_name": "K80", "slug": "k80"}]
+"""
+    )
+
+    assert hub_limits(load_site(config)).culled_after == 3600
+
+
 def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
     """It is printed for a file that calendars import."""
     courses = tmp_path / "courses"
@@ -354,3 +368,69 @@ def test_the_rehearsal_asks_slurm_for_each_participant(tmp_path: Path, slurm_clu
     assert (bad.exit_code, bad.stderr) == (1, "")
     assert [line[:15] for line in bad.stdout.splitlines()] == ["WRONG train01: ", "WRONG train02: "]
     assert "reservation" in bad.stdout
+
+
+TOMORROW = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
+c.GPUSlurmSpawner.req_homedir = "/tmp"
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUProfilesSpawner.courses_dir = {courses!r}
+c.GPUProfilesSpawner.profiles = [
+    {{"display_name": "Lesson", "slug": "lesson", "allow": {{"users": ["t1", "t2", "t4", "t5", "t6", "t7"]}},
+      "slurm": {{"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G", "time": "10:00:00"}}}},
+]
+"""
+TOMORROWS_COURSE = """
+name: Deep learning
+instructors: ada
+roster: t[1-7]
+profile: lesson
+zone: UTC
+sessions: [{{date: {day:%Y-%m-%d}, from: 10:00, to: 12:00, reservation: {reservation}}}]
+start_ahead: 10min
+"""
+
+
+@contextmanager
+def reserved_between(slurm: PrivateSlurm, begin: datetime, end: datetime) -> Iterator[None]:
+    """A reservation of node g1 for this account."""
+    times = f"StartTime={begin.astimezone():%Y-%m-%dT%H:%M:%S} EndTime={end.astimezone():%Y-%m-%dT%H:%M:%S}"
+    what = f"{times} Users={getpass.getuser()} Nodes=g1"
+    slurm.run("scontrol", "create", "reservation", "ReservationName=tomorrow", *what.split())
+    try:
+        yield
+    finally:
+        slurm.run("scontrol", "delete", "ReservationName=tomorrow")
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("reservation", ["tomorrow", "null"])
+def test_the_rehearsal_the_evening_before_is_as_of_the_session(
+    reservation: str, tmp_path: Path, slurm_cluster: PrivateSlurm
+) -> None:
+    """With a reservation that ends with the session, and without: who would start when, who may not, how many fit."""
+    end = (datetime.now(timezone.utc) + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
+    opens = end - timedelta(hours=2, minutes=10)
+    courses, config = tmp_path / "courses", tmp_path / "jupyterhub_config.py"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(TOMORROWS_COURSE.format(day=end, reservation=reservation))
+    config.write_text(TOMORROW.format(bin_dir=slurm_cluster.bin_dir, courses=str(courses)))
+
+    reserved_then = reserved_between(slurm_cluster, opens - timedelta(minutes=5), end)
+    with reserved_then if reservation == "tomorrow" else nullcontext():
+        told = cli_runner().invoke(
+            main, ["course", "rehearse", "deep", "--every", "0", "--config", str(config)], env=slurm_cluster.environment
+        )
+    at = f"would start {opens.astimezone():%Y-%m-%d %H:%M %Z}"
+    assert (told.exit_code, told.stderr, told.stdout.splitlines()) == (
+        1,
+        "",
+        [
+            f"ok    t1: {at}",
+            f"ok    t2: {at}",
+            "WRONG t3: cannot use profile lesson: it is reserved for other users.",
+            *(f"ok    t{number}: {at}" for number in (4, 5, 6, 7)),
+            "WRONG together: 4 of 7 people fit; `gpuspawner course check deep` says what is missing",
+        ],
+    )

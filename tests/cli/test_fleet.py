@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
-from tests.fixtures.databases import disposed
+from tests.fixtures.databases import disposed, with_tables
 from tests.fleet.nodes import DAY, only, topology, view, with_gpu
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def config(tmp_path: Path) -> Path:
     database = tmp_path / "hub.sqlite"
     database.touch()
     with disposed(create_engine(f"sqlite:///{database}")) as engine:
-        store = FleetStore(engine)
+        store = FleetStore(with_tables(engine))
         for name in ("g2", "g3"):
             store.add(view(name, topology(name)), lambda _: None)
         store.add(view("g1", with_gpu(topology("g1"), 0, pcie_width=8), gres="gpu:v100:4"), lambda _: None)
@@ -46,17 +46,17 @@ def test_nodes_that_differ_come_first(gpuspawner: Call, config: Path) -> None:
 
     assert (result.exit_code, result.stderr.startswith(NO_SLURM)) == (0, True)
     assert result.stdout.splitlines() == [
-        "DIFFERS g1: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
+        "DIFFERS g1: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen, by 1 job",
         "        0000:07:00.0: PCIe lanes 8; 2 siblings have 16",
         "        gres.conf names no Cores=, though the GPUs are on sockets 0-1",
         "        grants: no jobs with GPUs yet",
         "        The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links, "
         "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'.",
-        "ok      g2: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
+        "ok      g2: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen, by 1 job",
         "        grants: no jobs with GPUs yet",
-        "ok      g3: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
+        "ok      g3: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen, by 1 job",
         "        grants: no jobs with GPUs yet",
-        "ok      g4: 4 \N{MULTIPLICATION SIGN} a100, 0 siblings, 1 of 4 GPUs seen",
+        "ok      g4: 4 \N{MULTIPLICATION SIGN} a100, 0 siblings, 1 of 4 GPUs seen, by 1 job",
         "        Jobs have seen only their own GPUs so far; what they have not seen is not judged.",
         "        grants: 1 job",
         "All grants: 1 job",
@@ -86,6 +86,7 @@ def test_the_same_as_json(gpuspawner: Call, config: Path) -> None:
 def test_lines_for_gres_conf_from_what_is_known(gpuspawner: Call, config: Path) -> None:
     """Of a node of which all has been seen; otherwise a comment says what to do instead."""
     assert gpuspawner("fleet", "-f", config, "--gres-conf", "g2").stdout.splitlines() == [
+        "# From what 1 job reported; reports are made by their users' processes.",
         f"# {LINKS_NOTE}",
         "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia0 Cores=0-3 Links=-1,2,0,0",
         "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia1 Cores=0-3 Links=2,-1,0,0",
@@ -93,6 +94,7 @@ def test_lines_for_gres_conf_from_what_is_known(gpuspawner: Call, config: Path) 
         "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia3 Cores=4-7 Links=0,0,2,-1",
     ]
     assert gpuspawner("fleet", "-f", config, "--gres-conf", "g4").stdout.splitlines() == [
+        "# From what 1 job reported; reports are made by their users' processes.",
         "# Jobs have seen only their own GPUs so far; what they have not seen is not judged. Run gpuspawner topology "
         "--gres-conf on the node.",
         "NodeName=g4 Name=gpu Type=v100 File=/dev/nvidia0 Cores=0-3",

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +21,7 @@ c.SlurmSpawner.req_partition = "gpu"
 c.SlurmSpawner.req_gres = "gpu:2"
 c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
 """
+MAIN = "from jupyterhub_gpuspawner.cli.main import main; main()"
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ def test_what_is_written_is_printed(gpuspawner: Call, old: Path, tmp_path: Path)
             f"written   {folder}/jupyterhub_config.py",
             f"written   {folder}/differences.md",
             f"written   {folder}/profiles/profiles.yaml",
-            "      9   changed",
+            "      8   changed",
             "      3   the same under another name",
             f"Next: gpuspawner check --config {folder}/jupyterhub_config.py",
         ],
@@ -164,3 +170,37 @@ def test_there_has_to_be_a_file(gpuspawner: Call, tmp_path: Path) -> None:
     refused = gpuspawner("migrate", tmp_path / "missing.py")
 
     assert (refused.exit_code, "missing.py: FileNotFoundError" in refused.stderr) == (1, True)
+
+
+def test_what_is_written_is_utf_8_wherever_it_is_written(old: Path, tmp_path: Path) -> None:
+    """In the C locale, too; Python reads a configuration as UTF-8."""
+    old.write_text(f"{OLD}c.SlurmSpawner.req_nodelist = 'große-gpu'\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", MAIN, "migrate", old, "-o", tmp_path / "new"],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "große-gpu" in (tmp_path / "new" / "differences.md").read_text("utf-8")
+
+
+def test_what_cannot_be_written_leaves_the_file_of_before(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """As on a disk that is full when the second of three files is written."""
+    folder = tmp_path / "new"
+    gpuspawner("migrate", old, "-o", folder)
+    before = (folder / "jupyterhub_config.py").read_text()
+    old.write_text(f"{OLD}c.JupyterHub.port = 9000\nc.JupyterHub.x = '{'x' * 100_000}'\n")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limit[1]))
+    try:
+        refused = gpuspawner("migrate", old, "-o", folder, "--force")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert (refused.exit_code, "File too large" in refused.stderr) == (1, True)
+    assert (folder / "jupyterhub_config.py").read_text() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["differences.md", "jupyterhub_config.py", "profiles"]

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.sessions.store import SessionStore
 from tests.cli.runner import cli_runner
+from tests.fixtures.databases import session_of, with_tables
 from tests.sessions.a_session import LIFE
 
 
@@ -76,7 +77,7 @@ def test_a_report_is_for_all_or_for_a_course(config: Path) -> None:
 def test_a_user_is_forgotten(config: Path) -> None:
     """With the idle times in the hub's database; the command says what it cannot reach."""
     idle = [IdleTime(user, "", "k80", "12", 2, 0.0, 9e9, due_at=1.0) for user in ("ada", "ben")]
-    engine = create_engine(f"sqlite:///{config.parent / 'jupyterhub.sqlite'}")
+    engine = with_tables(create_engine(f"sqlite:///{config.parent / 'jupyterhub.sqlite'}"))
     with Session(engine) as session:
         IdleTimes(session).write(idle)
     config.write_text(f"{config.read_text()}c.JupyterHub.db_url = '{config.parent / 'jupyterhub.sqlite'}'\n")
@@ -104,6 +105,24 @@ def test_idle_times_that_cannot_be_deleted_are_an_error(config: Path) -> None:
 
     assert (done.exit_code, done.stdout) == (1, "1 session of ada deleted.\n")
     assert "there is no database" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "told"),
+    [("c.GPUSessions.enabled = False\n", 0, "0 sessions of ada deleted."), ("", 1, "there is no file")],
+    ids=["records are off", "the records are gone"],
+)
+def test_idle_times_are_deleted_where_there_are_no_records(config: Path, lines: str, code: int, told: str) -> None:
+    """A request to be forgotten holds for both, and neither keeps the other from it."""
+    (config.parent / "sessions.sqlite").unlink()
+    database = config.parent / "jupyterhub.sqlite"
+    config.write_text(f"{config.read_text()}{lines}c.JupyterHub.db_url = '{database}'\n")
+    with session_of(f"sqlite:///{database}") as session:
+        IdleTimes(session).write([IdleTime("ada", "", "k80", "12", 2, 0.0, 9e9, due_at=1.0)])
+        done = run(config, "forget", "ada")
+
+        assert list(due_since(session.connection(), 0.0)) == []
+    assert (done.exit_code, "1 idle time of ada deleted." in done.stdout, told in done.output) == (code, True, True)
 
 
 def test_a_hub_without_records(config: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -54,7 +55,6 @@ def test_show_prints_what_would_be_submitted(tmp_path: Path) -> None:
         "--export=ALL",
         "--no-requeue",
         "--nodes=1",
-        "--ntasks=1",
         "--partition=gpu",
         "--time=8:00:00",
         "--gres=gpu:3",
@@ -183,3 +183,73 @@ def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
         code,
         [f"WRONG {subject}: {MISSING}"] if code else [],
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("json", "'json' is not a spawner of this package."),
+        ("json.dumps", "'json.dumps' is not a spawner of this package."),
+        ("", "'' cannot be imported: ValueError: Empty module name"),
+        (["gpu-profiles"], "['gpu-profiles'] is not a spawner of this package."),
+        ("nothing.Of", "No module named 'nothing'"),
+    ],
+)
+def test_a_spawner_class_that_is_none_is_a_finding(value: object, text: str, tmp_path: Path) -> None:
+    """JupyterHub takes a class or its name; anything else is told at the setting."""
+    done = run(tmp_path, f"c.JupyterHub.spawner_class = {value!r}", "check", "--json")
+    finding = json.loads(done.stdout)["findings"][0]
+
+    assert (done.exit_code, finding["code"], finding["where"], finding["text"]) == (
+        1,
+        "configuration",
+        "c.JupyterHub.spawner_class",
+        text,
+    )
+
+
+COURSE = """
+name: Deep learning
+instructors: carl
+roster: [ada]
+profile: {slug: gpu, options: {gpus: 2}}
+zone: UTC
+sessions: [{date: 2999-03-04, from: 9:00, to: 12:00, reservation: ml-%u}]
+start_ahead: 10min
+"""
+
+
+@pytest.mark.parametrize(("user", "notes"), [("ada", ""), ("bob", "bob is not on the roster of course deep")])
+def test_show_prints_the_script_of_a_course_as_of_its_session(user: str, notes: str, tmp_path: Path) -> None:
+    """With the course's options and the session's reservation, and a time limit that ends with the session."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(COURSE)
+    lines = f"{SITE}\nc.GPUProfilesSpawner.courses_dir = {str(courses)!r}\n"
+
+    shown = run(tmp_path, lines, "show", "course-deep", "--user", user)
+
+    assert (shown.exit_code, re.findall("^#SBATCH --(time|gres|reservation)=(.*)", shown.stdout, re.MULTILINE)) == (
+        0,
+        [("reservation", "ml-1"), ("time", "3:09:00"), ("gres", "gpu:2")],
+    )
+    assert shown.stderr.splitlines() == [
+        "note: This is the script at 2999-03-04 08:50 UTC, for the session 2999-03-04.",
+        *([f"note: {notes}, as far as is known here."] if notes else []),
+    ]
+
+
+def test_show_takes_no_option_for_a_course_and_names_the_courses(tmp_path: Path) -> None:
+    """A participant chooses nothing; a course that is not there is told with those that are."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(COURSE)
+    lines = f"{SITE}\nc.GPUProfilesSpawner.courses_dir = {str(courses)!r}\n"
+
+    assert [
+        run(tmp_path, lines, "show", slug, "--user", "ada", *more).stderr
+        for slug, more in (("course-deep", ("-o", "gpus=4")), ("course-deeper", ()))
+    ] == [
+        "gpuspawner: Deep learning has no option 'gpus'. It has no options.\n",
+        "gpuspawner: there is no course 'deeper'. Courses are: deep.\n",
+    ]

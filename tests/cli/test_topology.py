@@ -190,6 +190,22 @@ def test_lines_for_gres_conf(gpuspawner: Call) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("001_gpu7_2socket_ansi", ["0-9"] * 4 + ["10-19"] * 3),
+        ("034_polaris_a100x4_reverse_numa", ["24-31", "16-23", "8-15", "0-7"]),
+        ("037_dgx_a100_nps4_mlx5x12", [""] * 8),  # NUMA nodes without a GPU, of which the text says nothing
+        ("015_k80x4_2socket_job4cpu", [""] * 4),  # of a job with four CPUs
+    ],
+)
+def test_a_text_has_the_cores_of_nodes_that_all_have_gpus(gpuspawner: Call, text: str, cores: list[str]) -> None:
+    """nvidia-smi topo -m names the CPUs beside each GPU; how many share a core must be given."""
+    result = gpuspawner("topology", "--text", TEXTS / f"{text}.txt", "--gres-conf", "--threads-per-core", "2")
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("#")]
+    assert [line.partition(" Cores=")[2] for line in lines] == cores
+
+
+@pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (("--gres-conf", "--json"), "--json and --gres-conf cannot be used together."),

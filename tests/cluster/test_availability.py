@@ -54,8 +54,8 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
         ("later", "full. Expected wait: up to 1 hour", ""),
     ),
-    ({"partition": "batch"}, ("now", "starts now, 47 of 96 cores free", "")),
-    ({}, ("now", "starts now, 47 of 96 cores free", "")),
+    ({"partition": "batch"}, ("now", "starts now, 47 of 96 CPUs free", "")),
+    ({}, ("now", "starts now, 47 of 96 CPUs free", "")),
     ({"partition": "batch", "exclusive": True}, ("now", "starts now, 2 of 5 nodes free", "")),
     ({"partition": "batch", "cpus": 24, "nodes": 3}, ("later", "full, and it is not known for how long", "")),
     ({"partition": "gpu,batch", "cpus": 30}, ("now", "starts now, 106 of 120 cores free", "")),
@@ -330,9 +330,17 @@ def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
         "full, your own job is ahead",
     ]
 
-    of_the_hub = availability(ResolvedResources(gpus=1), found, now=NOW, user="bob", shared=True)
+    def of_the_hub(*own_jobs: str) -> str:
+        return availability(
+            ResolvedResources(gpus=1), found, now=NOW, user="bob", shared=True, own_jobs=own_jobs
+        ).sentence
 
-    assert of_the_hub.sentence == "full, 2 people ahead of you"
+    assert [of_the_hub(), of_the_hub("9"), of_the_hub("8", "9"), of_the_hub("1")] == [
+        "full, 2 people ahead of you",
+        "full, 1 person ahead of you",
+        "full, your own job is ahead",
+        "full, 2 people ahead of you",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -492,6 +500,86 @@ def test_memory_of_a_job_that_asks_for_none(
     holds = running("7", "g1", memory_mib=60000)
     found = replace(cluster(node("g1", "gpu:4"), jobs=(holds,), **partition), memory=memory)
     assert told(found, **asked)[1][: len(answer)] == answer
+
+
+DAYS = 86400.0
+SCAVENGER = running("7", "g1", "gpu:k80:4", ends_in=3 * DAYS, partitions=("scavenge",))
+FULL = "full. Expected wait: up to 3 days"
+PREEMPTS = "full, but Slurm may preempt other jobs and start it at once"
+
+
+@pytest.mark.parametrize(
+    ("preemption", "tier", "preemptable", "answer"),
+    [
+        ("partition", 10, True, PREEMPTS),
+        ("partition", 1, True, FULL),
+        ("partition", 10, False, FULL),
+        ("qos", 1, False, PREEMPTS),
+        ("", 10, True, FULL),
+    ],
+)
+def test_jobs_that_can_be_preempted_are_not_waited_for(
+    preemption: Any, tier: int, preemptable: bool, answer: str
+) -> None:
+    """Those of a partition with a lower PriorityTier; by QOS any, since Slurm alone knows which preempts which."""
+    found = cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,), priority_tier=tier)
+    scavenge = Partition("scavenge", nodes=("g1",), preemptable=preemptable)
+    found = replace(found, partitions=(*found.partitions, scavenge), preemption=preemption)
+
+    assert told(found, gpus=1) == ("later", answer, "")
+
+
+def test_preemption_that_gives_too_little_is_none() -> None:
+    """The node's other job, of the same partition, keeps its GPUs."""
+    jobs = (
+        running("7", "g1", "gpu:k80:1", ends_in=3 * DAYS, partitions=("scavenge",)),
+        running("8", "g1", "gpu:k80:3", ends_in=3 * DAYS, partitions=("gpu",)),
+    )
+    found = cluster(node("g1", G4, "gpu:k80:4"), jobs=jobs, priority_tier=10)
+    scavenge = Partition("scavenge", nodes=("g1",), preemptable=True)
+    found = replace(found, partitions=(*found.partitions, scavenge), preemption="partition")
+
+    assert [told(found, gpus=gpus)[1] for gpus in (1, 2)] == [PREEMPTS, FULL]
+
+
+@pytest.mark.parametrize(
+    ("jobs_per_cpu", "asked", "answer"),
+    [
+        (1, {"cpus": 4}, "full. Expected wait: up to 10 min"),
+        (4, {"cpus": 4}, "starts now, 16 of 16 cores free"),
+        (4, {"cpus": 4, "gpus": 1}, "full. Expected wait: up to 10 min"),
+        (4, {"cpus": 20}, "20 cores are more than the 16 of a node"),
+    ],
+)
+def test_cpus_that_several_jobs_share_are_free_for_others(
+    jobs_per_cpu: int, asked: dict[str, Any], answer: str
+) -> None:
+    """OverSubscribe=FORCE gives each CPU to so many jobs; GPUs belong to one."""
+    found = cluster(
+        node("g1", G4, "gpu:k80:4"), jobs=(running("7", "g1", "gpu:k80:4", cpus=16),), jobs_per_cpu=jobs_per_cpu
+    )
+
+    assert told(found, **asked)[1] == answer
+
+
+THREADS = node("n1", cpus=32, cpus_per_core=2)
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "answer"),
+    [
+        (cluster(THREADS), {"cpus": 8}, "starts now, 32 of 32 CPUs (16 of 16 cores) free"),
+        (cluster(THREADS, node("n2")), {"cpus": 8}, "starts now, 48 of 48 CPUs free"),
+        (cluster(THREADS), {"cpus": 40}, "40 CPUs (20 cores) are more than the 32 of a node"),
+        (cluster(THREADS, max_cpus_per_node=4), {"cpus": 8}, "8 CPUs (4 cores) are more than the limit of 4"),
+        (cluster(node("n1", cpus=4)), {"cpus": 8}, "8 cores are more than the 4 of a node"),
+    ],
+)
+def test_cpus_are_called_cores_where_each_has_its_own(
+    found: ClusterSnapshot, asked: dict[str, Any], answer: str
+) -> None:
+    """Where two hardware threads share a core, somebody with eight CPUs has four cores."""
+    assert told(found, **asked)[1] == answer
 
 
 def test_nodes_out_of_service_are_named_with_their_reason() -> None:

@@ -78,6 +78,14 @@ def test_every_file_that_is_copied_is_there() -> None:
     assert [path for path in copied if not any(Path(path).iterdir())] == []
 
 
+def test_this_package_is_not_taken_from_an_index() -> None:
+    """It is installed as root, and until the first release anybody may take its name on PyPI."""
+    named = [name for name in variables()["gpuspawner_packages"] if "gpuspawner" in name]
+
+    assert named
+    assert [name for name in named if "/" not in name] == []
+
+
 @pytest.mark.parametrize("name", ["sudoers", "jupyterhub.service", "jupyterhub-proxy.service"])
 def test_unit_and_sudoers_are_those_of_config(name: str) -> None:
     """With the defaults, nothing in them is replaced by anything else."""

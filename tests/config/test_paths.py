@@ -38,7 +38,7 @@ def source(path: str) -> Path | None:
     return None
 
 
-@pytest.mark.parametrize("place", [*MADE, *SYSTEM])
+@pytest.mark.parametrize("place", sorted([*MADE, *SYSTEM]))
 def test_the_tutorial_names_each_place(place: str) -> None:
     """An admin who follows it has them all."""
     assert place in TUTORIAL

@@ -87,6 +87,19 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         ],
     ),
     "whoever is late gets less time": (snapshot(end=END), {}, []),
+    "servers are started ahead, and the reservation ends with the session": (
+        snapshot(end=END),
+        {"slurm": {"time": "10:00:00"}, "course": {"start_ahead": "10min"}},
+        [],
+    ),
+    "servers are started ahead of the reservation, which ends with the session": (
+        snapshot(start=START, end=END),
+        {"slurm": {"time": "10:00:00"}, "course": {"start_ahead": "10min"}},
+        [
+            "Slurm would refuse every job: 8 h 9 min is more than the 8 h left in reservation ml. Servers are started "
+            "ahead 10 min before it begins."
+        ],
+    ),
     "servers that are started ahead end early": (
         snapshot(),
         {"course": {"start_ahead": "30min"}},

@@ -136,7 +136,23 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a million people": (
         {"roster": "a[1-1000000]"},
+        "roster.names: names more than 2000 people",
+    ),
+    "too many in several ranges": (
+        {"roster": ["ada", "a[1-1000]", "b[1-1000]"]},
+        "roster.names: names more than 2000 people",
+    ),
+    "a name as long as a book": (
+        {"roster": f"{'a' * 200_000}[1-2000]"},
         "roster.names[0]: must be a user name, or names with a range such as train[001-050]",
+    ),
+    "everybody teaches": (
+        {"instructors": ["g[1-2000]"] * 300},
+        "instructors.users: names more than 100 people",
+    ),
+    "everybody's groups": (
+        {"roster": {"groups": [f"g{number}" for number in range(101)]}},
+        "roster.groups: names more than 100 groups",
     ),
     "a file elsewhere": (
         {"roster": {"file": "../people.csv"}},
@@ -189,6 +205,16 @@ def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], said: str) ->
         course(DEEP_LEARNING, **changes)
 
     assert str(found.value) == said
+
+
+@pytest.mark.parametrize("field", ["roster", "instructors"])
+def test_names_are_counted_before_they_are_made(field: str) -> None:
+    """Nine thousand ranges of 65,000 names would take minutes; the time is that of this thread alone."""
+    begun = time.thread_time()
+    with pytest.raises(ConfigError, match=r"names more than \d+ people"):
+        course(DEEP_LEARNING, **{field: ["g[1-65000]"] * 9000})
+
+    assert time.thread_time() - begun < 1.0
 
 
 def test_a_roster_counts_everybody_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
+from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -216,6 +217,11 @@ def test_the_admins_rule_holds_for_a_course(allow: dict[str, Any], expected: Ref
     assert refused(offered(at(2, 10), profile={"allow": allow}).profile, at(2, 10)) == expected
 
 
+VENV = {"unlisted_choice": {"validation_regex": "/.+", "sets": "environment.venv"}}
+IMAGE = {
+    "choices": {"torch": {"environment": {"container": "/apps/torch.sif"}}},
+    "unlisted_choice": {"validation_regex": "/.+", "sets": "environment.container"},
+}
 FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no such profile": ({"profile": "v100"}, {}, "profile.slug: there is no profile v100"),
     "not for courses": ({}, {"courses": []}, "profile.slug: profile k80 is not available to this course"),
@@ -269,6 +275,17 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"profile": {"slug": "k80", "time": "UNLIMITED"}},
         {},
         "profile.time: must be at most 8:00:00, as profile k80 allows",
+    ),
+    "a virtual environment of the author's": (
+        {"profile": {"slug": "k80", "options": {"venv": "/home/ada/venv"}}},
+        {"profile_options": {"venv": VENV}},
+        "profile.options.venv: cannot be set: a course file may not type what runs in its participants' servers",
+    ),
+    "a container beside the listed ones": (
+        {"profile": {"slug": "k80", "options": {"image": "/home/ada/x.sif"}}},
+        {"profile_options": {"image": IMAGE}},
+        "profile.options.image: must be one of torch: "
+        "a course file may not type what runs in its participants' servers",
     ),
     "what the profile leaves to Slurm": (
         {"profile": {"slug": "k80", "cpus": 1}},
@@ -336,3 +353,11 @@ def test_a_server_never_outlives_its_session() -> None:
         left = (at(2, 17) - now).total_seconds()
         assert time % 60 == 0
         assert 60 <= left - time < 120
+
+
+def test_a_course_may_fix_a_listed_choice_of_what_runs() -> None:
+    """The admin has written it."""
+    file = CourseFile("deep", course(LESSON, profile={"slug": "k80", "options": {"image": "torch"}}))
+    profiles = parse_profiles([{**K80, "profile_options": {"image": IMAGE}}])
+
+    assert course_profile(file, profiles, at(2, 10)).profile.environment == Environment(container="/apps/torch.sif")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
+from jupyterhub_gpuspawner.courses import folder as courses_folder
+from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
+from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, read_document
 from tests.courses.test_course import DEEP_LEARNING, course
 
 
@@ -27,7 +29,7 @@ def test_a_course_is_known_by_the_name_of_its_file(folder: Path) -> None:
     (folder / ".draft.yaml").write_text("x")
     (folder / "notes.txt").write_text("x")
 
-    assert CourseFolder(folder).courses() == (CourseFile("deep", course(DEEP_LEARNING)),)
+    assert CourseFolder(folder).courses() == (CourseFile("deep", course(DEEP_LEARNING), name="deep.yaml"),)
 
 
 def test_a_mistake_is_told_with_its_line_and_the_last_good_version_goes_on(folder: Path) -> None:
@@ -90,3 +92,58 @@ def test_links_and_odd_names_are_not_followed(folder: Path, tmp_path_factory: py
         f"{folder}: a course's file has a name of at most 56 lower-case letters, digits and hyphens, and ends in "
         ".yaml; 1 of the files do not and are ignored"
     )
+
+
+def test_a_faulty_file_is_not_read_again_before_it_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's large file with a fault at its end would otherwise be read every minute."""
+    (folder / "deep.yaml").write_text(DEEP_LEARNING.replace("train[001-050]", "{file: people.csv}"))
+    (folder / "wrong.yaml").write_text("name: A course")
+    courses, read = CourseFolder(folder), list[str]()
+
+    def reading(text: str) -> Document:
+        read.append(text[:12])
+        return read_document(text)
+
+    monkeypatch.setattr(courses_folder, "read_document", reading)
+    first, again = told(courses), told(courses)
+    (folder / "people.csv").write_text("username\nada\n")
+    mended = told(courses)
+
+    assert first == again
+    assert [fault for _, _, fault in mended] == [
+        "",
+        "wrong.yaml:1: instructors: is missing. Also wrong: wrong.yaml:1: roster, wrong.yaml:1: profile, "
+        "wrong.yaml:1: sessions.",
+    ]
+    assert sorted(read) == ["\nname: Deep ", "\nname: Deep ", "name: A cour"]
+
+
+@pytest.mark.parametrize(("own", "second"), [("deep.yaml", "deep.yml"), ("deep.yml", "deep.yaml")])
+def test_a_course_stays_that_of_the_file_that_was_there_first(own: str, second: str, tmp_path: Path) -> None:
+    """A second file of the same name is ignored, and has the course only once the first is gone."""
+    (tmp_path / own).write_text(DEEP_LEARNING)
+    courses = CourseFolder(tmp_path)
+    before = told(courses)
+    (tmp_path / second).write_text(DEEP_LEARNING.replace("Deep", "Shallow"))
+    beside, fault = told(courses), str(courses.fault)
+    (tmp_path / own).unlink()
+
+    assert (before, beside, fault, told(courses), courses.fault) == (
+        [("deep", "Deep learning", "")],
+        [("deep", "Deep learning", "")],
+        f"{tmp_path}: a second file of the same name is ignored: {second} (the course is that of {own})",
+        [("deep", "Shallow learning", "")],
+        None,
+    )
+
+
+def test_where_there_are_too_many_courses_those_that_were_there_first_stay(folder: Path) -> None:
+    """Whatever the names of the others are."""
+    courses = CourseFolder(folder)
+    first = told(courses)
+    for number in range(COURSES_LIMIT):
+        (folder / f"a{number}.yaml").write_text("x")
+    found = told(courses)
+
+    assert (found[:1], len(found)) == (first, COURSES_LIMIT)
+    assert str(courses.fault) == f"{folder}: the folder contains more than 200 courses; the newest are ignored"

@@ -66,7 +66,7 @@ def test_seats_are_counted_node_by_node(
     assert (found.fit, found.tight) == expected
 
 
-THREADS = node("h1", "gpu:k80:4", cpus=32, threads=2, socket_cores=8)
+THREADS = node("h1", "gpu:k80:4", cpus=32, cpus_per_core=2, socket_cores=8)
 """Sixteen cores with two hardware threads each, on two sockets."""
 DIVIDED: dict[str, tuple[NodeState, CpuAllocation, dict[str, Any], Sharing, int]] = {
     "three threads take two cores": (THREADS, CpuAllocation(), {"cpus": 3}, Sharing(), 8),

@@ -323,7 +323,9 @@ def cluster(folder: Path) -> PrivateSlurm:
     for command, given in ((["useradd", "--create-home", "--shell", "/bin/bash", "ada"], ""), (["chpasswd"], PASSWORD)):
         subprocess.run(command, input=f"ada:{given}", text=True, check=True, capture_output=True)
     slurm = PrivateSlurm(DEMO_CLUSTER, folder / "slurm")
-    Path("/etc/slurm").mkdir(exist_ok=True)
+    # A machine of a cluster has a Slurm of its own. /etc is an overlay here, and a link there is removed, not followed.
+    subprocess.run(["rm", "-rf", "/etc/slurm"], check=True)
+    Path("/etc/slurm").mkdir()
     Path("/etc/slurm/slurm.conf").symlink_to(slurm.folder / "slurm.conf")
     return slurm
 

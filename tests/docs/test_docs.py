@@ -193,6 +193,14 @@ def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -
         assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line
 
 
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "README.md"], ids=_name)
+def test_no_command_installs_this_package_by_its_name_before_the_release(page: Path) -> None:
+    """Anybody may take the name on PyPI until then."""
+    installs = [line for line in page.read_text("utf-8").splitlines() if "pip install" in line]
+
+    assert [line for line in installs if re.search(r"(?<![/\w-])jupyterhub-gpuspawner", line)] == []
+
+
 def test_the_example_configuration_loads_with_its_profiles(tmp_path: Path) -> None:
     """The example configuration in config/ works unchanged."""
     site = load_site(ROOT / "config" / "jupyterhub_config.py")

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, slurm_type
+from jupyterhub_gpuspawner.placement.affinity import kernel_cpus
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
 DEMO = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
@@ -50,6 +52,21 @@ def test_a_dgx1_gets_cores_and_links() -> None:
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia6 Cores=20-39 Links=0,0,1,0,1,1,-1,1",
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia7 Cores=20-39 Links=0,0,0,1,1,1,1,-1",
     ]
+
+
+def test_lines_and_jobs_have_the_same_numbers_of_cores() -> None:
+    """Slurm's numbers of a socket in gres.conf, and in what it says of a job, mean the same CPUs of the kernel."""
+    odd, even = (1, 3, 5, 7), (0, 2, 4, 6)
+    topology = NodeTopology(
+        gpus=(Gpu(0, numa_node=0, minor=0), Gpu(1, numa_node=1, minor=1)),
+        numa_nodes=(NumaNode(0, odd), NumaNode(1, even)),
+        siblings=tuple((cpu,) for cpu in range(8)),
+        packages=(odd, even),
+    )
+
+    cores = [parse_cpulist(line.cores) for line in gres_conf(topology).lines]
+
+    assert [kernel_cpus(numbers, topology) for numbers in cores] == [odd, even]
 
 
 def test_cores_are_counted_without_hardware_threads() -> None:

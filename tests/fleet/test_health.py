@@ -27,6 +27,15 @@ ON_ONE = with_gpu(with_gpu(WHOLE, 2, numa_node=0), 3, numa_node=0)
         (record("g1"), "gpu:v100:4", (Contradiction(Fault.NO_CORES, "", "0-1"),)),
         (record("g1"), "gpu:v100:4(S:0)", (Contradiction(Fault.SOCKETS, "0", "0-1"),)),
         (record("g1"), "gpu:v100:3(S:0-1)", (Contradiction(Fault.COUNT, "3", "4"),)),
+        (record("g1", only(WHOLE, 0)), "gpu:v100:2,gpu:1g.5gb:14", ()),
+        (record("g1", only(WHOLE, 0)), "gpu:v100:3", ()),
+        (record("g1", with_gpu(WHOLE, 3, name="NVIDIA DGX Display")), "gpu:v100:3(S:0-1)", ()),
+        (
+            record("g1", with_gpu(WHOLE, 3, name="NVIDIA DGX Display")),
+            "gpu:v100:2(S:0-1)",
+            (Contradiction(Fault.COUNT, "2", "4"),),
+        ),
+        (record("g1", only(WHOLE, 0)), "gpu:v100:5", (Contradiction(Fault.COUNT, "5", "4"),)),
         (record("g1"), "", ()),
         (record("g1", ON_ONE), "gpu:v100:4", ()),
         (record("g1", ON_ONE), "gpu:v100:4(S:1)", (Contradiction(Fault.SOCKETS, "1", "0"),)),
@@ -40,6 +49,11 @@ ON_ONE = with_gpu(with_gpu(WHOLE, 2, numa_node=0), 3, numa_node=0)
         "no Cores=",
         "one socket too few",
         "one GPU too few",
+        "Slurm counts MIG devices",
+        "one GPU too few, perhaps one for a display",
+        "a GPU for a display",
+        "a GPU for a display, and one too few",
+        "one GPU too many",
         "Slurm has no GPUs there",
         "all GPUs on one socket need no Cores=",
         "the wrong socket",
@@ -68,9 +82,9 @@ def test_the_health_of_a_fleet_in_words() -> None:
 
     one, two, three = found.nodes
     assert [(node.node, node.ill, node.siblings, sentences.seen(node)) for node in found.nodes] == [
-        ("g1", True, 2, "4 of 4 GPUs seen"),
-        ("g2", False, 2, "4 of 4 GPUs seen"),
-        ("g3", False, 2, "4 of 4 GPUs seen"),
+        ("g1", True, 2, "4 of 4 GPUs seen, by 1 job"),
+        ("g2", False, 2, "4 of 4 GPUs seen, by 1 job"),
+        ("g3", False, 2, "4 of 4 GPUs seen, by 1 job"),
     ]
     assert [sentences.difference(each) for each in one.differences] == [
         "0000:07:00.0: PCIe lanes 8; 2 siblings have 16"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.fleet.node_record import View, forgotten, merged, record_from
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, merged, record_from
+from jupyterhub_gpuspawner.fleet.siblings import differences
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
-from tests.fleet.nodes import ADDRESSES, DAY, only, record, topology, view
+from tests.fleet.nodes import ADDRESSES, DAY, only, record, topology, view, with_gpu, with_link
 
 WHOLE = topology()
 
@@ -138,3 +140,90 @@ def test_a_record_does_not_grow_without_end() -> None:
     assert found is not None
     assert record_from(found.to_json()) == found
     assert {gpu.uuid for gpu in found.topology.gpus} == {f"MIG-{day}" for day in range(72, 200)}
+
+
+def agreed(jobs: int) -> NodeRecord:
+    """The record of g1 after this many reports of the same."""
+    found = record("g1")
+    for day in range(2, jobs + 1):
+        found = merged(found, view("g1", WHOLE, at=day * DAY))
+    return found
+
+
+FORGED: dict[str, NodeTopology] = {
+    "three GPUs have left the bus": replace(only(WHOLE, 0), devices=ADDRESSES[:1]),
+    "a job that is not confined sees one GPU": replace(only(WHOLE, 0), devices=()),
+    "the CPUs of the sockets are swapped": replace(WHOLE, packages=((4, 5, 6, 7), (0, 1, 2, 3)), numa_nodes=()),
+    "a GPU is on the other NUMA node": with_gpu(WHOLE, 0, numa_node=1),
+    "a GPU has fewer lanes while it is idle": with_gpu(WHOLE, 0, pcie_width=8),
+    "a link is slower": with_link(WHOLE, 0, 1, "SYS"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
+def test_one_jobs_view_does_not_overrule_several_others(forged: NodeTopology) -> None:
+    """It is noted as a doubt, which the next report that agrees with the others ends."""
+    before, said = agreed(5), replace(view("g1", forged, at=9 * DAY), gres="gpu:v100:1")
+    doubted = merged(before, said)
+
+    assert (doubted.topology, doubted.gone, doubted.agreeing) == (before.topology, (), 5)
+    assert (doubted.doubt is not None and doubted.doubt.agreeing, doubted.seen_at) == (1, 9 * DAY)
+    assert record_from(json.loads(json.dumps(doubted.to_json()))) == doubted
+    after = merged(doubted, view("g1", WHOLE, at=10 * DAY))
+    assert (after.doubt, after.agreeing, after.topology) == (None, 6, before.topology)
+
+
+@pytest.mark.parametrize(("jobs", "needed"), [(1, 1), (2, 2), (5, 3)])
+def test_several_views_in_a_row_overrule_any_number_of_others(jobs: int, needed: int) -> None:
+    """As many as there were, and three at most: a GPU that has failed is told of after some jobs."""
+    found, lost = agreed(jobs), replace(only(WHOLE, 0, 1, 3), devices=ADDRESSES[:2] + ADDRESSES[3:])
+    missing = []
+    for day in range(3):
+        found = merged(found, view("g1", lost, at=(10 + day) * DAY))
+        missing.append(len(found.gone))
+
+    assert missing == [0] * (needed - 1) + [1] * (4 - needed)
+
+
+def test_lanes_that_idle_gpus_lower_now_and_then_are_no_alarm() -> None:
+    """One reading in a hundred, in 200 reports of a node with three siblings."""
+    chance = random.Random(52)
+    siblings = [record(name, topology(name)) for name in ("g2", "g3", "g4")]
+    found, alarms = agreed(2), 0
+    for number in range(200):
+        idle = [position for position in range(4) if chance.random() < 0.01]
+        seen = WHOLE
+        for position in idle:
+            seen = with_gpu(seen, position, pcie_width=8)
+        found = merged(found, view("g1", seen, at=(10 + number) * DAY))
+        alarms += bool(differences([found, *siblings])["g1"])
+
+    assert alarms == 0
+
+
+def test_a_lasting_fault_is_found_where_each_job_sees_its_own_gpu_alone() -> None:
+    """The jobs of the other GPUs do not settle the doubt: the third job of the GPU that lost its lanes confirms it."""
+    found, ill, widths = agreed(5), with_gpu(WHOLE, 0, pcie_width=8), []
+    for number in range(12):
+        found = merged(found, view("g1", only(ill, number % 4), at=(10 + number) * DAY))
+        if number % 4 == 0:
+            widths.append(next(gpu.pcie_width for gpu in found.topology.gpus if gpu.pci == ADDRESSES[0]))
+
+    assert widths == [WHOLE.gpus[0].pcie_width, WHOLE.gpus[0].pcie_width, 8]
+
+
+def test_a_gpu_that_a_confined_job_has_is_not_missing() -> None:
+    """One job's report without it is a doubt, which the next job that has the GPU settles."""
+    lost = replace(only(WHOLE, 0, 1, 3), devices=ADDRESSES[:2] + ADDRESSES[3:])
+    doubted = merged(agreed(5), view("g1", lost, at=10 * DAY))
+
+    assert doubted.doubt is not None
+    assert merged(doubted, view("g1", only(WHOLE, 2), at=11 * DAY)).doubt is None
+
+
+def test_a_record_of_an_earlier_version_is_read() -> None:
+    """It does not say how many agreed: one did."""
+    document = record("g1").to_json()
+    del document["agreeing"], document["doubt"]
+
+    assert record_from(document) == record("g1")

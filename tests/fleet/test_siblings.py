@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from jupyterhub_gpuspawner.fleet import sentences
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, merged
 from jupyterhub_gpuspawner.fleet.siblings import Difference, Kind, differences
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
@@ -89,6 +90,10 @@ def test_a_gpu_that_is_gone_needs_no_siblings() -> None:
         ],
         [record("g1", replace(WHOLE, driver="535.104"), gres="gpu:a100:4"), *SIBLINGS],
         [record("g1", replace(WHOLE, numa_nodes=(WHOLE.numa_nodes[0], NumaNode(1, (4, 5, 6, 7), 64800)))), *SIBLINGS],
+        [
+            record(name, replace(topology(name), numa_nodes=(NumaNode(0, tuple(range(8)), memory),)))
+            for name, memory in (("g1", 515_800), ("g2", 516_200), ("g3", 516_210))
+        ],
     ],
     ids=[
         "two GPUs have not been seen",
@@ -99,8 +104,20 @@ def test_a_gpu_that_is_gone_needs_no_siblings() -> None:
         "no majority",
         "another GPU type in Slurm",
         "the kernel keeps more memory to itself",
+        "the kernel keeps more of 512 GiB to itself",
     ],
 )
 def test_what_is_no_difference(nodes: list[NodeRecord]) -> None:
     """What is not known, and what no majority of siblings agrees on."""
     assert set(differences(nodes).values()) == {()}
+
+
+def test_a_nic_that_is_missing_is_named() -> None:
+    """And one that no sibling has."""
+    siblings = [record(name, topology(name, nics=("mlx5_0", "mlx5_1"))) for name in ("g2", "g3")]
+    one = record("g1", topology("g1", nics=("mlx5_0", "mlx5_7")))
+
+    assert [sentences.difference(each) for each in differences([one, *siblings])["g1"]] == [
+        "mlx5_1: NIC missing, which 2 siblings have",
+        "mlx5_7: NIC present, which 2 siblings lack",
+    ]

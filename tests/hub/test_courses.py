@@ -63,16 +63,16 @@ def course_file(
     end = begin + timedelta(minutes=5)
     if begin.date() != end.date():
         pytest.skip("a session ends on the day on which it begins")
-    lines = [
-        f"name: '{MARKUP}'",
-        f"instructors: {instructors}",
-        f"roster: {roster}",
-        f"profile: {profile}",
-        "zone: UTC",
-        f"sessions: [{{date: {begin:%Y-%m-%d}, from: '{begin:%H:%M}', to: '{end:%H:%M}'}}]",
-        *(f"{name}: {value}" for name, value in more.items()),
-    ]
-    return "\n".join(lines) + "\n"
+    fields = {
+        "name": f"'{MARKUP}'",
+        "instructors": instructors,
+        "roster": roster,
+        "profile": profile,
+        "zone": "UTC",
+        "sessions": f"[{{date: {begin:%Y-%m-%d}, from: '{begin:%H:%M}', to: '{end:%H:%M}'}}]",
+        **more,
+    }
+    return "".join(f"{name}: {value}\n" for name, value in fields.items())
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,11 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
     (folder / "courses" / "closed.yaml").write_text(course_file("carl", "[hal]", profile="closed"))
     (folder / "courses" / "bomb.yaml").write_text(BOMB)
     (folder / "courses" / "secret.yaml").symlink_to("/etc/passwd")
+    for_ever = "[{weekly: [friday], first: 2026-03-06, last: 9999-12-31, from: '9:00', to: '10:00'}]"
+    (folder / "courses" / "for-ever.yaml").write_text(course_file("carl", "[dora]", sessions=for_ever))
+    (folder / "courses" / "long.yaml").write_text(course_file("carl", "{file: long.csv}"))
+    (folder / "courses" / "long.csv").write_text(f"username\n{'x' * 131_073}\n")
+    (folder / "courses" / "crowd.yaml").write_text(course_file(str(["g[1-2000]"] * 300), "[dora]"))
     with ExitStack() as stack:
         hub = start_hub(stack, slurm_cluster, folder, lines=LINES, profiles=PROFILES)
         for name in ("ada", "carl"):
@@ -164,6 +169,12 @@ ATTACKS: Mapping[str, tuple[str, str, str, Any, int]] = {
     "a participant": ("bob", "POST", "/gpuspawner/courses/deep/stop", None, 404),
     "a participant who reads": ("bob", "GET", "/gpuspawner/courses/deep", None, 404),
     "an instructor who starts for others": ("ada", "POST", "/users/dora/server", None, 404),
+    "an instructor who chooses what runs": ("ada", "POST", "/users/bob/server", {"profile": "light", "cpus": 2}, 403),
+    "an instructor who names a server": ("ada", "POST", "/users/bob/servers/x", {"profile": "light"}, 403),
+    "an instructor who repeats what a participant chose": ("carl", "POST", "/users/dora/server", None, 400),
+    "an instructor who stores a choice": ("ada", "PATCH", "/users/bob/server", {"user_options": {"cpus": 2}}, 403),
+    "an instructor who stores a server": ("ada", "PUT", "/users/bob/servers/x", {"user_options": {"cpus": 2}}, 403),
+    "an instructor who chooses for others": ("ada", "POST", "/users/dora/server", {"profile": "light"}, 404),
     "an instructor who wants a participant's token": ("ada", "POST", "/users/bob/tokens", {}, 403),
     "an instructor who enlarges the group": ("ada", "POST", "/groups/course-deep/users", {"users": ["dora"]}, 403),
     "an instructor who reads the hub's state": ("ada", "GET", "/services", None, 403),
@@ -198,14 +209,21 @@ def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubP
 
 
 def test_hostile_course_files_harm_no_other_course(hub: HubProcess) -> None:
-    """An alias bomb and a link to a file of the hub's machine are told to the administrator, without their content."""
+    """They are told to the administrator, without their content.
+
+    A bomb of aliases, a link to a file of the hub's machine, a course for ever, a name of 131,073 characters, and
+    600,000 instructors.
+    """
     found = hub.api("GET", "/gpuspawner/courses").json()["courses"]
 
     faults = {each["slug"]: each["faults"] for each in found}
     assert {slug: bool(told) for slug, told in faults.items()} == {
         "bomb": True,
         "closed": False,
+        "crowd": True,
         "deep": True,
+        "for-ever": True,
+        "long": True,
         "maths": False,
         "secret": True,
     }

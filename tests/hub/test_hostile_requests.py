@@ -188,7 +188,7 @@ def test_no_script_has_a_line_of_theirs(hub: HubProcess, visitor: Visitor, comma
         before, mark, after = script.partition("# --- gpuspawner: the launcher")
         assert mark
         heads |= {line for line in before.split("\n") if line.startswith("#SBATCH")}
-        programs["#SBATCH --ntasks-per-node=1" in before].add(
+        programs["#SBATCH --nodes=1" not in before].add(
             tuple(
                 line
                 for line in after.split("\n")

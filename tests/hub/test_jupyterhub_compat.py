@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from asyncio import Future, sleep, wait_for
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import jupyterhub
 import pytest
@@ -23,6 +24,7 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from jupyterhub.user import User, UserDict
 from jupyterhub.utils import format_exception, maybe_future
 from tornado import web
+from traitlets import Float
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import RequestError
@@ -48,8 +50,18 @@ NAMES = {
     "an answer in JSON": (APIHandler, ["get_json_body", "write_error"]),
     "a spawner's start": (
         Spawner,
-        ["_spawn_future", "_spawn_pending", "_check_pending", "_failed", "_log_name", "_deprecated_db_session"],
+        [
+            "_spawn_future",
+            "_spawn_pending",
+            "_stop_pending",
+            "_check_pending",
+            "_failed",
+            "_log_name",
+            "_deprecated_db_session",
+        ],
     ),
+    "a server's stop": (Spawner, ["_stop_pending"]),
+    "a group's overrides": (Spawner, ["apply_group_overrides", "_apply_overrides"]),
     "a server's state": (Spawner, ["pending", "ready", "active", "poll_and_notify", "apply_user_options"]),
     "a user's servers": (User, ["spawner", "get_spawner", "server_url", "all_spawners", "_delete_spawner"]),
     "the hub": (JupyterHub, ["_template_paths_default", "handlers", "template_paths", "template_vars"]),
@@ -200,7 +212,8 @@ def test_spawners_are_constructed_with_jupyterhubs_arguments() -> None:
 class PatientSpawner(compat.OwnStartTimeout, SimpleLocalProcessSpawner):  # type: ignore[misc]
     """A spawner that knows itself how long a start may take; its start notes the setting."""
 
-    seen = 0
+    start_timeout = Float()
+    seen = 0.0
 
     async def start(self) -> tuple[str, int]:
         self.seen = self.start_timeout
@@ -211,21 +224,53 @@ class PatientSpawner(compat.OwnStartTimeout, SimpleLocalProcessSpawner):  # type
 class OfASite(PatientSpawner):
     """A subclass with more to do, as admins write them."""
 
+    before: ClassVar = asyncio.Event()
+    after: ClassVar = asyncio.Event()
+
+    async def start(self) -> tuple[str, int]:
+        await self.before.wait()
+        where = await super().start()
+        await self.after.wait()
+        return where
+
+
+class OfACluster(OfASite):
+    """And another one of the same site."""
+
     async def start(self) -> tuple[str, int]:
         await sleep(0)
         return await super().start()
 
 
-@pytest.mark.parametrize("spawner_class", [PatientSpawner, OfASite])
+@pytest.fixture(autouse=True)
+def _nothing_to_wait_for() -> None:
+    OfASite.before, OfASite.after = asyncio.Event(), asyncio.Event()
+    OfASite.before.set()
+    OfASite.after.set()
+
+
+@pytest.mark.parametrize("spawner_class", [OfASite, OfACluster])
+@pytest.mark.parametrize("hangs", ["before", "after"])
+async def test_what_a_site_adds_to_a_start_has_the_time_limit(spawner_class: type[OfASite], hangs: str) -> None:
+    """As JupyterHub has it for every start; the exception is that of its own time-out."""
+    getattr(OfASite, hangs).clear()
+    spawner = spawner_class(start_timeout=0.05)
+
+    with pytest.raises(asyncio.TimeoutError):
+        await wait_for(maybe_future(spawner.start()), timeout=30)
+    assert (spawner.start_timeout, spawner.sites_starts) == (0.05, ())
+
+
+@pytest.mark.parametrize("spawner_class", [PatientSpawner, OfASite, OfACluster])
 async def test_jupyterhub_does_not_end_a_start_that_watches_its_own_time(spawner_class: type[PatientSpawner]) -> None:
     """What JupyterHub reads after it has called start() is no limit; the start itself finds the admin's setting."""
-    spawner = spawner_class(start_timeout=0)
+    spawner = spawner_class(start_timeout=0.05)
     future = maybe_future(spawner.start())
     read = spawner.start_timeout
     where = await wait_for(future, timeout=read)
 
     assert read == compat.NO_TIME_LIMIT
-    assert (where, spawner.seen, spawner.start_timeout) == (("127.0.0.1", 8888), 0, 0)
+    assert (where, spawner.seen, spawner.start_timeout) == (("127.0.0.1", 8888), 0.05, 0.05)
 
 
 async def test_the_setting_comes_back_when_a_start_is_cancelled_before_its_first_step() -> None:
@@ -474,3 +519,44 @@ async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready()
 def test_the_scope_to_start_servers_exists() -> None:
     """Either the one that JupyterHub 6 has, or one that includes it."""
     assert compat.START_SERVERS in scopes.scope_definitions
+
+
+class OfOneUser:
+    """A user with one server, and the hub's proxy, whose answer is waited for."""
+
+    def __init__(self) -> None:
+        self.server = Spawner(orm_spawner=SimpleNamespace(name="lab", server=None))
+        self.spawners = {"lab": self.server}
+        self.stopped: list[str] = []
+        self.answer = Future[None]()
+
+    async def delete_user(self, _user: object, _name: str) -> None:
+        await self.answer
+
+    async def stop(self, name: str) -> None:
+        self.stopped.append(name)
+
+
+async def test_a_server_is_stopped_by_one_at_a_time() -> None:
+    """It is pending while the proxy has not answered; after a fault it can be stopped again."""
+    user = OfOneUser()
+    first = asyncio.ensure_future(compat.stop_server(user, user, user.server))
+    await sleep(0)
+    pending, second = user.server.pending, await compat.stop_server(user, user, user.server)
+    user.answer.set_exception(OSError("the proxy is away"))
+    with pytest.raises(OSError, match="the proxy is away"):
+        await first
+    user.answer = Future()
+    user.answer.set_result(None)
+    third = await compat.stop_server(user, user, user.server)
+
+    assert (pending, second, third, user.server.pending, user.stopped) == ("stop", False, True, None, ["lab"])
+
+
+async def test_a_server_that_has_taken_the_place_of_another_is_not_stopped() -> None:
+    """Its user was quicker."""
+    user = OfOneUser()
+    before, user.spawners["lab"] = user.server, Spawner(orm_spawner=SimpleNamespace(name="lab", server=None))
+
+    assert await compat.stop_server(user, user, before) is False
+    assert user.stopped == []

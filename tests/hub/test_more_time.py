@@ -37,8 +37,9 @@ c.GPUSlurmSpawner.slurm_timeout = 5
 c.JupyterHub.load_roles += [
     {"name": "teacher", "users": ["tea"], "scopes": ["servers!user=ada", "read:users:name!user=ada"]},
     {"name": "reader", "users": ["rea"], "scopes": ["read:servers", "access:servers"]},
+    {"name": "user", "scopes": ["self", "shares!user", "read:users:name!user=fay"]},
 ]
-c.Authenticator.allowed_users = {"ada", "ben", "tea", "rea"}
+c.Authenticator.allowed_users = {"ada", "ben", "fay", "tea", "rea"}
 """
 
 
@@ -190,6 +191,25 @@ def test_staff_extend_beside_the_profiles_rule(hub: HubProcess, slurm_cluster: P
     assert limit(slurm_cluster, job) == 65 * 60
     assert ", by tea." in card(ada).text
     assert button(card(ada))[1].endswith(" You can do this 2 times.")
+
+
+def test_a_friend_extends_as_the_servers_user_does(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
+    """With whom a server is shared has its profile's extensions, together with its user; the same over REST."""
+    friend = Visitor(hub, "fay")
+    share = {"user": "fay", "scopes": ["servers!server=ada/"]}
+    shared = hub.api("POST", "/shares/ada/", share, token=token_of(ada))
+    asked = friend.look("/hub/gpuspawner/extend/ada").soup.select("input[name=minutes]")
+    days = click(friend, "ada", minutes="1440")
+    first = click(friend, "ada")
+    second = hub.api("POST", "/gpuspawner/servers/ada/extend", token=token_of(friend))
+    third = hub.api("POST", "/gpuspawner/servers/ada/extend", {"minutes": 1440}, token=token_of(friend))
+
+    assert (shared.status_code, asked) == (200, [])
+    assert (days.status_code, "Choose at most 30 minutes." in days.text) == (400, True)
+    assert (first.status_code, first.headers["Location"]) == (303, "/hub/gpuspawner/extend/ada")
+    assert (second.status_code, second.json()["uses_left"]) == (200, 0)
+    assert (third.status_code, third.json()["message"]) == (409, "This server cannot be extended again.")
+    assert limit(slurm_cluster, job_of(hub, "ada")) == 20 * 60 + 2 * HALF_AN_HOUR
 
 
 def test_the_servers_own_token_extends_it_and_no_other(hub: HubProcess, ada: Visitor) -> None:

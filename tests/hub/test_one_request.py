@@ -79,42 +79,42 @@ DISAGREED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
     "the site's GPU and a profile's shards": (
         {"req_ngpus": "1"},
         {"slurm": {"shards": 2}},
-        ["--nodes=1", "--ntasks=1", "--gres=shard:2"],
+        ["--nodes=1", "--gres=shard:2"],
     ),
     "a default below the profile's range": (
         {"req_nprocs": "2"},
         {"profile_options": {"cores": {"range": {"min": 4, "max": 16, "sets": "slurm.cpus"}}}},
-        ["--nodes=1", "--ntasks=1", "--cpus-per-task=4"],
+        ["--nodes=1", "--cpus-per-task=4"],
     ),
     "a default that the profile takes away": (
         {"req_partition": "gone", "req_reservation": "gone"},
         {"slurm": {"partition": None, "reservation": None}},
-        ["--nodes=1", "--ntasks=1"],
+        ["--nodes=1"],
     ),
     "nodes and features of the site": (
         {"req_nnodes": "2", "req_constraint": "fast"},
         {},
-        ["--nodes=2", "--ntasks-per-node=1", "--constraint=fast"],
+        ["--nodes=2", "--constraint=fast"],
     ),
     "no GPUs where the site has some by default": (
         {"req_gres": "gpu:1,nvme:2"},
         {"slurm": {"gpus": 0}},
-        ["--nodes=1", "--ntasks=1", "--gres=nvme:2"],
+        ["--nodes=1", "--gres=nvme:2"],
     ),
     "another generic resource beside the profile's GPUs": (
         {"req_gres": "nvme:2"},
         {"slurm": {"gpus": 1}},
-        ["--nodes=1", "--ntasks=1", "--gres=gpu:1,nvme:2"],
+        ["--nodes=1", "--gres=gpu:1,nvme:2"],
     ),
     "two kinds of GPUs of the site": (
         {"req_gres": "gpu:a100:1,gpu:k80:1"},
         {},
-        ["--nodes=1", "--ntasks=1", "--gres=gpu:a100:1,gpu:k80:1"],
+        ["--nodes=1", "--gres=gpu:a100:1,gpu:k80:1"],
     ),
     "a setting among the profile's traits": (
         {"req_partition": "batch"},
         {"traits": {"req_partition": "gpu"}},
-        ["--nodes=1", "--ntasks=1", "--partition=gpu"],
+        ["--nodes=1", "--partition=gpu"],
     ),
 }
 
@@ -203,7 +203,7 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
 
     assert judged.resources == request.resources
     assert spawner.resolve(posted).resources == request.resources
-    document = profiles_document([judged], SNAPSHOT, username="ada", silent=False).profiles[0].resources
+    document = profiles_document([judged], SNAPSHOT, silent=False).profiles[0].resources
     assert document == AskedResources(
         **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,11 +10,19 @@ from pathlib import Path
 
 import pytest
 import requests
+from jupyter_events.logger import EventLogger
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers import default_handlers
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.registration import TEMPLATES, register_templates
+from jupyterhub_gpuspawner.hub.events import log
+from jupyterhub_gpuspawner.hub.events.stream import Stream
+from jupyterhub_gpuspawner.hub.registration import UPKEEP, register_templates
+from jupyterhub_gpuspawner.hub.sessions import keeper
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from tests.fixtures.databases import hub_session
 from tests.hub.conftest import StartHub
 
 OURS = [path for path, *_ in routes.API]
@@ -67,6 +76,7 @@ def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
     config.write_text(lines)
     program = f"""
 import json
+from jupyter_events.logger import EventLogger
 from jupyterhub.app import JupyterHub
 app = JupyterHub.instance()
 app.load_config_file({str(config)!r})
@@ -82,7 +92,7 @@ print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.templat
         handlers,
         PAGES if ours else [],
         ours,
-        ["gpuspawner"] if ours else [],
+        ["gpuspawner", "gpuspawner_reader"] if ours else [],
     ]
 
 
@@ -164,4 +174,36 @@ def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
     register_templates(app)
     app.template_vars = {"announcement": "Back at ten."}
 
-    assert sorted(app.template_vars) == ["announcement", "gpuspawner"]
+    assert sorted(app.template_vars) == ["announcement", "gpuspawner", "gpuspawner_reader"]
+
+
+async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a loop of its own, which no fault ends."""
+    for module in (keeper, log):
+        monkeypatch.setattr(module, "STREAM", Stream())
+    with hub_session() as session:
+        config = Config(GPUProfilesSpawner={"courses_dir": str(tmp_path)}, GPUSessions={"path": f"{tmp_path}/s.sqlite"})
+        app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner)
+        app.db, app.eventlog = session, EventLogger()
+        before = asyncio.all_tasks()
+        for begin in UPKEEP:
+            begin(app)
+        loops = asyncio.all_tasks() - before
+        for loop in loops:
+            loop.cancel()
+
+    assert sorted(loop.get_name() for loop in loops) == [
+        "Keeping the reports of nodes",
+        "Looking for courses that are to be started",
+        "Setting the hub's objects aside from garbage collections",
+        "The check for servers that are not polled",
+        "The completion of sessions that were left open",
+        "The deletion of old idle times",
+        "The deletion of old records of starts",
+        "The deletion of old reports of nodes",
+        "The deletion of old session records",
+        "The deletion of old starts of courses",
+        "The search for clusters that may have jobs without a server",
+        "The search for idle servers",
+        "The update of courses",
+    ]

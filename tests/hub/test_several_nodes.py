@@ -45,7 +45,7 @@ CLUSTER = ClusterDescription(
 PROFILES = f"""
 - display_name: Four nodes
   slug: four
-  slurm: {{partition: gpu, nodes: 4, gpus: 4, cpus: 4, memory: 1G, time: "0:10:00"}}
+  slurm: {{partition: gpu, nodes: 4, gpus: 4, cpus: 16, memory: 1G, time: "0:10:00"}}
   command: [{sys.executable}, {STAND_IN}]
 - display_name: Four nodes, one without a working Python
   slug: lame
@@ -135,7 +135,7 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     assert [each["node"] for each in everywhere] == list(NODES)
     assert [[gpu["index"] for gpu in each["gpus"]] for each in everywhere] == [[0, 1, 2, 3]] * 4
     cores = [(each["cpus"], each["memory_mib"], each["aligned"]) for each in everywhere]
-    assert cores == [("0-1,12-13", 1024, True)] * 4
+    assert cores == [("0-7,12-19", 1024, True)] * 4
     assert list(map(nics, everywhere)) == [
         [("mlx5_0", "PHB"), ("mlx5_0", "PHB"), ("mlx5_1", "PHB"), ("mlx5_1", "PHB")],
         [("mlx5_0", "PHB"), ("mlx5_0", "PHB"), ("mlx5_0", "SYS"), ("mlx5_0", "SYS")],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -11,6 +12,7 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.commands import commands, slow
 from tests.hub.conftest import LIGHT, StartHub
 from tests.hub.visitor import Page, Visitor
 
@@ -18,7 +20,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 CONFIG = """
 c.Authenticator.admin_users = {"root-of-the-hub"}
-c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 2}
 c.GPUSlurmSpawner.waiting_interval = 0.5
 """
 PROFILES = f"""{LIGHT}
@@ -34,9 +36,23 @@ PROFILES = f"""{LIGHT}
 
 
 @pytest.fixture(scope="module")
-def hub(start_light_hub: StartHub) -> HubProcess:
+def bin_dir(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the hub's Slurm commands."""
+    return commands(tmp_path_factory.mktemp("bin"), slurm_cluster.bin_dir, {})
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub, bin_dir: Path) -> HubProcess:
     """A hub with a profile for each way in which a switch can end."""
-    return start_light_hub(lines=CONFIG, profiles=PROFILES)
+    return start_light_hub(lines=f"{CONFIG}c.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}\n", profiles=PROFILES)
+
+
+@pytest.fixture
+def slow_scancel(bin_dir: Path, slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """Slurm's scancel takes longer than JupyterHub waits for a stop."""
+    commands(bin_dir, slurm_cluster.bin_dir, {"scancel": slow(before=3.0)})
+    yield
+    commands(bin_dir, slurm_cluster.bin_dir, {})
 
 
 @pytest.fixture
@@ -95,6 +111,23 @@ def test_one_click_gives_up_the_place_and_starts_the_other_profile(
     assert model["user_options"] == {"profile": "light"}
     assert len(jobs(slurm_cluster, "ann")) == 1
     assert first not in jobs(slurm_cluster, "ann")
+
+
+def test_a_stop_that_takes_long_is_followed_by_the_start(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str], slow_scancel: None
+) -> None:
+    """JupyterHub waits no longer for the stop, and the page after the click says that the server is being stopped."""
+    waiting("flo")
+    page = switch(Visitor(hub, "flo"), "light")
+
+    assert page.soup.select_one("#gpuspawner-stopping") is not None
+
+    hub.wait("flo", ready=True)
+    model = hub.server("flo")
+
+    assert model is not None
+    assert model["user_options"] == {"profile": "light"}
+    assert len(jobs(slurm_cluster, "flo")) == 1
 
 
 def test_nothing_is_given_up_for_a_profile_that_is_not_free(

@@ -36,7 +36,7 @@ from tests.slurm.recorded import VERSIONS, recorded
         ("AssocGrpGRES", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
         (
             "AssocGrpCPUMinutesLimit",
-            "Waiting: all jobs of this account together have reached a limit (CPU cores times minutes).",
+            "Waiting: all jobs of this account together have reached a limit (CPUs times minutes).",
         ),
         ("QOSGrpMemLimit", "Waiting: all jobs of this QOS together have reached a limit (memory)."),
         ("MaxGRESPerAccount", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
@@ -47,7 +47,7 @@ from tests.slurm.recorded import VERSIONS, recorded
         ),
         (
             "AssocMaxCpuPerJobLimit",
-            "The job asks for more CPU cores than its account allows for one job, so it will never start.",
+            "The job asks for more CPUs than its account allows for one job, so it will never start.",
         ),
         (
             "QOSMaxMemoryPerNode",
@@ -55,7 +55,7 @@ from tests.slurm.recorded import VERSIONS, recorded
         ),
         (
             "QOSMinCpuNotSatisfied",
-            "The job asks for fewer CPU cores than its QOS requires, so it will never start.",
+            "The job asks for fewer CPUs than its QOS requires, so it will never start.",
         ),
         ("QOSMinMemory", "The job asks for less memory than its QOS requires, so it will never start."),
         ("Sunspots", "Waiting: Slurm says 'Sunspots'."),

@@ -32,7 +32,6 @@ MOSS_JOB = {
     "mem": "16384M",
     "no-requeue": "",
     "nodes": "1",
-    "ntasks": "1",
     "output": f"{HOME}/jupyterhub-%j.log",
     "partition": "gpu",
     "reservation": "today",

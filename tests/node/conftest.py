@@ -1,4 +1,4 @@
-"""The stand-in NVML, asked through the real pynvml in a process of its own."""
+"""The stand-in NVML, asked in a process of its own through the real pynvml, and through our own functions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+WITHOUT_PYNVML = "import sys; sys.modules['pynvml'] = None\n"
+"""Code for a process in which pynvml cannot be imported."""
 _ASK = """
 import json, os, sys
 from jupyterhub_gpuspawner.node.observe import nvml
 from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import to_document
 for line in sys.stdin:
-    text, nodes = json.loads(line)
+    text, nodes, devices = json.loads(line)
     with open(os.environ["STANDIN_NVML"], "w") as file:
         file.write(text)
     try:
-        print(json.dumps(to_document(nvml.read(nodes))), flush=True)
+        print(json.dumps(to_document(nvml.read(nodes, devices))), flush=True)
     except UnavailableError as error:
         print(json.dumps(str(error)), flush=True)
 """
@@ -37,7 +39,9 @@ for line in sys.stdin:
 class AskNvml(Protocol):
     """Serve each text in turn; returns what our reader makes of it, or says why NVML is not available."""
 
-    def __call__(self, *texts: str, nodes: Sequence[int] = ()) -> list[NodeTopology | str]: ...
+    def __call__(
+        self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()
+    ) -> list[NodeTopology | str]: ...
 
 
 @pytest.fixture(scope="session")
@@ -48,17 +52,18 @@ def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return nvml.build(tmp_path_factory.mktemp("nvml"))
 
 
-@pytest.fixture(scope="session")
-def ask_nvml(nvml_folder: Path) -> AskNvml:
-    """Our NVML reader over the real pynvml over the stand-in."""
-    if find_spec("pynvml") is None:
+@pytest.fixture(scope="session", params=["pynvml", "without pynvml"])
+def ask_nvml(nvml_folder: Path, request: pytest.FixtureRequest) -> AskNvml:
+    """Our NVML reader over the stand-in: over the real pynvml, and over the functions that stand in for it."""
+    own = request.param != "pynvml"
+    if not own and find_spec("pynvml") is None:
         pytest.skip("pynvml (nvidia-ml-py) is not installed")
     environ = {**os.environ, "LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(nvml_folder / "machine.txt")}
 
-    def ask(*texts: str, nodes: Sequence[int] = ()) -> list[NodeTopology | str]:
-        lines = "".join(json.dumps([text, list(nodes)]) + "\n" for text in texts)
+    def ask(*texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[NodeTopology | str]:
+        lines = "".join(json.dumps([text, list(nodes), list(devices)]) + "\n" for text in texts)
         done = subprocess.run(
-            [sys.executable, "-c", _ASK],
+            [sys.executable, "-c", WITHOUT_PYNVML * own + _ASK],
             input=lines,
             env=environ,
             capture_output=True,

@@ -321,6 +321,8 @@ TWO_SOCKETS = NodeTopology(
     siblings=((0, 4), (1, 5), (2, 6), (3, 7)),
     packages=((0, 2, 4, 6), (1, 3, 5, 7)),
 )
+ODD_AND_EVEN = (NumaNode(0, (1, 3, 5, 7)), NumaNode(1, (0, 2, 4, 6)))
+"""The boot CPU is in the second."""
 
 
 @pytest.mark.parametrize(
@@ -399,10 +401,13 @@ def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
         (replace(TWO_SOCKETS, siblings=()), (0, 1, 4), (0, 1, 2)),
         (NodeTopology(), (3, 1), (1, 3)),
         (TWO_SOCKETS, (0, 9), (0, 9)),
+        (replace(TWO_SOCKETS, siblings=(), packages=((1, 3, 5, 7), (0, 2, 4, 6))), (0, 1), (0, 2)),
+        (replace(TWO_SOCKETS, siblings=(), packages=(tuple(range(8)),), numa_nodes=ODD_AND_EVEN), (0, 1), (0, 2)),
+        (NodeTopology(numa_nodes=ODD_AND_EVEN), (0, 1, 4), (0, 1, 2)),
     ],
 )
-def test_slurms_abstract_cpus_count_by_package_core_and_thread(
+def test_slurms_abstract_cpus_count_by_socket_core_and_thread(
     topology: NodeTopology, abstract: tuple[int, ...], kernel: tuple[int, ...]
 ) -> None:
-    """If the node's packages and cores are known; otherwise the numbers are used as they are."""
+    """In the order of the lowest CPU of socket, NUMA node and core; numbers of unknown sockets are used as they are."""
     assert affinity.kernel_cpus(abstract, topology) == kernel

@@ -116,8 +116,8 @@ def test_the_memory_policy_survives_exec() -> None:
 
 
 @numa
-def test_several_preferred_nodes_are_many_or_the_first() -> None:
-    """A kernel before 5.15 rejects MPOL_PREFERRED_MANY; then one node is preferred."""
+def test_memory_of_several_nodes_is_preferred_where_the_kernel_can() -> None:
+    """A kernel before 5.15 rejects MPOL_PREFERRED_MANY; one node of several would be worse than no policy."""
     code = """
 import errno
 calls = []
@@ -131,7 +131,25 @@ binding.bind_memory("preferred", [1, 0])
 result = calls
 """
     assert in_a_process(f"OLD = False\n{code}") == [[5, [1, 0]]]
-    assert in_a_process(f"OLD = True\n{code}") == [[5, [1, 0]], [1, [1]]]
+    assert in_a_process(f"OLD = True\n{code}") == [[5, [1, 0]]]
+
+
+@numa
+@pytest.mark.parametrize(
+    ("nodes", "local", "calls"),
+    [([0, 1], [1, 0], []), ([1], [1], []), ([0], [0, 1], []), ([1, 0], [1], [[5, [1, 0]]]), ([0], [1], [[1, [0]]])],
+)
+def test_no_policy_is_set_for_the_nodes_of_the_processes_cpus(
+    nodes: list[int], local: list[int], calls: list[object]
+) -> None:
+    """The kernel prefers those by itself; only memory of another node needs a policy."""
+    code = f"""
+result = []
+binding.set_mempolicy = lambda mode, nodes: result.append((mode, nodes))
+binding.get_mempolicy = lambda flags: (0, (0, 1))
+binding.bind_memory("preferred", {nodes}, {local})
+"""
+    assert in_a_process(code) == calls
 
 
 @numa

@@ -51,27 +51,41 @@ def _own_locks() -> Iterator[None]:
 
 def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
     """Every unlocked folder is removed; a new one's job may be just starting, and anything unexpected stays."""
-    own = make(tmp_path, "gpuspawner.AAAAAAAAAA", age=0)
-    make(tmp_path, "gpuspawner.BBBBBBBBBB")
-    make(tmp_path, "gpuspawner.CCCCCCCCCC", age=5)
-    (make(tmp_path, "gpuspawner.DDDDDDDDDD") / "of the user's own").write_text("kept")
-    os.utime(tmp_path / "gpuspawner.DDDDDDDDDD", (0, 0))
+    own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
+    make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
+    make(tmp_path, "gpuspawner.g1.CCCCCCCCCC", age=5)
+    (make(tmp_path, "gpuspawner.g1.DDDDDDDDDD") / "of the user's own").write_text("kept")
+    os.utime(tmp_path / "gpuspawner.g1.DDDDDDDDDD", (0, 0))
     make(tmp_path, "gpuspawner.longer-name")
-    (tmp_path / "gpuspawner.EEEEEEEEEE").symlink_to(make(tmp_path, "elsewhere"))
+    (tmp_path / "gpuspawner.g1.EEEEEEEEEE").symlink_to(make(tmp_path, "elsewhere"))
 
     job_dir.hold(str(own))
 
     assert left(tmp_path) == [
-        *("elsewhere", "gpuspawner.AAAAAAAAAA", "gpuspawner.CCCCCCCCCC", "gpuspawner.DDDDDDDDDD"),
-        *("gpuspawner.EEEEEEEEEE", "gpuspawner.longer-name"),
+        *("elsewhere", "gpuspawner.g1.AAAAAAAAAA", "gpuspawner.g1.CCCCCCCCCC", "gpuspawner.g1.DDDDDDDDDD"),
+        *("gpuspawner.g1.EEEEEEEEEE", "gpuspawner.longer-name"),
     ]
     assert left(tmp_path / "elsewhere") == ["launch.pyz", "plan.json"]
-    assert left(tmp_path / "gpuspawner.DDDDDDDDDD") == ["of the user's own"]
+    assert left(tmp_path / "gpuspawner.g1.DDDDDDDDDD") == ["of the user's own"]
+
+
+def test_folders_of_other_nodes_stay(tmp_path: Path) -> None:
+    """In a parent that nodes share, the locks of their servers are not seen."""
+    own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
+    make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
+    make(tmp_path, "gpuspawner.g2.AAAAAAAAAA")
+    make(tmp_path, "gpuspawner.g1.cluster.AAAAAAAAAA")
+
+    job_dir.hold(str(own))
+
+    assert left(tmp_path) == [
+        *("gpuspawner.g1.AAAAAAAAAA", "gpuspawner.g1.cluster.AAAAAAAAAA", "gpuspawner.g2.AAAAAAAAAA")
+    ]
 
 
 def test_a_folder_is_held_as_long_as_its_server_lives(tmp_path: Path) -> None:
     """The claim outlives exec, and ends with the server, however that ends."""
-    theirs, own = make(tmp_path, "gpuspawner.AAAAAAAAAA"), make(tmp_path, "gpuspawner.BBBBBBBBBB", age=0)
+    theirs, own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA"), make(tmp_path, "gpuspawner.g1.BBBBBBBBBB", age=0)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(theirs)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
@@ -94,7 +108,7 @@ def test_anothers_folder_is_not_touched(public_folder: Path, two_users: tuple[st
     parent = public_folder / "launchers"
     parent.mkdir()
     parent.chmod(0o1777)
-    theirs, own = make(parent, "gpuspawner.AAAAAAAAAA"), make(parent, "gpuspawner.BBBBBBBBBB", age=0)
+    theirs, own = make(parent, "gpuspawner.g1.AAAAAAAAAA"), make(parent, "gpuspawner.g1.BBBBBBBBBB", age=0)
     for path in (theirs, *theirs.iterdir()):
         shutil.chown(path, two_users[0])
 
@@ -105,14 +119,14 @@ def test_anothers_folder_is_not_touched(public_folder: Path, two_users: tuple[st
 
 def test_a_launcher_that_runs_from_elsewhere_has_no_folder(tmp_path: Path) -> None:
     """Nothing is locked, and nothing is swept."""
-    make(tmp_path, "gpuspawner.BBBBBBBBBB")
+    make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
 
     job_dir.hold(str(tmp_path))
 
-    assert left(tmp_path) == ["gpuspawner.BBBBBBBBBB"]
+    assert left(tmp_path) == ["gpuspawner.g1.BBBBBBBBBB"]
 
 
-def launcher_in(parent: Path, name: str = "gpuspawner.AAAAAAAAAA") -> str:
+def launcher_in(parent: Path, name: str = "gpuspawner.g1.AAAAAAAAAA") -> str:
     """The launcher, in a folder as the batch script makes it."""
     folder = parent / name
     folder.mkdir(mode=0o700, parents=True)
@@ -126,7 +140,7 @@ def test_the_companion_is_unpacked_and_named_to_jupyter(tmp_path: Path) -> None:
     for _ in range(2):
         job_dir.bring_companion(environ, in_container=False)
 
-    folder = tmp_path / "gpuspawner.AAAAAAAAAA" / "lab"
+    folder = tmp_path / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     assert files == companion_files()
     assert environ == {
@@ -155,7 +169,7 @@ def test_a_container_gets_the_companions_folder(
     }
     job_dir.bring_companion(environ, in_container=True)
 
-    folder = parent / "gpuspawner.AAAAAAAAAA" / "lab"
+    folder = parent / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     found = {name: environ.get(name) for name in ("APPTAINER_BIND", "SINGULARITY_BIND")}
     both = {"APPTAINER_BIND": f"/data,{folder}:{folder}:ro", "SINGULARITY_BIND": f"{folder}:{folder}:ro"}
     assert found == (both if bound else {"APPTAINER_BIND": "/data", "SINGULARITY_BIND": None})
@@ -173,10 +187,10 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
 
 def test_a_killed_jobs_companion_is_removed_with_its_folder(tmp_path: Path) -> None:
     """Whatever it contains."""
-    gone = launcher_in(tmp_path, "gpuspawner.BBBBBBBBBB")
+    gone = launcher_in(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
     job_dir.bring_companion({"GPUSPAWNER_LAUNCHER": gone}, in_container=False)
     os.utime(Path(gone).parent, (0, 0))
-    own = make(tmp_path, "gpuspawner.AAAAAAAAAA", age=0)
+    own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
 
     job_dir.hold(str(own))
 
@@ -185,7 +199,7 @@ def test_a_killed_jobs_companion_is_removed_with_its_folder(tmp_path: Path) -> N
 
 def test_gpuspawner_run_is_the_last_in_the_path(tmp_path: Path) -> None:
     """Only in a job, so that it hides no command of the user; it is removed with the folder."""
-    folder = make(tmp_path, "gpuspawner.AAAAAAAAAA")
+    folder = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA")
     environ = {"GPUSPAWNER_LAUNCHER": f"{folder}/launch.pyz", "GPUSPAWNER_PYTHON": "/opt/a b/python3", "PATH": "/bin"}
     job_dir.bring_run(environ)
     assert environ["PATH"] == "/bin"
@@ -199,5 +213,5 @@ def test_gpuspawner_run_is_the_last_in_the_path(tmp_path: Path) -> None:
     assert os.access(command, os.X_OK)
 
     os.utime(folder, (0, 0))
-    job_dir.hold(str(make(tmp_path, "gpuspawner.BBBBBBBBBB", age=0)))
-    assert left(tmp_path) == ["gpuspawner.BBBBBBBBBB"]
+    job_dir.hold(str(make(tmp_path, "gpuspawner.g1.BBBBBBBBBB", age=0)))
+    assert left(tmp_path) == ["gpuspawner.g1.BBBBBBBBBB"]

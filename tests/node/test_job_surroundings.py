@@ -113,6 +113,32 @@ def test_a_tmpdir_with_blanks_or_that_nothing_may_be_run_from_is_used(tmp_path: 
     assert (ran.code, ran.reports, ran.folder) == (0, 1, str(odd))
 
 
+RUN = """#!/bin/bash
+for shell in "bash -l" sh; do
+    $shell -c 'gpuspawner-run --help' | head -n 1
+done > found
+"$GPUSPAWNER_RUN" --help | head -n 1 >> found
+"""
+
+
+@pytest.mark.parametrize("options", ["defaults", "noexec"])
+def test_gpuspawner_run_is_a_command_in_every_shell(tmp_path: Path, options: str) -> None:
+    """In a login shell, which sets its own PATH, in a notebook cell's sh, and by its full path.
+
+    Also where nothing may be executed in TMPDIR.
+    """
+    (tmp_path / "tmp").mkdir()
+    server = tmp_path / "server"
+    server.write_text(f'{RUN}exec {sys.executable} "$@"\n')
+    server.chmod(0o755)
+    environ = {"TMPDIR": str(tmp_path / "tmp"), "SLURM_JOB_ID": "7"}
+    ran = run(tmp_path, environ, mounts=f'mount -t tmpfs -o {options} none "$TMPDIR"; ', python=str(server))
+
+    usage = "usage: gpuspawner-run [OPTIONS] -- COMMAND [ARGUMENT...]"
+    assert (ran.code, ran.folder) == (0, str(tmp_path / "tmp")), ran.log
+    assert (tmp_path / "found").read_text().splitlines() == [usage] * 3, ran.log
+
+
 LAST = "process"
 FOLDERS: dict[str, tuple[list[str], list[str], str]] = {
     "TMPDIR is full": (["TMPDIR"], [], TMP),

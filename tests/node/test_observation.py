@@ -130,6 +130,36 @@ esac
     assert seen.problems == ()
 
 
+def test_without_pynvml_the_library_is_asked_itself(k80_tree: Path, k80_driver: dict[str, str], tmp_path: Path) -> None:
+    """A Python that has nothing but its standard library sees the same node."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "pynvml.py").write_text("raise ImportError\n")
+    path = os.pathsep.join([str(tmp_path / "first"), *sys.path])
+
+    assert look({**k80_driver, "PYTHONPATH": path}, root=str(k80_tree)) == look(k80_driver, root=str(k80_tree))
+
+
+def test_what_nvidia_smi_has_answered_stays_when_it_hangs(k80_tree: Path, tmp_path: Path) -> None:
+    """GPUs and MIG devices are known, although the links were not told in time."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        """#!/bin/sh
+case "$*" in
+--query-gpu=*) echo "0, GPU-aaa, 00000000:05:00.0, A100, 40960, 535, 4" ;;
+-L) echo "GPU 0: A100 (UUID: GPU-aaa)"; echo "  MIG 3g.20gb     Device  0: (UUID: MIG-111)" ;;
+*) exec sleep 60 ;;
+esac
+"""
+    )
+    smi.chmod(0o755)
+
+    seen = look({"PATH": f"{tmp_path}:/usr/bin:/bin"}, root=str(k80_tree), deadline=3)
+
+    assert [(gpu.uuid, gpu.mig, gpu.pci) for gpu in seen.gpus] == [("MIG-111", "3g.20gb", "0000:05:00.0")]
+    assert seen.links == ()
+    assert seen.problems == ("Reading the hardware timed out after 3 s while asking nvidia-smi.",)
+
+
 def test_nvidia_smi_that_hangs_is_given_up_and_killed(k80_tree: Path, tmp_path: Path) -> None:
     """The command is killed as well as our child."""
     folder = tmp_path / "bin"

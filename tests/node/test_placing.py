@@ -178,8 +178,8 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
         asked.append(cpus)
         return (12, 13), ("The kernel refused something.",)
 
-    def bind_memory(policy: str, nodes: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
-        asked.append((policy, nodes))
+    def bind_memory(policy: str, nodes: tuple[int, ...], local: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
+        asked.append((policy, nodes, local))
         return "preferred:1", ()
 
     monkeypatch.setattr(binding, "allowed_cpus", lambda: tuple(range(24)))
@@ -189,7 +189,7 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
 
     placed = Job(node, granted("2,3", 24), gpus=2, cpus=4).placed()
 
-    assert asked == [(12, 13, 14, 15), ("preferred", (1,))]
+    assert asked == [(12, 13, 14, 15), ("preferred", (1,), (1,))]
     assert (placed.cpus, placed.numa_nodes, placed.memory_policy) == ("12-13", (1,), "preferred:1")
     assert placed.problems == ("The kernel refused something.",)
 

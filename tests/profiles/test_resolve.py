@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import string
+import time as clock
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
@@ -19,6 +21,18 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 
 BERLIN = timezone(timedelta(hours=1))
 NOW = datetime(2026, 3, 3, 10, 0, tzinfo=BERLIN)
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The hub's machine is in Berlin."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    clock.tzset()
+    yield
+    monkeypatch.undo()
+    clock.tzset()
+
+
 SITE = parse_profiles(
     [
         {"display_name": "CPU", "slug": "cpu", "slurm": {"partition": "batch", "cpus": 2}},
@@ -254,13 +268,17 @@ def test_a_day_without_a_reservation_is_told() -> None:
 
 
 def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
-    """Without a choice the first permitted profile is used; if there is none, the error lists the reasons."""
+    """Without a choice the first permitted profile is used; if there is none, those that begin later are named."""
     course = [profile for profile in SITE if profile.slug == "course"]
-    with pytest.raises(RequestError) as caught:
-        resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
-    assert str(caught.value) == (
-        "No profile is available to you at the moment (Course: it is reserved for the groups course, tutors)."
-    )
+    later = [*course, *parse_profiles([{"display_name": "Summer", "allow": {"from": "2999-06-01"}}])]
+
+    def why(profiles: Sequence[Profile]) -> str:
+        with pytest.raises(RequestError) as caught:
+            resolve(profiles, {}, username="bob", groups=(), server_name="", now=NOW)
+        return str(caught.value)
+
+    assert why(course) == "No profile is available to you at the moment."
+    assert why(later) == ("No profile is available to you at the moment (Summer: it is available from 1 Jun 2999).")
     everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
     assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"
 
@@ -287,13 +305,13 @@ def _allow(**allow: object) -> Profile:
         (
             {"from": "2026-03-03 10:01"},
             NOW,
-            Refusal(RefusalKind.NOT_YET, "it is available from 3 Mar 2026, 10:01 UTC+01:00", NOW.replace(minute=1)),
+            Refusal(RefusalKind.NOT_YET, "it is available from 3 Mar 2026, 10:01 CET", NOW.replace(minute=1)),
         ),
         ({"from": "2026-03-03T09:00:00+00:00"}, NOW, None),
         (
             {"from": "2026-03-03T09:01:00+00:00"},
             NOW,
-            Refusal(RefusalKind.NOT_YET, "it is available from 3 Mar 2026, 10:01 UTC+01:00", NOW.replace(minute=1)),
+            Refusal(RefusalKind.NOT_YET, "it is available from 3 Mar 2026, 10:01 CET", NOW.replace(minute=1)),
         ),
         ({"until": "2026-03-03"}, NOW.replace(hour=23, minute=59), None),
         (
@@ -304,15 +322,44 @@ def _allow(**allow: object) -> Profile:
         (
             {"until": "2026-03-03 10:00"},
             NOW,
-            Refusal(RefusalKind.ENDED, "it was available until 3 Mar 2026, 10:00 UTC+01:00", NOW),
+            Refusal(RefusalKind.ENDED, "it was available until 3 Mar 2026, 10:00 CET", NOW),
         ),
     ],
 )
+@pytest.mark.usefixtures("berlin")
 def test_users_groups_and_dates_are_checked_together(
     allow: dict[str, object], now: datetime, refusal: Refusal | None
 ) -> None:
     """ada is in group a; days end at midnight by the hub's clock."""
     assert permitted(_allow(**allow), "ada", {"a"}, now) == refusal
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("allow", "now", "said"),
+    [
+        ({"from": "2027-04-01 09:00"}, datetime(2027, 3, 20, 12), "it is available from 1 Apr 2027, 09:00 CEST"),
+        ({"until": "2027-03-20 09:00"}, datetime(2027, 4, 20, 12), "it was available until 20 Mar 2027, 09:00 CET"),
+    ],
+)
+def test_a_time_beyond_a_change_of_the_clocks_has_the_offset_of_its_day(
+    allow: dict[str, object], now: datetime, said: str
+) -> None:
+    """Not that of today: in Berlin, summer time begins on 28 March 2027."""
+    refusal = permitted(_allow(**allow), "ada", {"a"}, now.astimezone())
+
+    assert refusal is not None
+    assert refusal.text == said
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_day_begins_at_its_own_midnight() -> None:
+    """Also where the clocks change before it."""
+    allow = _allow(**{"from": "2027-04-01"})
+    midnight = datetime(2027, 3, 31, 22, 0, tzinfo=timezone.utc)
+
+    assert permitted(allow, "ada", {"a"}, midnight) is None
+    assert permitted(allow, "ada", {"a"}, midnight - timedelta(minutes=1)) is not None
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -55,11 +56,40 @@ def test_the_table_in_the_documentation_is_that_of_the_results() -> None:
     assert versions_table.TABLE.read_text("utf-8") == versions_table.table(versions_table.read())
 
 
+def test_no_result_in_the_documentation_contradicts_itself() -> None:
+    """The counts that pytest printed, JUnit's number of tests and the names of the failures are of the same run."""
+    results = [row for row in versions_table.read() if "absent" not in row]
+
+    assert [problem for row in results if (problem := versions_table.contradiction(row))] == []
+    assert [row["name"] for row in results if not re.fullmatch("[0-9a-f]{12}", row["commit"])] == []
+
+
+@pytest.mark.parametrize(
+    ("edited", "problem"),
+    [
+        ({}, ""),
+        (
+            {"summary": "1 failed, 22 passed, 3 skipped in 8s", "failures": ["test_a"]},
+            "slurm-26.05, hub: pytest printed '1 failed, 22 passed, 3 skipped in 8s', and JUnit has 38 tests",
+        ),
+        (
+            {"failures": ["test_a"]},
+            "slurm-26.05, hub: pytest printed '12 failed, 22 passed, 3 skipped, 1 error in 8s', and names 1",
+        ),
+    ],
+)
+def test_a_result_that_was_edited_by_hand_contradicts_itself(edited: dict[str, object], problem: str) -> None:
+    """Whoever takes failures out of a result has three figures that must agree."""
+    summary = "12 failed, 22 passed, 3 skipped, 1 error in 8s"
+    result = row("slurm-26.05", "hub", summary=summary, tests=38, failures=[f"test_{n}" for n in range(13)])
+
+    assert versions_table.contradiction(result | edited) == problem
+
+
 def test_every_environment_of_the_matrix_is_in_the_table() -> None:
     """With its results, with the reason why it could not be had, or as one that was not run; and no others are."""
     page = versions_table.TABLE.read_text("utf-8")
 
-    assert len(versions_table.names()) == 13
     assert [name for name in versions_table.names() if name not in page] == []
     assert {row["name"] for row in versions_table.read()} <= set(versions_table.names())
 
@@ -69,10 +99,9 @@ def test_a_run_of_pytest_is_read(tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     junit.write_text(JUNIT)
 
-    assert versions_table.outcome(junit) == {
-        "passed": 2,
-        "failed": 2,
-        "skipped": 1,
+    assert versions_table.outcome(junit, "...\n== 1 failed, 2 passed, 1 skipped, 1 error in 9.01s ==\n") == {
+        "summary": "1 failed, 2 passed, 1 skipped, 1 error in 9.01s",
+        "tests": 5,
         "failures": ["test_client.test_a", "test_client.test_b"],
         "launcher": ["3.9", "3.14"],
     }

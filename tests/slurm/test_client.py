@@ -299,6 +299,50 @@ async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
     assert caught.value.raw == "  JOBID PARTITION NAME\n"
 
 
+SQUEUE = """echo "$*" | grep -q only-job-state && asked=states || asked=whole
+[ $asked = whole ] || [ {version} = 24.05 ] || {{ echo "squeue: unrecognized option '--only-job-state'" >&2; exit 1; }}
+echo $asked >> {folder}/asked
+mark=$(echo "$*" | sed 's/.*Comment:|\\([0-9a-f]*\\)|.*/\\1/')
+for job in 7:RUNNING 8:$(cat {folder}/state); do
+    [ $asked = whole ] || printf '%s|%s\\n' ${{job%:*}} ${{job#*:}}
+    [ $asked = states ] ||
+        printf '%s|%s|None|1|2|g1|g1|gpu|ada|0:0|hub|%s|1001|name|%s\\n' ${{job%:*}} ${{job#*:}} $mark $mark
+done"""
+"""Job 7 runs, and the state of job 8 is in a file."""
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [("24.05", ["whole", "states", "states", "whole"]), ("23.11", ["whole", "whole", "whole"])],
+)
+async def test_of_several_jobs_the_states_alone_are_asked_for_until_one_changes(
+    slurm: StandIns, tmp_path: Path, version: str, asked: list[str]
+) -> None:
+    """As far as squeue can: the whole answer costs by the jobs of the cluster."""
+    slurm.add("squeue", SQUEUE.format(folder=tmp_path, version=version))
+    client, found = slurm.client(), []
+    for state in ("PENDING", "PENDING", "RUNNING"):
+        (tmp_path / "state").write_text(state)
+        found.append({job: status.state for job, status in (await client.jobs(["7", "8"])).items()})
+
+    assert found == [{"7": "RUNNING", "8": state} for state in ("PENDING", "PENDING", "RUNNING")]
+    assert (tmp_path / "asked").read_text().split() == asked
+
+
+async def test_what_one_job_alone_is_asked_for_is_not_forgotten(slurm: StandIns, tmp_path: Path) -> None:
+    """As a time limit that the hub has raised: the states are still the same."""
+    (tmp_path / "state").write_text("PENDING")
+    slurm.add("squeue", SQUEUE.format(folder=tmp_path, version="24.05"))
+    client = slurm.client()
+    await client.jobs(["7", "8"])
+    slurm.add("squeue", SQUEUE.format(folder=tmp_path, version="24.05").replace("|1|2|", "|1|3600|"))
+    alone = await client.jobs(["7"])
+
+    assert (await client.jobs(["7", "8"]))["7"] == alone["7"]
+    assert alone["7"].ends_at == 3600
+    assert (tmp_path / "asked").read_text().split() == ["whole", "whole", "states"]
+
+
 async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
     """The observer gets name and exit status, or None without an answer; missing commands are not counted."""
     told: list[tuple[str, int | None]] = []
@@ -325,7 +369,7 @@ async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) ->
     """The address is NodeAddr, independent of DNS; the second call runs no command."""
     slurm.add(
         "scontrol",
-        f'[ "$*" = "show node -o g1" ] || exit 97; echo x >> {tmp_path}/asked\n'
+        f'[ "$*" = "--local show node -o g1" ] || exit 97; echo x >> {tmp_path}/asked\n'
         "echo 'NodeName=g1 CPUTot=24 NodeAddr=10.1.2.3 NodeHostName=head State=IDLE'",
     )
     client = slurm.client()
@@ -337,8 +381,8 @@ async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_p
     """Thirty servers that start on two nodes cause two queries; a failed query does not affect later ones."""
     slurm.add(
         "scontrol",
-        f"echo $4 >> {tmp_path}/asked; [ $4 = g3 ] && [ ! -e {tmp_path}/up ] && exit 1\n"
-        'echo "NodeName=$4 CPUTot=24 NodeAddr=10.0.0.$4 NodeHostName=head State=IDLE"',
+        f"echo $5 >> {tmp_path}/asked; [ $5 = g3 ] && [ ! -e {tmp_path}/up ] && exit 1\n"
+        'echo "NodeName=$5 CPUTot=24 NodeAddr=10.0.0.$5 NodeHostName=head State=IDLE"',
     )
     client = slurm.client()
     found = await asyncio.gather(*(client.address(f"g{n % 2}") for n in range(30)))
@@ -354,7 +398,7 @@ async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_p
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_unknown_node_has_no_address(slurm: StandIns, version: str) -> None:
     """Slurm prints 'not found' on stdout."""
-    slurm.answering("scontrol", "'show node -o nosuch'", recorded(version, "scontrol", "node_unknown"))
+    slurm.answering("scontrol", "'--local show node -o nosuch'", recorded(version, "scontrol", "node_unknown"))
     with pytest.raises(SlurmOutputError, match="Slurm knows no node nosuch"):
         await slurm.client().address("nosuch")
 
@@ -376,9 +420,9 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
     slurm.add(
         "scontrol",
         f"""case "$*" in
-        "show node -a -d -o") cat {folder}/node_a_o.out;;
-        "show partition -a -o") cat {folder}/partition_a_o.out;;
-        "show reservation -a -o") cat {folder}/reservation_o.out;;
+        "--local show node -a -d -o") cat {folder}/node_a_o.out;;
+        "--local show partition -a -o") cat {folder}/partition_a_o.out;;
+        "--local show reservation -a -o") cat {folder}/reservation_o.out;;
         "show config") echo "PrivateData = none"; echo "DefMemPerCPU = 1000";
             [ ! -e {slurm.folder}/asked ] || exit 98; touch {slurm.folder}/asked;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",

@@ -83,11 +83,14 @@ async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, que
 async def test_twenty_who_wait_cost_what_one_costs(
     slurm_cluster: PrivateSlurm, client: SlurmClient, waiting: list[str]
 ) -> None:
-    """Ten queries cause twenty RPCs, for one job and for twenty: one for the jobs, and one that squeue adds."""
+    """Ten queries cause twenty RPCs, for one job and for twenty: one for the jobs, and one that squeue adds.
+
+    From Slurm 24.05 on nine of those for twenty jobs are for the states alone, to which squeue adds none.
+    """
     one = await cost(slurm_cluster, client, waiting[:1], questions=10)
     twenty = await cost(slurm_cluster, client, waiting, questions=10)
 
-    assert sum(one.values()) == sum(twenty.values()) == 20
+    assert (sum(one.values()), sum(twenty.values())) == (20, 11 if twenty["REQUEST_JOB_STATE"] else 20)
     assert sum(one.values()) / 10 / ACTIVE_INTERVAL <= 1.0, "RPCs in a second"
 
 
@@ -115,4 +118,4 @@ async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlur
         await watcher.aclose()
         slurm_cluster.run("scancel", *jobs)
 
-    assert 50 <= spent <= 100
+    assert 25 <= spent <= 100

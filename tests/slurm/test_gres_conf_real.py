@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
 from jupyterhub_gpuspawner.placement.topology import load
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("needs_slurm")]
 
@@ -46,3 +48,21 @@ def test_slurm_accepts_the_lines_and_grants_by_them(public_folder: Path) -> None
     assert "Gres=gpu:p100:8(S:0-1)" in shown
     assert re.search("State=(IDLE|MIXED)", shown)
     assert granted == [("0-3", "IDX:0"), ("20-23", "IDX:4-5")]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_server_gets_cores_of_one_socket_where_slurm_knows_no_topology(public_folder: Path, nodes: int) -> None:
+    """Its gres.conf names device files alone. With a number of tasks, the cores would be of both sockets."""
+    names = tuple(f"d{number + 1}" for number in range(nodes))
+    lines = ("Name=gpu File=/dev/nvidia[0-7]",)
+    gpus = (whole_gpus("", range(8)),)
+    simulated = tuple(SimulatedNode(name, "", 2, 20, 512000, gpus=gpus, gres_lines=lines) for name in names)
+    cluster = ClusterDescription(simulated, (SimulatedPartition("gpu", names, default=True),))
+    request = options(ResolvedResources(nodes=nodes, gpus=2, cpus=8, memory=100), "best-effort")
+    with PrivateSlurm(cluster, public_folder / f"one-socket-{nodes}") as slurm:
+        job = slurm.run("sbatch", "--parsable", *request, "--output=/dev/null", "--wrap=sleep 600")
+        cores = None
+        while cores is None:
+            cores = re.search(r" Nodes=(\S+) CPU_IDs=(\S+)", slurm.run("scontrol", "show", "job", "-d", job))
+
+    assert cores.groups() == ({1: "d1", 2: "d[1-2]"}[nodes], "0-7")

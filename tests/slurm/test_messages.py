@@ -83,7 +83,7 @@ REFUSED = {
     "noroot_as_root": ("exec_prefix", "this account is not allowed to submit jobs here"),
     "not_in_reservation": ("reservation", "you are not allowed to use the reservation"),
     "nul_script": ("script", "the batch script has a NUL character"),
-    "qos_deny": ("account, qos", "the job asks for more CPU cores than its QOS allows for one job"),
+    "qos_deny": ("account, qos", "the job asks for more CPUs than its QOS allows for one job"),
     "qos_not_allowed": ("qos", "the QOS does not exist, or you are not allowed to use it"),
     "shard_and_gpu": (
         "gpus",

@@ -78,6 +78,7 @@ def test_user_name_that_is_none_is_refused(username: str) -> None:
     ("text", "message"),
     [
         ("sudo -u {user}", r"exec_prefix: {user} is not a known field\. Fields are {username}\."),
+        ("sudo -u {username.__class__}", r"exec_prefix: {username\.__class__} is not a known field"),
         ("sudo -u {}", r"exec_prefix: {} is not a known field"),
         ("sudo -u '{username}", "exec_prefix: .* is not a valid command: No closing quotation"),
     ],

@@ -36,6 +36,8 @@ class Cluster:
         self.fault: Exception | None = None
         self.lookup_fault: Exception | None = None
         self.rights_fault: Exception | None = None
+        self.states_alone = False
+        """Only the states were asked for, so what is known of each job is the same object as before."""
         self.asked: list[list[str]] = []
         self.looked_up: list[str] = []
 
@@ -45,7 +47,8 @@ class Cluster:
         await asyncio.sleep(0)
         if self.fault is not None:
             raise self.fault
-        return {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
+        found = {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
+        return found if self.states_alone else {job_id: replace(status) for job_id, status in found.items()}
 
     async def job(self, job_id: str) -> JobDetail | None:
         """What scontrol returns."""
@@ -657,6 +660,21 @@ async def test_aclose_leaves_nothing(clock: Clock) -> None:
 
 
 ANNS = JobIdentity(owner="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0a-1")
+
+
+async def test_an_answer_about_states_alone_is_no_second_one(watcher: JobWatcher, cluster: Cluster) -> None:
+    """It says nothing new of the reason or the nodes, so nothing is decided by it."""
+    cluster.held["7"] = JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
+    with closing(watcher.watch("7")) as watch:
+        answers = []
+        for states_alone in (True, True, False):
+            cluster.states_alone = states_alone
+            await watch.update()
+            answers.append(watch.answers)
+
+    assert [answer - answers[0] for answer in answers] == [0, 0, 1]
+
+
 ANNS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="ann", uid=1001, tag=ANNS.tag)
 BOBS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="bob", uid=1002)
 

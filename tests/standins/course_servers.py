@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.pending import QueuePosition
+from jupyterhub_gpuspawner.hub.courses import actions
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.pages.course import room
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -55,13 +55,13 @@ def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one
 
 def install(file: str) -> None:
     """Have the pages of courses show the servers of this file; of people who are not in it, those that there are."""
-    real = vars(room)["servers_of"]
+    real = vars(actions)["servers_of"]
 
-    def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
+    def servers_of(users: Iterable[Any], people: Collection[str], **options: bool) -> Iterator[Server]:
         states = json.loads(Path(file).read_text())
         for number, (user, state) in enumerate(states.items()):
             if user in people:
                 yield server(user, state, number)
-        yield from real(users, frozenset(people) - states.keys())
+        yield from real(users, frozenset(people) - states.keys(), **options)
 
-    vars(room)["servers_of"] = servers_of
+    vars(actions)["servers_of"] = servers_of

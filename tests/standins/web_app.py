@@ -1,7 +1,8 @@
 """A stand-in for a web application without a sign-in, such as RStudio or TensorBoard, on a unix socket.
 
 ``/healthz`` answers 503 for the first second; ``/`` is a page, ``/ws`` a WebSocket that says hello; ``/known`` shows,
-as JSON, the headers and the environment that it gets, and sets a cookie; ``/quit`` ends it.
+as JSON, the address, the headers and the environment that it gets, and sets cookies; ``/ws/known`` says as much;
+``/quit`` ends it.
 """
 
 import asyncio
@@ -10,11 +11,16 @@ import os
 import sys
 import time
 
-from tornado import httpserver, netutil, web, websocket
+from tornado import httpserver, httputil, netutil, web, websocket
 
 BEGAN = time.monotonic()
 HELLO = "hello from the application"
 ENDED_WITH = 3
+
+
+def known(request: httputil.HTTPServerRequest) -> dict[str, object]:
+    """What a request tells the application."""
+    return {"address": request.uri, "headers": dict(request.headers)}
 
 
 class Page(web.RequestHandler):
@@ -29,9 +35,10 @@ class Known(web.RequestHandler):
     """What it is given."""
 
     def get(self) -> None:
-        """Show it, and set a cookie for all addresses, as web frameworks do."""
-        self.set_cookie("session", "1", path="/")
-        self.write(json.dumps({"headers": dict(self.request.headers), "environ": dict(os.environ)}))
+        """Show it, and set a cookie for all addresses, as web frameworks do, and one as an attack would."""
+        self.add_header("Set-Cookie", "jupyterhub-session-id=1; Path=/hub/")
+        self.add_header("Set-Cookie", self.get_argument("cookie", "session=1; Path=/"))
+        self.write({**known(self.request), "environ": dict(os.environ)})
 
     def post(self) -> None:
         """Change something, without asking who wants it."""
@@ -50,7 +57,7 @@ class Socket(websocket.WebSocketHandler):
 
     def open(self, *_: str) -> None:
         """Speak first."""
-        self.write_message(HELLO)
+        self.write_message(json.dumps(known(self.request)) if self.request.path.endswith("known") else HELLO)
 
 
 class Quit(web.RequestHandler):
@@ -64,7 +71,7 @@ class Quit(web.RequestHandler):
 
 async def main(path: str) -> None:
     """Serve until it is ended."""
-    handlers = [("/healthz", Health), ("/ws", Socket), ("/quit", Quit), ("/known", Known), ("/.*", Page)]
+    handlers = [("/healthz", Health), ("/ws(?:/known)?", Socket), ("/quit", Quit), ("/known", Known), ("/.*", Page)]
     server = httpserver.HTTPServer(web.Application(handlers))
     server.add_socket(netutil.bind_unix_socket(path, mode=0o666))
     await asyncio.Event().wait()

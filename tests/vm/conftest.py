@@ -55,9 +55,10 @@ MACHINE = (
 def boot(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., list[dict[str, Any]]]:
-    """``boot(jobs, files)`` boots the machine, runs the jobs and returns the guest's output.
+    """``boot(jobs, files, suite)`` boots the machine, runs the jobs and returns the guest's output.
 
-    The contents of the folder ``files`` are in ``/guest`` on the machine.
+    The contents of the folder ``files`` are in ``/guest`` on the machine. ``suite``: the Debian suite of its kernel;
+    empty for that of this system.
     """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
@@ -65,9 +66,10 @@ def boot(
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)} (scripts/apt-vm.txt names the packages)")
     cache = request.config.cache
-    linux = kernel(cache.mkdir("vm-kernel") if cache else tmp_path_factory.mktemp("vm-kernel"))
 
-    def run(jobs: list[dict[str, Any]], files: Path) -> list[dict[str, Any]]:
+    def run(jobs: list[dict[str, Any]], files: Path, suite: str = "") -> list[dict[str, Any]]:
+        name = f"vm-kernel-{suite}" if suite else "vm-kernel"
+        linux = kernel(cache.mkdir(name) if cache else tmp_path_factory.mktemp(name), suite)
         folder = tmp_path_factory.mktemp("vm")
         root = folder / "root"
         fill(root)
@@ -85,13 +87,13 @@ def boot(
     return run
 
 
-def kernel(folder: Path) -> Path:
+def kernel(folder: Path, suite: str) -> Path:
     """A kernel to boot: the one in ``GPUSPAWNER_VM_KERNEL``, or Debian's, downloaded once into ``folder``."""
-    named = os.environ.get("GPUSPAWNER_VM_KERNEL")
+    named = os.environ.get("GPUSPAWNER_VM_KERNEL") if not suite else None
     if named:
         return Path(named)
     try:
-        command = [SCRIPTS / "vm-kernel", folder]
+        command = [str(SCRIPTS / "vm-kernel"), str(folder), *filter(None, [suite])]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
         pytest.skip(f"no kernel for the virtual machine: {error}")

@@ -160,11 +160,11 @@ def plan(**settings: Any) -> LaunchPlan:
 JOBS = (
     Job(
         "right socket", "12-15", "1", "2", plan(),
-        Held("2", "12-15", (1,), "preferred:1", aligned=True), pages=(1,),
+        Held("2", "12-15", (1,), "default", aligned=True), pages=(1,),
     ),
     Job(
         "wrong socket", "0-3", "0", "2", plan(),
-        Held("2", "0-3", (0,), "preferred:0", aligned=False), pages=(0,),
+        Held("2", "0-3", (0,), "default", aligned=False), pages=(0,),
     ),
     Job(
         "wrong socket, memory of both", "0-3", "0-1", "2", plan(),
@@ -176,7 +176,7 @@ JOBS = (
     ),
     Job(
         "both sockets, few promised", "0-23", "0-1", "2", plan(),
-        Held("2", "12-15", (1,), "preferred:1", aligned=True), pages=(1,),
+        Held("2", "12-15", (1,), "default", aligned=True), pages=(1,),
     ),
     Job(
         "both sockets, memory bound", "0-23", "0-1", "2", plan(memory_policy="bind"),
@@ -184,7 +184,7 @@ JOBS = (
     ),
     Job(
         "a GPU of each socket", "0-23", "0-1", "0,2", plan(gpus=2),
-        Held("0,2", "0-1,12-13", (0, 1), "preferred-many:0-1", aligned=True),
+        Held("0,2", "0-1,12-13", (0, 1), "default", aligned=True),
     ),
     Job(
         "the workshop's: 4 CPUs, 4 GPUs", "0-3", "0-1", "0,1,2,3", plan(gpus=4),
@@ -192,7 +192,7 @@ JOBS = (
     ),
     Job(
         "one of four GPUs", "12-15", "1", "0,1,2,3", plan(),
-        Held("2", "12-15", (1,), "preferred:1", aligned=True), pages=(1,),
+        Held("2", "12-15", (1,), "default", aligned=True), pages=(1,),
     ),
     Job(
         "right CPUs, memory of the other socket", "12-15", "0", "2", plan(),
@@ -205,15 +205,15 @@ JOBS = (
     ),
     Job(
         "topology file", "0-23", "0-1", "0,1,2,3", plan(gpus=2, topology_file="/guest/{node}.json"),
-        Held("0,1", "0-3", (0,), "preferred:0", aligned=True), pages=(0,),
+        Held("0,1", "0-3", (0,), "default", aligned=True), pages=(0,),
     ),
     Job(
         "NVML", "0-23", "0-1", "0,1,2,3", plan(gpus=2),
-        Held("0,1", "0-3", (0,), "preferred:0", aligned=True), pages=(0,), driver=True,
+        Held("0,1", "0-3", (0,), "default", aligned=True), pages=(0,), driver=True,
     ),
     Job(
         "NVML, constrained devices", "12-15", "1", "2,3", plan(),
-        Held("0", "12-15", (1,), "preferred:1", aligned=True), pages=(1,), driver=True, constrained=True,
+        Held("0", "12-15", (1,), "default", aligned=True), pages=(1,), driver=True, constrained=True,
     ),
     Job(
         "NVML, constrained devices, wrong socket", "0-3", "0-1", "2,3", plan(gpus=2),

@@ -24,6 +24,7 @@ from tests.vm.jobs import BOARDS, JOBS, K80, NIC, RANKS, SOCKETS, Held, Job, Ran
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
@@ -96,6 +97,19 @@ def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.Te
             (files / job.name).write_text(nvml.describe(job.shown()))
     everything: list[Job | Rank] = [*jobs, *RANKS]
     return Truth(boot([each.to_guest() for each in everything], files))
+
+
+def test_a_kernel_before_5_15_chooses_the_memory_of_two_sockets_itself(
+    boot: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Debian 11's cannot prefer several NUMA nodes: no policy is set, and that is not reported as misaligned."""
+    jobs = [job for job in JOBS if job.name in ("wrong socket, memory of both", "a GPU of each socket")]
+    truth = Truth(boot([job.to_guest() for job in jobs], tmp_path, "bullseye"))
+    assert truth.node["kernel"].startswith("5.10.")
+    for job in jobs:
+        placement = truth.report(job).placement
+        assert truth.held(job) == replace(job.held, memory_policy="default")
+        assert (placement.memory_policy, placement.aligned) == ("default", job.held.aligned)
 
 
 def test_the_kernel_sees_the_workshops_node(truth: Truth) -> None:
@@ -207,7 +221,7 @@ def test_a_rank_has_the_memory_of_its_gpus_socket(truth: Truth, rank: Rank) -> N
         str(rank.numa_node),
         rank.gpu,
         {rank.cpus},
-        [f"prefer:{rank.numa_node}"],
+        ["default"],
     )
     assert list(witness["pages"]) == [at]
     assert witness["pages"][at] >= TOUCHED

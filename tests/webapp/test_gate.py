@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import requests
+import websocket
+from requests.adapters import HTTPAdapter
 from tornado.httputil import HTTPHeaders
+from urllib3.util.retry import Retry
 
+from jupyterhub_gpuspawner.demo.ports import free_ports
+from jupyterhub_gpuspawner.node.gate import RUN_GATE
+from jupyterhub_gpuspawner.webapp import gpuspawner_gate
 from jupyterhub_gpuspawner.webapp.gpuspawner_gate import (
     LONGEST_PATH,
     for_application,
@@ -74,29 +88,45 @@ def test_pages_of_other_sites_can_link_to_an_application_and_nothing_more(
 
 
 @pytest.mark.parametrize(
-    ("sent", "by_token", "passed"),
+    ("sent", "passed"),
     [
-        ({"Accept": "*/*", "Cookie": "theme=dark; a=b=c"}, False, {"Accept": "*/*", "Cookie": "theme=dark; a=b=c"}),
+        ({"Accept": "*/*", "Cookie": "theme=dark; a=b=c"}, {"Accept": "*/*", "Cookie": "theme=dark; a=b=c"}),
         (
-            {"Cookie": "jupyterhub-user-ada=secret; theme=dark; jupyterhub-session-id=1; _xsrf=2"},
-            False,
+            {"Cookie": "jupyterhub-user-ada=cookie; theme=dark; jupyterhub-session-id=1; _xsrf=2"},
             {"Cookie": "theme=dark; _xsrf=2"},
         ),
-        ({"Cookie": "__Host-jupyterhub-user-ada=secret"}, False, {}),
-        ({"Authorization": "token secret"}, True, {}),
-        ({"Authorization": "Bearer its-own"}, False, {"Authorization": "Bearer its-own"}),
-        ({"Remote-User": "root", "X-Forwarded-User": "root", "X-Forwarded-Prefix": "/user/bob"}, False, {}),
-        ({"X-Forwarded-For": "192.0.2.1"}, False, {"X-Forwarded-For": "192.0.2.1"}),
+        ({"Cookie": "__Host-jupyterhub-user-ada=cookie"}, {}),
+        ({"Authorization": "token secret"}, {}),
+        ({"Authorization": "Bearer its-own"}, {"Authorization": "Bearer its-own"}),
+        ({"Referer": "http://hub/user/ada/?token=secret"}, {"Referer": "http://hub/user/ada/"}),
+        ({"Referer": "http://hub/?a=%2F&%74oken=+secret&b"}, {"Referer": "http://hub/?a=%2F&b"}),
+        ({"Referer": "http://hub/?token=its-own"}, {"Referer": "http://hub/?token=its-own"}),
+        ({"X-Original-Uri": "/user/ada/?token=secret"}, {}),
+        (
+            {"X-Forwarded-For": "192.0.2.1", "User-Agent": "curl", "X-Requested-With": "it", "X-Auth-Token": "its-own"},
+            {"X-Forwarded-For": "192.0.2.1", "User-Agent": "curl", "X-Requested-With": "it", "X-Auth-Token": "its-own"},
+        ),
     ],
 )
-def test_an_application_gets_nothing_of_the_sign_in(
-    sent: dict[str, str], by_token: bool, passed: dict[str, str]
-) -> None:
-    """Neither the visitor's token, nor a name that the visitor claims."""
+def test_an_application_gets_nothing_of_the_sign_in(sent: dict[str, str], passed: dict[str, str]) -> None:
+    """Neither JupyterHub's cookies nor a token that it knows, wherever it stands; a token of its own it does get."""
     headers = HTTPHeaders(sent)
 
-    assert dict(for_application(headers, by_token=by_token)) == passed
+    assert dict(for_application(headers, frozenset({"secret"}))) == passed
     assert dict(headers) == sent
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Remote-User", "Remote_User", "remote-email", "Remote-Groups", "X-Remote-User", "X_FORWARDED_FOR"),
+        *("X-Forwarded-User", "X-Forwarded-Preferred-Username", "X-Forwarded-Prefix", "X-ProxyContextPath"),
+        *("X-Webauth-User", "X-Auth-Request-User", "X-Rstudio-Username", "X-User", "X-Goog-Authenticated-User-Email"),
+    ],
+)
+def test_no_visitor_names_the_user_of_an_application(name: str) -> None:
+    """Applications believe these headers because a proxy sets them, and read ``_`` in a name as ``-``."""
+    assert dict(for_application(HTTPHeaders({name: "root"}), frozenset())) == {}
 
 
 @pytest.mark.parametrize(
@@ -108,9 +138,99 @@ def test_an_application_gets_nothing_of_the_sign_in(
         ("session=1; Path=/user/ada", "session=1; Path=/user/ada"),
         ("session=1; Path=/user/ada/x; Secure", "session=1; Path=/user/ada/x; Secure"),
         ("session=1; Path=/user/adam", "session=1; Path=/user/ada/user/adam"),
-        ("__Host-session=1; Path=/; Secure", "__Host-session=1; Path=/; Secure"),
+        ("session=1; PATH= /hub/", "session=1; Path=/user/ada/hub/"),
+        ("session=1;path\t=\t/user/bob\t; domain =hub.example", "session=1; Path=/user/ada/user/bob"),
+        ("session=1; Path=/user/ada/; Path=/hub/", "session=1; Path=/user/ada/hub/"),
+        ("session=1; Path=/hub/; Path=", "session=1"),
+        ("session=1; Path=\x01/hub/; SameSite=Lax", "session=1; SameSite=Lax"),
+        ("session=1; \xa0Path=/hub/; Max-Age=60; Future=/", "session=1; Path=/user/ada/hub/; Max-Age=60"),
+        ("__Host-session=1; Path=/; Secure", "__Host-session=1; Path=/user/ada/; Secure"),
     ],
 )
 def test_cookies_of_an_application_are_for_its_own_addresses(cookie: str, own: str) -> None:
-    """The hub, and other users' servers at the same host, do not get them."""
+    """The hub, and other users' servers at the same host, do not get them, however a path is written."""
     assert own_cookie(cookie, "/user/ada") == own
+
+
+class Hub(BaseHTTPRequestHandler):
+    """JupyterHub's answer to who has a token; one is ada's."""
+
+    def do_GET(self) -> None:
+        """The user, or 403."""
+        known = self.headers["Authorization"] == "token secret"
+        user = {"kind": "user", "name": "ada", "scopes": ["access:servers!server=ada/"]}
+        self.send_response(200 if known else 403)
+        self.end_headers()
+        self.wfile.write(json.dumps(user if known else {}).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where the gate is, with an application behind it."""
+    (port,) = free_ports(1)
+    host = f"127.0.0.1:{port}"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        environ = {
+            "JUPYTERHUB_SERVICE_URL": f"http://{host}",
+            "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/",
+            "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_port}/hub/api",
+            "JUPYTERHUB_API_TOKEN": "of-the-server",
+            "JUPYTERHUB_CLIENT_ID": "jupyterhub-user-ada",
+            "JUPYTERHUB_USER": "ada",
+            "JUPYTERHUB_OAUTH_ACCESS_SCOPES": json.dumps(["access:servers!server=ada/"]),
+        }
+        application = [sys.executable, str(Path(__file__).parents[1] / "standins" / "web_app.py"), "{socket}"]
+        gate = subprocess.Popen(
+            [
+                *(sys.executable, "-c", RUN_GATE, str(Path(gpuspawner_gate.__file__).parent)),
+                *("--ready", "/healthz", "--", *application),
+            ],
+            env={**os.environ, **environ},
+        )
+        try:
+            with requests.Session() as session:
+                session.mount(
+                    "http://",
+                    HTTPAdapter(max_retries=Retry(connect=None, total=300, backoff_factor=0.1, backoff_max=0.1)),
+                )
+                session.get(f"http://{host}/user/ada/", allow_redirects=False, timeout=30)
+            yield f"{host}/user/ada"
+        finally:
+            gate.terminate()
+            gate.wait()
+            hub.shutdown()
+
+
+SENT = {"Referer": "http://hub/user/ada/?token=secret&page=2", "Remote_User": "root", "X-Webauth-User": "root"}
+
+
+def test_an_application_sees_no_token_in_an_address(address: str) -> None:
+    """Neither in that of a page nor in that of a WebSocket, where a browser can have the token in the address alone."""
+    headers = {**SENT, "Authorization": "token secret"}
+    page = requests.get(f"http://{address}/known?token=secret&a=%2F", headers=headers, timeout=30).json()
+    connection = websocket.create_connection(
+        f"ws://{address}/ws/known?a=%2F&token=secret",
+        header={**SENT, "Sec-Fetch-Mode": "websocket"},
+        timeout=30,
+        suppress_origin=True,
+    )
+    seen = json.loads(connection.recv())
+    connection.close()
+
+    assert [page["address"], seen["address"]] == ["/known?a=%2F", "/ws/known?a=%2F"]
+    assert [each["headers"]["Referer"] for each in (page, seen)] == ["http://hub/user/ada/?page=2"] * 2
+    assert "secret" not in f"{page['headers']} {seen['headers']}"
+    assert "root" not in f"{page['headers']} {seen['headers']}"
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
+def test_no_answer_of_an_application_sets_a_cookie_for_the_hub(address: str, accept: str) -> None:
+    """Nor one that is streamed."""
+    headers = {"Authorization": "token secret", "Accept": accept}
+    answer = requests.get(f"http://{address}/known", {"cookie": "session=1; PATH= /hub/"}, headers=headers, timeout=30)
+
+    assert answer.headers["Set-Cookie"] == "session=1; Path=/user/ada/hub/"

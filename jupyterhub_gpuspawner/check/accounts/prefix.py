@@ -1,26 +1,26 @@
 """Whether the hub can run Slurm's commands as its users: ``exec_prefix``, sudo's rules and the scripts.
 
-Each command that the hub would run is run once as a user, with an input with which it does nothing: a batch script
-without a line, and the number of a job that cannot exist (slurm.conf(5): MaxJobId is at most 67,108,863).
+For the user of ``--user``, each command that the hub would run is run once as that user, with an input with which it
+does nothing: a batch script without a line, and the number of a job that cannot exist (slurm.conf(5): MaxJobId is at
+most 67,108,863). Nothing is run as a user whom nobody named.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
+import re
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.accounts.wrappers import is_there
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Check, Code, Severity
+from jupyterhub_gpuspawner.check.people import has_account
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.account import NAMING
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.login_node.programs import programs
 from jupyterhub_gpuspawner.slurm.login_node.ssh import LoginNodeUnreachable, is_remote
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
-from jupyterhub_gpuspawner.slurm.privileges import own_account
 from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
 
 if TYPE_CHECKING:
@@ -31,12 +31,17 @@ if TYPE_CHECKING:
 
 WORKS = Code("run-as-user", "The hub's account runs Slurm's commands as a user; each was tried without a job.")
 FAILS = Code("run-as-user-fails", "exec_prefix, sudo's rules or a script do not let the hub's account act as a user.")
+ONE_ACCOUNT = Code(
+    "one-account", "exec_prefix has no {username}, so the servers of all users belong to the same account."
+)
 AS_ROOT = Code(
     "checked-as-root",
     "The check runs as root, whom sudo never refuses, and the hub runs as another account: sudo's rules are not tried.",
 )
 PREFIX = "exec_prefix"
 """The setting, and the place of errors that are its fault."""
+_AS_ACCOUNT = frozenset(("doas", "dzdo", "runuser", "sudo"))
+_ACCOUNT = re.compile(r"(?:-[A-Za-z]*?u|--user=?)(?P<name>.*)")
 NO_JOB = "999999999"
 """A job id beyond Slurm's greatest."""
 
@@ -64,18 +69,27 @@ PROBES = (
 
 
 async def find(context: Context) -> list[Finding]:
-    """Try each command as the user of the command line, or as one whom the configuration names."""
+    """Try each command as the user of the command line."""
     site = context.slurm_site
     if not site.exec_prefix.strip():
         return []
     where = site.configured_as(PREFIX)
-    user = context.asked.user or _somebody(context)
+    user = context.asked.user
     words = command_prefix(site.exec_prefix, user or "somebody")
     if shutil.which(words[0]) is None:
         text = f"there is no command {words[0]!r} on this machine, with which Slurm's commands are run as the user."
         return [FAILS.error(where, text, "Install it, or write its full path.")]
-    if not user:
-        return []
+    found: list[Finding] = []
+    if command_prefix(site.exec_prefix, "somebody") == command_prefix(site.exec_prefix, "anybody"):
+        found.append(_of_one_account(where, words))
+    if user and all(each.severity is not Severity.ERROR for each in found):
+        found += await _as_user(context, where, words)
+    return found
+
+
+async def _as_user(context: Context, where: str, words: Sequence[str]) -> list[Finding]:
+    """Run each command as the user, without a job."""
+    site = context.slurm_site
     found = list(_about_root(where, words))
     tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
@@ -92,9 +106,9 @@ async def find(context: Context) -> list[Finding]:
         first, *others = dict.fromkeys(given)
         more = f" The same for {', '.join(others)}." if others else ""
         found.append(FAILS.error(where, text.replace("{}", first, 1) + more, right))
-    if tried and not found and context.asked.user:
+    if tried and not found:
         what = "scripts" if site.wrapper_dir else "commands"
-        found.append(WORKS.ok(where, f"{tried} {what} run as {user} through `{' '.join(words)}`."))
+        found.append(WORKS.ok(where, f"{tried} {what} run as {context.asked.user} through `{' '.join(words)}`."))
     return found
 
 
@@ -129,6 +143,31 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
     )
 
 
+def _of_one_account(where: str, prefix: Sequence[str]) -> Finding:
+    """The finding for a prefix that is the same for every user."""
+    right = "Write {username} in its place, as in `sudo -n -u {username}`."
+    for name in _accounts(prefix):
+        if not name.startswith("#") and not has_account(name):
+            return FAILS.error(where, f"there is no account {name!r}, as which Slurm's commands are run.", right)
+    return ONE_ACCOUNT.warning(
+        where,
+        "it has no {username}, so every server runs under the same account, and users can read each other's files.",
+        "Write {username} where the account's name belongs, as in `sudo -n -u {username}`.",
+    )
+
+
+def _accounts(prefix: Sequence[str]) -> Iterator[str]:
+    """The accounts that options of sudo and its like name, on this machine."""
+    found = programs(prefix)
+    ends = [*(each.at for each in found[1:]), len(prefix)]
+    for program, end in zip(found, ends, strict=True):
+        own = prefix[program.at + 1 : end] if program.name in _AS_ACCOUNT else ()
+        for word, following in zip(own, (*own[1:], ""), strict=False):
+            option = _ACCOUNT.fullmatch(word)
+            if option is not None:
+                yield option["name"] or following
+
+
 def _about_root(where: str, prefix: Sequence[str]) -> Iterator[Finding]:
     if os.geteuid() == 0 and any(each.name == "sudo" for each in programs(prefix)):
         yield AS_ROOT.warning(
@@ -139,25 +178,4 @@ def _about_root(where: str, prefix: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _somebody(context: Context) -> str:
-    """A user whom the configuration names and who has an account; empty if there is none."""
-    for settings in context.site.config.values():
-        if not isinstance(settings, dict):
-            continue
-        for trait in NAMING:
-            given = settings.get(trait) or ()
-            names = given.values() if isinstance(given, dict) else given
-            for name in sorted(str(each) for each in names) if isinstance(names, (set, list, tuple)) else ():
-                if name not in ("root", own_account()) and _has_account(name):
-                    return name
-    return ""
-
-
-def _has_account(name: str) -> bool:
-    try:
-        return pwd.getpwnam(name).pw_uid != 0
-    except KeyError:
-        return False
-
-
-CHECK = Check(find, (WORKS, FAILS, AS_ROOT))
+CHECK = Check(find, (WORKS, FAILS, ONE_ACCOUNT, AS_ROOT))

@@ -40,7 +40,7 @@ async def find(context: Context) -> list[Finding]:
     if not isinstance(spawner, GPUProfilesSpawner) or not spawner.courses_dir:
         return []
     folder = CourseFolder(spawner.courses_dir)
-    files = await asyncio.to_thread(folder.courses)
+    files = sorted(await asyncio.to_thread(folder.courses), key=lambda file: file.slug)
     found: list[Finding] = []
     if folder.fault is not None:
         found.append(

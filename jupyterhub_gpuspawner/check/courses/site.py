@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import stat
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
@@ -14,19 +15,22 @@ from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.people import people_of
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
-from jupyterhub_gpuspawner.courses.check import check_course, members, request_of
+from jupyterhub_gpuspawner.courses.check import check_course, excluded_from, members, request_of
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
-from jupyterhub_gpuspawner.courses.roster import Roster, people
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
-from jupyterhub_gpuspawner.hub.site.account import account_of
+from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from traitlets.config import Config
 
     from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
@@ -52,6 +56,17 @@ class Rehearsed:
     starts_at: float | None
     """When their server would start, in seconds since the epoch; None: Slurm would refuse it."""
     refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Slurm's answers for the participants of one session."""
+
+    session: Session
+    answers: AsyncIterator[Rehearsed]
+    """One after the other, as Slurm gives them."""
+    together: SessionReport | None
+    """Whether all fit at the same time, of which an answer for one knows nothing; None if only some were asked for."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,7 @@ async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
         Checked(file.slug, fault=file.fault)
         if file.fault is not None
         else Checked(file.slug, _reports(file, found, "", past=past))
-        for file in files
+        for file in sorted(files, key=lambda file: file.slug)
     ]
 
 
@@ -98,38 +113,61 @@ def _reports(file: CourseFile, found: CourseSite, session: str, *, past: bool) -
     return check_course(file, found, only=session, since=None if past else datetime.now().astimezone())
 
 
-async def rehearse(
-    site: Site, name: str, session: str, *, only: Sequence[str], every: float
-) -> AsyncIterator[tuple[Session, Rehearsed]]:
+async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsal:
     """Ask Slurm for each participant, as that user, when their server would start (``sbatch --test-only``).
 
-    A question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
+    Each is asked for as of the moment from which servers of the session may be started, or now if that is later. A
+    question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
     Raises ConfigError, SlurmUnavailable.
     """
-    file, found = await _read(site, name)
+    file, known = await _read(site, name)
     assert file.course is not None  # noqa: S101 - _file
     coming = [each for each in file.course.calendar() if each.end.timestamp() > time.time()]
     wanted = [each for each in file.course.calendar() if each.name == session] if session else coming[:1]
     if not wanted:
         raise _no_session(file, session or "from now on")
-    for number, user in enumerate(only or members(file, found.groups or {})):
+    users = only or members(file, known.groups or {})
+    together = None if only else check_course(file, known, only=wanted[0].name)[0]
+    return Rehearsal(wanted[0], _answers(site, file, known, wanted[0], users, every=every), together)
+
+
+async def _answers(
+    site: Site, file: CourseFile, known: CourseSite, session: Session, users: Sequence[str], *, every: float
+) -> AsyncIterator[Rehearsed]:
+    excluded = excluded_from(file, session, known, users)
+    for number, user in enumerate(users):
+        if user in excluded:
+            yield Rehearsed(user, None, excluded[user])
+            continue
         if number:
             await asyncio.sleep(every)
-        yield wanted[0], await _answer(site, request_of(file, wanted[0], found, user), user, found)
+        yield await _answer(site, file, known, session, user)
 
 
-async def _answer(site: Site, request: JobRequest, user: str, found: CourseSite) -> Rehearsed:
-    spawner = site.spawner(user, [group for group, inside in (found.groups or {}).items() if user in inside])
-    spawner.prepare(request)
-    child = spawner.child_spawner
+async def _answer(site: Site, file: CourseFile, known: CourseSite, session: Session, user: str) -> Rehearsed:
+    assert file.course is not None  # noqa: S101 - _file
+    spawner = site.spawner(user, [group for group, inside in (known.groups or {}).items() if user in inside])
     try:
+        spawner.prepare(request_of(file, session, known, user))
+        child = spawner.child_spawner
         job = child.batch_job(await child.account())
         client: SlurmClient = child.connection().client
         environment = {"USER": user, "LOGNAME": user}
-        answer = await client.test_only(job.script, prefix=child.as_user(), environment=environment)
+        script = _begun_at(job.script, opens_at(file.course, session).timestamp())
+        answer = await client.test_only(script, prefix=child.as_user(), environment=environment)
     except (ConfigError, RequestError, SubmitRejected) as error:
         return Rehearsed(user, None, error.message)
     return Rehearsed(user, answer.starts_at)
+
+
+def _begun_at(script: str, moment: float) -> str:
+    """The batch script for a job that may not begin before this moment.
+
+    In seconds from now, as sbatch reads times of day in its own time zone, which need not be that of this machine.
+    """
+    seconds = math.ceil(moment - time.time())
+    shebang, _, rest = script.partition("\n")
+    return f"{shebang}\n#SBATCH --begin=now+{seconds}\n{rest}" if seconds > 0 else script
 
 
 async def _read(site: Site, name: str) -> tuple[CourseFile, CourseSite]:
@@ -152,7 +190,7 @@ async def course_site(
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
     accounting, unknown = await _accounting(client, everybody)
     courses = [file.course for file in files if file.course is not None]
-    teachers = people(Roster(names=tuple(user for each in courses for user in each.instructors.users)), (), {}).names
+    teachers = list(dict.fromkeys(user for each in courses for user in each.instructors.users))
     profiles = spawner.offered()
     return CourseSite(
         profiles=profiles,
@@ -187,8 +225,14 @@ def hub_limits(site: Site) -> HubLimits:
         active_servers=hub.get("active_server_limit", HubLimits.active_servers),
         start_timeout=times.start_timeout,
         queue_timeout=slurm.queue_limit if slurm is not None else None,
-        culled_after=min(filter(None, map(_culled_after, hub.get("services", []))), default=None),
+        culled_after=min(filter(None, map(_culled_after, _services(hub))), default=None),
     )
+
+
+def _services(hub: Config) -> Sequence[Mapping[str, Any]]:
+    """The hub's services; those that JupyterHub would refuse are left out."""
+    services = configured_value(hub.get("services"))
+    return [service for service in services if isinstance(service, dict)] if isinstance(services, list) else []
 
 
 def _wrappers(of: type) -> Iterator[type]:
@@ -219,6 +263,36 @@ async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accoun
         return await client.accounting(names), ()
     except GPUSpawnerError as error:
         return None, [f"The limits of Slurm's accounting are not known: {error}"]
+
+
+def course_request(
+    site: Site, choice: Mapping[str, object], user: str, groups: Sequence[str], server: str
+) -> tuple[JobRequest, tuple[str, ...]]:
+    """What a participant requests who chooses a course's profile in the session that is open, or else the next one.
+
+    And what is worth a note. Raises ConfigError or RequestError.
+    """
+    spawner, now = _spawner(site), datetime.now().astimezone()
+    file = _file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
+    assert file.course is not None  # noqa: S101 - _file
+    session = next((each for each in file.course.calendar() if now < each.end), None)
+    if session is None:
+        raise _no_session(file, "from now on")
+    moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.slurm_site())
+    offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session)
+    request = resolve(
+        (offered.profile,),
+        choice,
+        username=user,
+        groups=groups,
+        server_name=server,
+        now=moment,
+        defaults=defaults,
+    )
+    notes = [f"This is the script at {moment:%Y-%m-%d %H:%M %Z}, for the session {session.name}."]
+    if user not in members(file, people_of(site.config).groups):
+        notes.append(f"{user} is not on the roster of course {file.slug}, as far as is known here.")
+    return replace(request, course=file.slug), tuple(notes)
 
 
 def _no_session(file: CourseFile, session: str) -> ConfigError:

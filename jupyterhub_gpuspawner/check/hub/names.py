@@ -1,4 +1,7 @@
-"""Settings of the hub's classes: misspelt names, which traitlets accepts and ignores, and values of a wrong type."""
+"""Settings of the hub's classes: misspelt names, which traitlets accepts and ignores, and values of a wrong type.
+
+And the one line of configuration without which nothing of this package is used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from jupyterhub_gpuspawner.check.hub.doubts import LOST, ONE_WORD, doubtful
 from jupyterhub_gpuspawner.check.hub.values import refused, told
 from jupyterhub_gpuspawner.check.hub_folder import CONFIG_FILE
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ CLASS = Code("class-unknown", "The configuration has a section whose name is clo
 INVALID = Code(
     "hub-setting-invalid", "JupyterHub does not start with a setting: its type is wrong, or its class is missing."
 )
+DEFAULT_SPAWNER = Code(
+    "spawner-class-missing",
+    "The configuration does not set `c.JupyterHub.spawner_class`, so the hub starts every server on its own machine.",
+)
 ALIKE = 0.75
 """How close a name must be to be suggested; see :func:`difflib.get_close_matches`."""
 
@@ -41,13 +48,22 @@ async def find(context: Context) -> list[Finding]:
         used = classes_in_use(context, app)
     except (ConfigError, ImportError) as error:
         return [_invalid(error) if isinstance(error, ConfigError) else INVALID.error(CONFIG_FILE, str(error))]
+    found = [] if "spawner_class" in context.site.config.JupyterHub else [_without_slurm()]
     reported = {each.where for each in context.spawner.ignored_settings()}
-    found = [each for each in _findings(context, (*used, *app.classes)) if each.where not in reported]
+    found += [each for each in _findings(context, (*used, *app.classes)) if each.where not in reported]
     wrong: dict[str, Finding] = {}
     for cls in used:
         for each in (*map(_invalid, refused(context.site.config, cls)), *doubtful(context.site.config, cls)):
             wrong.setdefault(each.where, each)  # a setting of a base class is that of several
     return [*found, *wrong.values()]
+
+
+def _without_slurm() -> Finding:
+    return DEFAULT_SPAWNER.error(
+        "c.JupyterHub.spawner_class",
+        "it is not set, so the hub uses nothing of this package and starts every server on its own machine.",
+        "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
+    )
 
 
 def _invalid(error: ConfigError) -> Finding:
@@ -57,7 +73,8 @@ def _invalid(error: ConfigError) -> Finding:
 
 def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
     """The configurable classes of which this hub makes objects; ``app`` is its application. Raises ConfigError."""
-    found: list[Any] = [JupyterHub, type(context.spawner), type(context.slurm_site), GPULocalSpawner, GPUCourses]
+    found: list[Any] = [JupyterHub, type(context.spawner), type(context.slurm_site), GPULocalSpawner]
+    found += SETTINGS_CLASSES
     for name in ("authenticator_class", "proxy_class"):
         try:
             found.append(getattr(app, name))
@@ -112,4 +129,4 @@ def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _every_class(each)
 
 
-CHECK = Check(find, (SETTING, CLASS, INVALID, LOST, ONE_WORD))
+CHECK = Check(find, (SETTING, CLASS, INVALID, DEFAULT_SPAWNER, LOST, ONE_WORD))

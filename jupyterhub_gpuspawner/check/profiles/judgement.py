@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.check.profiles.faults import BY_FAULT, REFUSED
 from jupyterhub_gpuspawner.cluster.limits import fault_of
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.profile import Allow
-from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.profiles.resolve import moment_of, resolve
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 
 if TYPE_CHECKING:
@@ -32,13 +32,11 @@ def first_moment(profile: Profile, now: datetime) -> datetime:
     """The first moment from ``now`` on at which the profile can be used, as far as its own dates say."""
     opens = profile.allow.from_
     if opens is not None:
-        if not isinstance(opens, datetime):
-            opens = datetime.combine(opens, time())
-        now = max(now, opens if opens.tzinfo is not None else opens.replace(tzinfo=now.tzinfo))
+        now = max(now, moment_of(opens))
     rule = profile.slurm.reservation
     if rule is not None and rule.pattern is None and rule.default is None and now.date() not in rule.dates:
         later = [day for day in rule.dates if day > now.date()]
-        now = datetime.combine(min(later), time(12), now.tzinfo) if later else now
+        now = moment_of(min(later), time(12)) if later else now
     return now
 
 

@@ -10,6 +10,8 @@ from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.profiles.running.idle import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.wire.usage import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration
 
 if TYPE_CHECKING:
@@ -29,11 +31,16 @@ EXTEND = Code(
 )
 IDLE = Code("idle-too-long", "Servers of a profile end before they could count as idle.")
 
+FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time between two summaries of use.")
+
 
 async def find(context: Context) -> list[Finding]:
-    """Look at each profile's `allow`, `extend` and `idle`."""
+    """Look at each profile's `allow`, `extend` and `idle`, and at the site's `idle`."""
     places = Places(context)
-    return [finding for profile in context.profiles for finding in _of_profile(profile, context, places)]
+    of_profiles = [finding for profile in context.profiles for finding in _of_profile(profile, context, places)]
+    if all(profile.idle is not None for profile in context.profiles):
+        return of_profiles
+    return [*of_profiles, *_of_samples(context.slurm_site.configured_as("idle"), None, context)]
 
 
 def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
@@ -49,7 +56,25 @@ def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[
             hours = seconds // 60
             text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
             yield SHORT.warning(places.of(profile, field), text, f"Write {hours}:00:00 for hours.")
+    if profile.idle is not None:
+        yield from _of_samples(places.of(profile, ("idle",)), profile.idle, context)
     yield from _of_running(profile, context, places)
+
+
+def _of_samples(where: str, idle: Idle | None, context: Context) -> Iterator[Finding]:
+    """Whether a time of the policy is shorter than the time after which the hub next knows what a server uses."""
+    site = context.slurm_site
+    rule = idle_rule(idle, Idle(**site.idle))
+    every = SAMPLES * site.usage_interval
+    times = [rule.gpu, rule.kernel, *rule.leads, rule.keep_by if rule.keep_times else None]
+    shortest = min((seconds for seconds in times if seconds is not None), default=every)
+    if rule.action is not IdleAction.REPORT and shortest < every:
+        yield FINE.warning(
+            where,
+            f"a time of {duration(shortest)} is shorter than the {duration(round(every))} between two summaries of "
+            "use: warnings and stops come late by up to that, and Keep may gain nothing.",
+            f"Set {site.configured_as('usage_interval')} to {max(1, shortest // SAMPLES)} s or less, or longer times.",
+        )
 
 
 def _time_limits(profile: Profile) -> Iterator[tuple[tuple[str, ...], int | str | None]]:
@@ -102,4 +127,4 @@ def _of_idle(profile: Profile, asked: ResolvedResources, longest: float, places:
         )
 
 
-CHECK = Check(find, (NEVER, SHORT, EXTEND, IDLE))
+CHECK = Check(find, (NEVER, SHORT, EXTEND, IDLE, FINE))

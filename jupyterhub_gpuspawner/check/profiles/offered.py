@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_profile
-from jupyterhub_gpuspawner.profiles.profile import SlugTaken, doubts_of
+from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, SlugTaken, doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import parse_wait
@@ -70,7 +70,7 @@ def _of_site(context: Context, places: Places) -> list[Finding]:
 def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
     for told in doubts_of(profile):
         _, field, text = told.split(": ", 2)
-        yield DOUBT.warning(places.of(profile, field.split(".")), text, "Write the unit.")
+        yield DOUBT.warning(places.of(profile, field.split(".")), text, f"Give at least {LEAST_MEMORY}M.")
     if _ended(profile, context):
         return
     yield from _of_scripts(profile, context, places)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time, timedelta
+from datetime import time, timedelta
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.profiles.faults import RESERVATION_MISSING
 from jupyterhub_gpuspawner.check.profiles.judgement import dated_reservation
 from jupyterhub_gpuspawner.check.profiles.places import Places
-from jupyterhub_gpuspawner.profiles.resolve import permitted
+from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.words import day as in_words
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _of_rule(
     near = [today + timedelta(days=number) for number in range(AHEAD)]
     days = {each: rule.on(each) for each in near if rule.pattern or rule.default or each in rule.dates}
     days |= {each: rule.on(each) for each in sorted(rule.dates) if each >= today}
-    days = {each: name for each, name in days.items() if name and _open(profile, each, context)}
+    days = {each: name for each, name in days.items() if name and _open(profile, each)}
     if any(each.kind == "reservation" for each in snapshot.unread):
         return  # one may be among those that were not understood
     there = {each: name for each, name in days.items() if name in snapshot.reservation_by_name}
@@ -61,24 +61,24 @@ def _of_rule(
                 yield report(where, f"there is no reservation {name}, which is for {in_words(each)}.", _RIGHT)
             if each not in rule.dates and not there:
                 return  # the other names of a pattern would say the same
-        elif not _on(each, name or "", context, snapshot):
+        elif not _on(each, name or "", snapshot):
             text = f"reservation {name} is not on {in_words(each)}, for which the profile names it."
             yield OTHER_DAY.warning(where, text, "Move the reservation, or correct the name.")
 
 
-def _open(profile: Profile, day: date, context: Context) -> bool:
+def _open(profile: Profile, day: date) -> bool:
     """Whether the profile may be used at some time of a day."""
-    noon = datetime.combine(day, time(12), context.now.tzinfo)
+    noon = moment_of(day, time(12))
     somebody = (*profile.allow.users, "")[0]
     return permitted(profile, somebody, profile.allow.groups, noon) is None
 
 
-def _on(day: date, name: str, context: Context, snapshot: ClusterSnapshot) -> bool:
+def _on(day: date, name: str, snapshot: ClusterSnapshot) -> bool:
     own = snapshot.reservation_by_name[name]
     if own.flags & _REPEATED:
         return True
-    begin = datetime.combine(day, time(), context.now.tzinfo).timestamp()
-    end = begin + timedelta(days=1).total_seconds()
+    begin = moment_of(day).timestamp()
+    end = moment_of(day + timedelta(days=1)).timestamp()
     return (own.start is None or own.start < end) and (own.end is None or own.end > begin)
 
 

@@ -38,19 +38,25 @@ async def find(context: Context) -> list[Finding]:
     wanted = context.asked.people
     if not wanted or context.snapshot is None:
         return []
-    accounting: Accounting | None = None
+    of_slurm = [each for each in context.profiles if each.kind == "slurm"]
+    profiles = [each for each in of_slurm if context.asked.profile in ("", each.slug)]
+    people_of = {each.slug: _people(each, context) for each in profiles}
+    accounting = await _accounting(
+        sorted({name for names, real in people_of.values() if real for name in names}), context
+    )
     places, found = Places(context), list[Finding]()
-    for profile in context.profiles:
-        if profile.kind != "slurm" or context.asked.profile not in ("", profile.slug):
-            continue
-        names, real = _people(profile, context)
-        if real and accounting is None:
-            try:
-                accounting = await context.client.accounting(names)
-            except GPUSpawnerError:
-                accounting = None  # which is told where accounts are looked for
+    for profile in profiles:
+        names, real = people_of[profile.slug]
         found += _of_profile(profile, names, accounting if real else None, context, places, real=real)
     return found
+
+
+async def _accounting(names: Sequence[str], context: Context) -> Accounting | None:
+    """The accounting of the people of all profiles; None without any, and where it cannot be read."""
+    try:
+        return await context.client.accounting(names) if names else None
+    except GPUSpawnerError:  # which is told where accounts are looked for
+        return None
 
 
 def _people(profile: Profile, context: Context) -> tuple[list[str], bool]:

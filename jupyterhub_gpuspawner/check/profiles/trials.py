@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.api.trial import of_start
+from jupyterhub_gpuspawner.hub.api.trial import availability_of, of_start, undelayed
 from jupyterhub_gpuspawner.hub.pages.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -97,7 +97,8 @@ async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Findi
         return FAILED.error(where, error.message.removeprefix(f"{PREFIX}: "), error.hint)
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
-    trial = of_start(answer, now=context.now.timestamp())
+    now = context.now.timestamp()
+    trial = undelayed(of_start(answer, now=now), await availability_of(child, context.snapshot, now=now))
     if trial.chance is Chance.NEVER:
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     time = moment(context.now.fromtimestamp(trial.starts_at, context.now.tzinfo)) if trial.starts_at else ""

@@ -81,19 +81,27 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, config: Path) -> None:
     """Ask Slurm for each participant of course NAME, as that user, whether and when their server would start.
 
-    Nothing is submitted. One question knows nothing of the others: whether all fit together, `check` says. Exit code
-    0: each one would start with the session; 1: not.
+    Nothing is submitted. Slurm is asked as if each of them started a server as soon as the session's may be started.
+    One question knows nothing of the others, so without --only the last line says how many fit together, as `check`
+    counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
     """
     from jupyterhub_gpuspawner.check.courses.site import rehearse as questions
     from jupyterhub_gpuspawner.check.site import load_site
 
     async def ask() -> bool:
         good = True
-        async for asked, answer in questions(load_site(config), name, session, only=only, every=every):
-            late = answer.starts_at is None or answer.starts_at > max(asked.start.timestamp(), time.time()) + _SOON
+        rehearsal = await questions(load_site(config), name, session, only=only, every=every)
+        begin, together = rehearsal.session.start.timestamp(), rehearsal.together
+        async for answer in rehearsal.answers:
+            late = answer.starts_at is None or answer.starts_at > max(begin, time.time()) + _SOON
             good = good and not late
             click.echo(_answered(answer, late=late))
-        return good
+        if together is None:
+            return good
+        fit, wanted = together.fit, together.seats.wanted
+        more = f"; `gpuspawner course check {name}` says what is missing" if fit < wanted else ""
+        click.echo(f"{'ok   ' if fit >= wanted else 'WRONG'} together: {fit} of {people(wanted)} fit{more}")
+        return good and fit >= wanted
 
     try:
         good = asyncio.run(ask())

@@ -10,6 +10,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, fail
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +83,8 @@ def _lines(kept: Kept, node: str, *, numa_node_as_socket: bool) -> str:
     if not record.complete:
         hint = "Run gpuspawner topology --gres-conf on the node."
         found = replace(found, notes=(f"{sentences.PARTIAL} {hint}", *found.notes))
-    return found.text(node)
+    reports = f"From what {counted(record.agreeing, 'job')} reported; reports are made by their users' processes."
+    return replace(found, notes=(reports, *found.notes)).text(node)
 
 
 def _health(kept: Kept, site: Site) -> FleetHealth:
@@ -116,6 +118,7 @@ def listing(found: FleetHealth) -> list[str]:
         lines.append(f"{state} {node.node}: {shape}, {siblings}, {sentences.seen(node)}{simulated}")
         said = [sentences.difference(each) for each in node.differences]
         said += [sentences.contradiction(each) for each in node.contradictions]
+        said += filter(None, (sentences.doubt(node),))
         if not node.complete:
             said.append(sentences.PARTIAL)
         said += [f"grants: {sentences.grants(node.grants)}", *filter(None, (sentences.gains(node),))]

@@ -165,7 +165,7 @@ def export(
 ) -> None:
     """Export sessions that have ended, with pseudonyms, as a table with datapackage.json and croissant.json.
 
-    Parquet needs the extra `records`. Names of servers and ids of jobs are not exported.
+    Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
     """
     from jupyterhub_gpuspawner.sessions.export import export as write
     from jupyterhub_gpuspawner.sessions.pseudonym import Pseudonyms, read_key
@@ -228,20 +228,38 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
 def forget(*, user: str, database: Path | None, config: Path) -> None:
     """Delete all records of USER, so that nothing of them is left in the file, and USER's idle times.
 
-    Idle times are in the hub's database; exit code 1 if they cannot be deleted. Files that were exported, event logs
-    and backups are out of reach.
+    Idle times are in the hub's database. Exit code 1 if one of both cannot be deleted; the other is all the same. Files
+    that were exported, event logs and backups are out of reach.
     """
-    try:
-        with closing(_open(config, database)) as store:
-            number = store.forget(user)
-        click.echo(f"{counted(number, 'session')} of {user} deleted.")
-        click.echo(f"{counted(_forget_idle_times(config, user), 'idle time')} of {user} deleted.")
-    except GPUSpawnerError as error:
-        fail(error)
+    faults: list[GPUSpawnerError] = []
+    for what, delete in (("session", _forget_sessions), ("idle time", _forget_idle_times)):
+        try:
+            click.echo(f"{counted(delete(config, database, user), what)} of {user} deleted.")
+        except GPUSpawnerError as error:
+            faults.append(error)
+    for fault in faults[:-1]:
+        click.echo(f"gpuspawner: {fault}", err=True)
+    if faults:
+        fail(faults[-1])
     click.echo("Exported files, event logs and backups are out of reach.")
 
 
-def _forget_idle_times(config: Path, user: str) -> int:
+def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
+    """Delete them from the file of records, and return how many there were; 0 where no records are kept.
+
+    Raises ConfigError and StoreError.
+    """
+    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+
+    path = file_of(config, database)
+    if database is None and not path.is_file() and not GPUSessions(config=load_site(config).config).enabled:
+        return 0
+    with closing(_open(config, path)) as store:
+        return store.forget(user)
+
+
+def _forget_idle_times(config: Path, _database: Path | None, user: str) -> int:
     """Delete them from the hub's database, and return how many there were; raises ConfigError."""
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def show(
     *, profile: str, user: str, option: tuple[str, ...], group: tuple[str, ...], server: str, config: Path
 ) -> None:
-    """Print the complete batch script for PROFILE, without submitting it."""
+    """Print the complete batch script for PROFILE, without submitting it.
+
+    For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next.
+    """
     from jupyterhub_gpuspawner.check.site import load_site
 
     try:

@@ -54,7 +54,7 @@ def document(topology: NodeTopology) -> dict[str, Any]:
         "gpu_numa_id": [gpu.gpu_numa_id for gpu in topology.gpus],
         "nics": list(topology.nics),
         "nic_links": [list(row) for row in topology.nic_links],
-        "warnings": list(topology.problems),
+        "warnings": [*topology.problems, *topology.notes],
     }
 
 
@@ -65,8 +65,9 @@ def listing(topology: NodeTopology) -> str:
         parts += [_gpus(topology), _links(topology)]
     if topology.numa_nodes:
         parts.append(_numa_nodes(topology))
-    if topology.problems:
-        parts.append("\n".join(["Unknown or uncertain:", *(f"  {problem}" for problem in topology.problems)]))
+    sentences = (*topology.problems, *topology.notes)
+    if sentences:
+        parts.append("\n".join(["Unknown or uncertain:", *(f"  {sentence}" for sentence in sentences)]))
     return "\n\n".join(parts) + "\n"
 
 

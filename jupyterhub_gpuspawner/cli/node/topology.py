@@ -90,11 +90,11 @@ def topology(
 
 def _print_gres_conf(node: NodeTopology, name: str, *, numa_node_as_socket: bool, threads: int | None) -> None:
     """Print the lines; ends the program with exit code 2 if the node has no GPU."""
-    from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
+    from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, with_nodes_of_gpus
 
     if not node.gpus:
         give_up("no GPU was found, so there are no lines for gres.conf")
-    found = gres_conf(node, numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
+    found = gres_conf(with_nodes_of_gpus(node), numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
     click.echo(found.text(name), nl=False)
 
 

@@ -78,11 +78,12 @@ class CourseHandler(OfCourses):
     async def get(self, course_name: str) -> None:
         """The course document, version 1. Needs the scopes `list:users` and `read:servers` for the course's group."""
         course = await self.course(course_name, READING)
+        participants = self.actions.participants(course)
         document = course_document(
             course,
-            self.actions.servers(course.people),
+            participants,
             self.actions.starts.find(course.slug, session_name(course)),
-            self.actions.last_activity(course.people),
+            self.actions.last_activity([each.key for each in participants]),
             now=datetime.now(timezone.utc),
         )
         self.write(json.dumps(document.to_json()))
@@ -93,7 +94,7 @@ class ActionRequest:
     """The body of an action."""
 
     only: tuple[str, ...] | None = None
-    """User names; None: everybody in the course."""
+    """User names, or servers as ``USER/SERVER``; None: everybody in the course."""
     every: float = 0.0
     """Start: seconds between two starts."""
     message: str = ""
@@ -112,7 +113,8 @@ class CourseActionHandler(OfCourses):
     async def post(self, course_name: str, action: str) -> None:
         """The outcomes document, version 1; 400 names the field. Needs the scopes of the course's instructors.
 
-        The body is a JSON object: `only`, a list of user names (default: everybody in the course); for `start` also
+        The body is a JSON object: `only`, a list of user names, or of servers as `USER/SERVER`, which are refused where
+        the participant has another server now (default: everybody in the course); for `start` also
         `every`, seconds between two starts; for `message` the text `message`; for `extend` the number
         `minutes` (default: as the profile says).
         """

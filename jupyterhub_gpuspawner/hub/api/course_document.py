@@ -8,10 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.courses.ahead import seen
-from jupyterhub_gpuspawner.hub.courses.participants import State, participant
-from jupyterhub_gpuspawner.hub.courses.starts import Stage
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,8 +15,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.courses.actions import Outcome
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+    from jupyterhub_gpuspawner.hub.courses.participants import Participant
     from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 VERSION = 1
 
@@ -72,11 +68,17 @@ class CoursesDocument:
 
 @dataclass(frozen=True)
 class CoursePerson:
-    """One participant, with what the hub knows of their default server now."""
+    """One participant, with what the hub knows now of the server that every action is about.
+
+    That is the default server, or a named one with the course's profile.
+    """
 
     user: str
     state: str
-    """``absent``, ``waiting`` (in Slurm's queue), ``starting``, ``running``, ``stopping`` or ``failed``."""
+    """``absent``, ``waiting`` (in Slurm's queue), ``starting``, ``running``, ``stopping``, ``failed`` (it did not
+    start) or ``ended`` (it ran, and ended without anybody stopping it)."""
+    server: str = ""
+    """The server's name; empty for the default server."""
     known: bool = True
     """False where JupyterHub does not know this person yet, so that nothing can be started."""
     profile: str = ""
@@ -92,7 +94,7 @@ class CoursePerson:
     a person stopped it first), ``asked``, ``started`` (Slurm has accepted the job), ``visited`` (the server has been
     opened since), ``failed`` or ``unvisited`` (stopped, since nobody had opened it); empty where there was none."""
     fault: str = ""
-    """Why the server did not start."""
+    """Why the server did not start, or why it ended."""
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,16 @@ def course_entry(course: HubCourse, *, now: datetime) -> CourseEntry:
 
 def course_document(
     course: HubCourse,
-    servers: Mapping[str, Server],
+    participants: Iterable[Participant],
     starts: Mapping[str, CourseStart],
     activity: Mapping[str, float],
     *,
     now: datetime,
 ) -> CourseDocument:
-    """The document of a course; ``servers``, ``starts`` and ``activity`` are by user."""
+    """The document of a course; ``starts`` and ``activity`` are by user."""
+    of_user = {each.user: each for each in participants}
     people = tuple(
-        _person(name, servers.get(name), starts.get(name), activity.get(name), known=name not in course.unknown)
+        _person(of_user[name], starts.get(name), activity.get(name), known=name not in course.unknown)
         for name in course.people
     )
     totals = Counter(person.state for person in people)
@@ -179,30 +182,22 @@ def outcomes_document(outcomes: Iterable[Outcome]) -> OutcomesDocument:
     )
 
 
-def _person(
-    name: str, server: Server | None, start: CourseStart | None, active: float | None, *, known: bool
-) -> CoursePerson:
-    found = seen(server)
-    fault = found.failure or (start.fault if start is not None and start.stage is Stage.FAILED else "")
-    state = (State.FAILED if fault else State.ABSENT).value
-    if server is not None and server.active:
-        state = participant(server).state.value
-    stage = start.stage.value if start is not None else ""
-    last = _iso(active) if active is not None else None
-    if server is None or not server.active:
-        return CoursePerson(name, state, known, last_activity=last, stage=stage, fault=fault)
-    placement = server.placement
+def _person(participant: Participant, start: CourseStart | None, active: float | None, *, known: bool) -> CoursePerson:
+    server = participant.server
+    placement = server.placement if server.active else None
     return CoursePerson(
-        name,
-        state,
+        participant.user,
+        participant.state.value,
+        server.name,
         known,
-        profile=server.profile,
-        job_id=server.job_id,
+        profile=server.profile if server.active else "",
+        job_id=server.job_id if server.active else "",
         node=placement.node if placement is not None else "",
         started_at=placement.started_at if placement is not None else None,
         ends_at=placement.ends_at if placement is not None else None,
-        last_activity=last,
-        stage=stage,
+        last_activity=_iso(active) if active is not None else None,
+        stage=start.stage.value if start is not None else "",
+        fault=participant.why,
     )
 
 

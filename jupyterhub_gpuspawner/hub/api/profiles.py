@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.api.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
-from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ class ProfilesHandler(OfUser):
             now=datetime.now().astimezone(),
             defaults=defaults,
             owner=owner,
+            own_jobs=job_ids_of([spawner.user]),
             unix_groups=await allowed_groups(snapshot, owner),
             site_queue_limit=site.queue_limit,
         )
-        document = profiles_document(found, snapshot, username=user_name, silent=connection.silent)
+        document = profiles_document(found, snapshot, silent=connection.silent)
         self.write(json.dumps(document.to_json()))
 
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.errors import RefusalKind
 from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 
 if TYPE_CHECKING:
@@ -67,9 +66,9 @@ class OfferedProfile:
     kind: str
     """``slurm``, ``local`` or ``other``."""
     allowed: bool
-    """Whether the user may use it now."""
+    """Whether the user may use it now; false for a profile that begins later."""
     reason: str
-    """Why not; empty if they may."""
+    """From when it is available; empty if it is now."""
     resources: AskedResources | None
     """None where the profile is not allowed, or does not start a Slurm job."""
     availability: Prospect | None
@@ -116,13 +115,13 @@ class TrialDocument:
 
 
 def profiles_document(
-    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, username: str, silent: bool
+    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silent: bool
 ) -> ProfilesDocument:
-    """The document of these statuses. A profile that is for others by name, or is over, is left out."""
+    """The document of these statuses, without the profiles that the form does not show, either."""
     return ProfilesDocument(
         taken_at=None if snapshot is None else _iso(snapshot.taken_at),
         silent=silent,
-        profiles=tuple(_offered(status) for status in statuses if _is_told(status, username)),
+        profiles=tuple(_offered(status) for status in statuses if status.is_shown),
     )
 
 
@@ -136,12 +135,6 @@ def trial_document(trial: Trial) -> TrialDocument:
         nodes=trial.nodes,
         field=trial.field,
     )
-
-
-def _is_told(status: ProfileStatus, username: str) -> bool:
-    allow = status.profile.allow
-    by_name_alone = bool(allow.users) and not allow.groups and username not in allow.users
-    return status.refusal is None or not (by_name_alone or status.refusal.kind is RefusalKind.ENDED)
 
 
 def _offered(status: ProfileStatus) -> OfferedProfile:

@@ -18,6 +18,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, beyond
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
 
 KEPT = 30.0
@@ -84,6 +84,17 @@ def of_error(error: GPUSpawnerError) -> Trial:
 def of_availability(found: Availability) -> Trial:
     """Return what the cluster snapshot says of the job as a trial."""
     return Trial(found.chance, found.sentence, found.starts_at, field=found.field)
+
+
+def undelayed(trial: Trial, found: Availability | None) -> Trial:
+    """The trial of a job that the snapshot ``found`` able to start now: Slurm may refuse it, but not delay it.
+
+    As soon as a job is pending in the partition, ``sbatch --test-only`` predicts a start after it, also where it waits
+    for other devices than these, and the job then starts at once.
+    """
+    if found is not None and found.chance is Chance.NOW and trial.chance is Chance.LATER:
+        return of_availability(found)
+    return trial
 
 
 def directives(script: str) -> tuple[str, ...]:
@@ -186,8 +197,8 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
     try:
         connection = child.connection()
         snapshot = await connection.cluster.recent()
-        if snapshot is not None and child.request is not None:
-            found = await _availability(child, child.request, snapshot)
+        found = await availability_of(child, snapshot, now=time.time())
+        if found is not None and child.request is not None:
             if found.chance is Chance.NEVER:
                 return of_availability(found)
             if found.partition:
@@ -195,16 +206,27 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
                 child.request = replace(child.request, resources=resources)
         if connection.silent:
             return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
-        trial = await trials_of(connection).of(child)
+        trial = undelayed(await trials_of(connection).of(child), found)
         return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, child.queue_limit, now=time.time()))
     except ConfigError as error:
         trials_of(child.connection()).log(error)
         return of_error(error)
 
 
-async def _availability(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
+async def availability_of(
+    child: GPUSlurmSpawner, snapshot: ClusterSnapshot | None, *, now: float
+) -> Availability | None:
+    """What a cluster snapshot says of the job of a prepared child spawner; None without either."""
+    if snapshot is None or child.request is None:
+        return None
     owner = job_owner(child.exec_prefix, child.user.name)
     groups = await allowed_groups(snapshot, owner)
     return availability(
-        request.resources, snapshot, now=time.time(), user=owner, shared=owner != child.user.name, groups=groups
+        child.request.resources,
+        snapshot,
+        now=now,
+        user=owner,
+        shared=owner != child.user.name,
+        own_jobs=job_ids_of([child.user]),
+        groups=groups,
     )

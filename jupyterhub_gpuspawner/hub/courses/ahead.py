@@ -1,26 +1,26 @@
-"""Starts the servers of a course before each session, and stops those that nobody opens.
+"""Starts the servers of a course before each session, stops those that nobody opens, and goes on with starts by hand.
 
-:func:`next_step` decides for one person, :class:`StartsAhead` does it. Each start is recorded in the database first, so
-that a hub that is restarted goes on where the last one was.
+:func:`next_step` and :func:`next_step_by_hand` decide for one person, :class:`StartsAhead` does it. Each start is
+recorded in the database first, so that a hub that is restarted goes on where the last one was.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.hub.courses.actions import session_name
+from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.site.tasks import Failures
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
 from jupyterhub_gpuspawner.hub.text import course_actions as text
@@ -40,6 +40,8 @@ TRIES = 3
 """How often a start that fails is tried."""
 PAUSE = 60.0
 """Seconds between two tries."""
+WANTED_FOR = 3600.0
+"""Seconds after which a start by hand that has not been made is not wanted any more: the hub was away for long."""
 SLACK = 15.0
 """Seconds around a server's readiness, and around the hub's start, in which activity is no sign of a visit.
 
@@ -49,7 +51,7 @@ A server reports its own start as activity, and a proxy that was restarted that 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the hub knows of a person's default server now."""
+    """What the hub knows of a participant's server now."""
 
     active: bool = False
     """It runs, starts or stops."""
@@ -57,7 +59,7 @@ class Seen:
     has_job: bool = False
     """Slurm has accepted its job, so that a hub that is restarted goes on with it."""
     stopped_at: float = 0.0
-    """When a person stopped the last one, in seconds since the epoch; 0: nobody has."""
+    """When a person stopped the last one, or it ended after it had run, in seconds since the epoch; 0: neither."""
     failure: str = ""
     """Why its last start failed; empty where it did not."""
     last_activity: float | None = None
@@ -142,25 +144,46 @@ def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
         return Step.LEAVE
     if start.stage is Stage.ASKED and start.tries >= TRIES and seen.failure:
         return Step.NOTE_FAILURE
-    again = start.tries < TRIES and now >= start.asked_at + PAUSE
-    return Step.START if again else Step.NOTHING
+    return Step.START if _is_due(start, now) else Step.NOTHING
 
 
-def seen(server: Server | None, last_activity: float | None = None) -> Seen:
-    """What is known of a default server; None for one that the hub does not have in memory."""
-    if server is None:
-        return Seen()
-    failure = ""
+def _is_due(start: CourseStart, now: float) -> bool:
+    """Whether it is time for the next try, or for the first one, which a hub before this one did not make."""
+    return not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
+
+
+def next_step_by_hand(start: CourseStart, seen: Seen, now: float) -> Step:
+    """What to do about a start that an instructor asked for, with nothing under way for the person.
+
+    One that fails is not tried again.
+    """
+    if seen.ready:
+        return Step.NOTE_READY
+    if seen.active:
+        return Step.NOTE_SUBMITTED if seen.has_job else Step.NOTHING
+    if seen.stopped_at >= start.asked_at or now >= start.asked_at + WANTED_FOR:
+        return Step.LEAVE
+    if start.tries and seen.failure:
+        return Step.NOTE_FAILURE
+    return Step.START if _is_due(start, now) else Step.NOTHING
+
+
+def seen(server: Server, last_activity: float | None = None, *, asked_at: float = 0.0) -> Seen:
+    """What is known of a server; a failure before ``asked_at``, as far as its time is known, is none of this start."""
+    failure, stopped_at = "", server.stopped_at
     if not server.active and server.stopped is None:
-        if server.ending is not None and not server.ending.served:
-            failure = server.ending.what
+        ending = server.ending
+        if ending is not None and ending.served:
+            stopped_at = ending.at or 0.0
+        elif ending is not None:
+            failure = ending.what if ending.at is None or ending.at >= asked_at else ""
         elif server.failure is not None:
             failure = first_line(server.failure) or text.NOT_STARTED
     return Seen(
         active=server.active,
         ready=server.ready,
         has_job=bool(server.job_id),
-        stopped_at=server.stopped_at,
+        stopped_at=stopped_at,
         failure=failure,
         last_activity=last_activity,
     )
@@ -173,21 +196,15 @@ class StartsAhead:
         self._app = app
         self._book = book
         self._actions = actions
+        self._failures = Failures(app.db)
         self._since = time.time()
 
-    async def run(self) -> None:
-        """Look until cancelled."""
-        self._since = time.time()
-        while True:
-            for course in self._book.courses():
-                try:
-                    await self.look(course)
-                except SQLAlchemyError as error:
-                    get_logger().warning("Courses are started later, since the database failed: %s", fault(error))
-                    roll_back(self._app.db)
-                except Exception:  # noqa: BLE001 - a fault of one course must not keep the others from being started
-                    get_logger().exception("Course %s could not be looked at", course.slug)
-            await asyncio.sleep(LOOK)
+    async def look_at_all(self) -> None:
+        """Do the next step for everybody in all courses; a fault of one course is logged, and the others go on."""
+        for course in self._book.courses():
+            with self._failures.of(f"The start ahead of course {course.slug}"):
+                await self.look(course)
+                self.look_at_starts_by_hand(course)
 
     async def look(self, course: HubCourse) -> None:
         """Do the next step for everybody in a course; raises SQLAlchemyError."""
@@ -197,27 +214,51 @@ class StartsAhead:
             return
         people = [name for name in course.people if name not in course.unknown and name not in self._actions.pace]
         starts = self._actions.starts.find(course.slug, times.session)
-        spawners = self._actions.spawners(people)
-        activity = self._actions.last_activity([name for name, start in starts.items() if start.ready_at])
-        changed, unvisited = list[CourseStart](), list[str]()
-        for name in people:
-            start, spawner = starts.get(name), spawners.get(name)
-            server = server_of(spawner, with_start=False) if spawner is not None else None
-            found = seen(server, activity.get(name))
+        participants = self._actions.participants(course, people)
+        activity = self._actions.last_activity(
+            [each.key for each in participants if each.user in starts and starts[each.user].ready_at]
+        )
+        changed, unvisited = list[CourseStart](), dict[ServerKey, CourseStart]()
+        for participant in participants:
+            name = participant.user
+            start = starts.get(name)
+            asked_at = start.asked_at if start is not None else 0.0
+            found = seen(participant.server, activity.get(name), asked_at=asked_at)
             step = next_step(start, found, times, now, since=self._since)
             if step is Step.START:
-                self._actions.put_start(course, name)
-            elif step is Step.STOP_UNVISITED:
-                unvisited.append(name)
+                self._actions.put_start(course, participant.key)
+            elif step is Step.STOP_UNVISITED and start is not None:
+                unvisited[participant.key] = start
             elif (kept := _after(step, name, start, found, now)) is not None:
                 changed.append(kept)
         self._actions.starts.keep_all(course.slug, times.session, changed)
         if unvisited:
-            await self._stop_unvisited(course, times, {name: starts[name] for name in unvisited}, spawners)
+            await self._stop_unvisited(course, times, unvisited)
 
-    async def _stop_unvisited(
-        self, course: HubCourse, times: Window, starts: dict[str, CourseStart], spawners: dict[str, Any]
-    ) -> None:
+    def look_at_starts_by_hand(self, course: HubCourse) -> None:
+        """Go on with the starts that instructors asked for; raises SQLAlchemyError."""
+        now = time.time()
+        session = session_name(course)
+        if window(course, now) is not None or (course.slug, session) not in self._actions.starts.under_way():
+            return
+        starts = self._actions.starts.find(course.slug, session)
+        people = [
+            name
+            for name in course.people
+            if name in starts and starts[name].stage is Stage.ASKED and name not in self._actions.pace
+        ]
+        changed = list[CourseStart]()
+        for participant in self._actions.participants(course, people):
+            start = starts[participant.user]
+            found = seen(participant.server, asked_at=start.asked_at)
+            step = next_step_by_hand(start, found, now)
+            if step is Step.START:
+                self._actions.put_start(course, participant.key)
+            elif (kept := _after(step, participant.user, start, found, now)) is not None:
+                changed.append(kept)
+        self._actions.starts.keep_all(course.slug, session, changed)
+
+    async def _stop_unvisited(self, course: HubCourse, times: Window, starts: dict[ServerKey, CourseStart]) -> None:
         """Stop those servers that are unvisited by the proxy's latest knowledge, too."""
         try:
             await self._app.update_last_activity()
@@ -225,10 +266,13 @@ class StartsAhead:
             get_logger().warning("Unvisited servers are stopped later, since the proxy did not answer: %s", error)
             return
         activity = self._actions.last_activity(starts)
-        for name, start in starts.items():
-            found = seen(server_of(spawners[name], with_start=False), activity.get(name))
+        for key, start in starts.items():
+            spawner = self._actions.spawner(key)
+            if spawner is None:
+                continue
+            found = seen(server_of(spawner, with_start=False), activity.get(key.user))
             if next_step(start, found, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
-                self._actions.put_stop(spawners[name], partial(self._unvisited, course, times, start))
+                self._actions.put_stop(course, spawner, partial(self._unvisited, course, times, start))
 
     def _unvisited(self, course: HubCourse, times: Window, start: CourseStart, server: Server) -> Ending | None:
         """Record that an unvisited server is stopped now, and return what its card says; None where it was visited.
@@ -237,7 +281,8 @@ class StartsAhead:
         meanwhile, and somebody may have come. Raises SQLAlchemyError; then the next look finds the server again.
         """
         name, now = start.user, time.time()
-        found = seen(server, self._actions.last_activity([name]).get(name))
+        activity = self._actions.last_activity([ServerKey(name, server.name)])
+        found = seen(server, activity.get(name))
         if next_step(start, found, times, now, since=self._since) is not Step.STOP_UNVISITED:
             return None
         get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)

@@ -10,15 +10,16 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Protocol
 
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.courses.course_profile import group_name
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.courses.enrolment import Enrolment, enrolment, some
+from jupyterhub_gpuspawner.hub.courses.enrolment import NAMES_LIMIT, Enrolment, enrolment, some, too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +32,10 @@ PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""
 FRESH = 60.0
 """Seconds after which the folder is read again."""
+CROWDED = (
+    f"The course is left out, since with it the courses of this hub would have more than {NAMES_LIMIT} names, counted "
+    "once for each course: an administrator must remove courses that are over."
+)
 UNKNOWN = (
     "JupyterHub does not know these people yet, and no server can be started for them before they have signed in "
     "once: {names}."
@@ -86,11 +91,6 @@ class HubCourse:
         """The first session that begins after ``moment`` (default: now); None where there is none."""
         at = moment or datetime.now(timezone.utc)
         return next((session for session in self.sessions if session.start > at), None)
-
-
-def group_name(slug: str) -> str:
-    """The JupyterHub group of a course's participants."""
-    return f"course-{slug}"
 
 
 def role_name(slug: str) -> str:
@@ -155,6 +155,8 @@ class CourseBook:
     clock: Callable[[], float] = time.monotonic
     on_read: Callable[[], None] | None = None
     """Called after each reading."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """The file of each course as an earlier process read them, oldest first."""
     read_at: float | None = None
     """The clock at the last completed reading; None before the first."""
     fault: ConfigError | None = None
@@ -170,6 +172,7 @@ class CourseBook:
 
     def __post_init__(self) -> None:
         self._folder = CourseFolder(self.path)
+        self._folder.owners = dict(self.owners)
 
     def courses(self) -> tuple[HubCourse, ...]:
         """All courses as last read, by slug; also those whose file has never been good (``course`` is None)."""
@@ -192,7 +195,14 @@ class CourseBook:
         if self.read_at is not None and self.clock() - self.read_at < max_age:
             return True
         if self._look is None:
-            self._look = _Look(self._folder)
+            try:
+                self._look = _Look(self._folder)
+            except RuntimeError:  # no thread can be started now
+                self.fault = ConfigError(
+                    "the folder cannot be read: this process has too many threads; the courses last read go on",
+                    where=self.path,
+                )
+                return False
         look = self._look
         await asyncio.wait({asyncio.wrap_future(look.found)}, timeout=PATIENCE)
         if not look.found.done():
@@ -221,10 +231,13 @@ class CourseBook:
             for group in (*file.course.roster.groups, *file.course.instructors.groups)
         }
         hub = self.directory.people(named)
+        crowded = too_many(self._files, hub.groups)
         faults = self.profile_faults(self._files)
         self._courses = tuple(
-            with_people(file, hub, self._standings.get(file.slug, Standing()), faults.get(file.slug))
-            for file in self._files
+            _left_out(file, CROWDED)
+            if file.slug in crowded
+            else _resolved(file, hub, self._standings.get(file.slug, Standing()), faults.get(file.slug))
+            for file in sorted(self._files, key=lambda file: file.slug)
         )
         self._log_faults()
 
@@ -247,6 +260,20 @@ class CourseBook:
         self._told = faults
 
 
+def _resolved(file: CourseFile, hub: HubPeople, standing: Standing, profile_fault: ConfigError | None) -> HubCourse:
+    """See :func:`with_people`; where that fails, the course is left out."""
+    try:
+        return with_people(file, hub, standing, profile_fault)
+    except Exception as error:  # noqa: BLE001 - such as one of the site's authenticator: it belongs to this one course
+        get_logger().debug("The people of the course %s are not known", file.slug, exc_info=True)
+        return _left_out(file, f"The people of the course are not known ({type(error).__name__}).")
+
+
+def _left_out(file: CourseFile, fault: str) -> HubCourse:
+    """A course as if its file had never been good: it has no people, and its group and role stay as they are."""
+    return HubCourse(file.slug, replace(file, course=None), faults=(fault,))
+
+
 def with_people(
     file: CourseFile, hub: HubPeople, standing: Standing, profile_fault: ConfigError | None = None
 ) -> HubCourse:
@@ -259,7 +286,8 @@ def with_people(
     if standing.refused:
         enrolled = Enrolment()
         faults.append(standing.refused)
-    unknown = tuple(name for name in standing.unknown if name in enrolled.people)
+    on_roster = frozenset(enrolled.people)
+    unknown = tuple(name for name in standing.unknown if name in on_roster)
     if unknown:
         faults.append(UNKNOWN.format(names=some(unknown)))
     return HubCourse(

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.courses.roster import people
-from jupyterhub_gpuspawner.units import expand_nodelist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.courses.course import Course
+    from jupyterhub_gpuspawner.courses.folder import CourseFile
 
+NAMES_LIMIT = 50_000
+"""Maximum number of names in all courses of a hub, members of groups included: all are looked up every minute."""
 NAMED = 5
 """People whom a sentence names; of the others it gives the number."""
 
@@ -69,8 +71,7 @@ def enrolment(course: Course, listed: Collection[str], hub: HubPeople) -> Enrolm
     if outside:
         faults.append(f"The roster names people whom this hub does not allow on courses: {some(outside)}.")
     left_out = {*admins, *outside}
-    named = [name for each in course.instructors.users for name in expand_nodelist(each)]
-    teaching, strangers = _as_users(named, hub)
+    teaching, strangers = _as_users(course.instructors.users, hub)
     if strangers:
         faults.append(f"The instructors include names that cannot be users of this hub: {some(strangers)}.")
     unknown = [group for group in course.instructors.groups if group not in hub.groups]
@@ -82,6 +83,22 @@ def enrolment(course: Course, listed: Collection[str], hub: HubPeople) -> Enrolm
         instructor_groups=tuple(group for group in course.instructors.groups if group in hub.groups),
         faults=tuple(faults),
     )
+
+
+def too_many(files: Sequence[CourseFile], groups: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """The slugs of courses with which all courses would have more than :data:`NAMES_LIMIT` names; the first stay."""
+    total, left_out = 0, set()
+    for file in files:
+        if file.course is None:
+            continue
+        roster, instructors = file.course.roster, file.course.instructors
+        names = len(roster.names) + len(file.listed) + sum(len(groups.get(group, ())) for group in roster.groups)
+        names += len(instructors.users) + len(instructors.groups)
+        if total + names > NAMES_LIMIT:
+            left_out.add(file.slug)
+        else:
+            total += names
+    return frozenset(left_out)
 
 
 def _as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -10,25 +10,34 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyterhub import orm
 from sqlalchemy import Integer, Text, Unicode, column, select, table
 
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.hub.courses.pace import WorkKind
 from jupyterhub_gpuspawner.hub.courses.starts import Stage
 from jupyterhub_gpuspawner.hub.ending.record import stored_ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from sqlalchemy.orm import Session
 
+    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
 
+EARLIER = 3600.0
+"""Seconds before the beginning of a session from which an ending counts as one of that session."""
+WITHOUT_SESSION = 12 * 3600.0
+"""Seconds for which an ending is told where there is no session."""
 _SPAWNERS = table(
     orm.Spawner.__tablename__,
     column("user_id", Integer),
@@ -58,8 +67,26 @@ class State(Enum):
     """There is none, or a person stopped it."""
 
 
+class ServerKey(NamedTuple):
+    """A server of a participant."""
+
+    user: str
+    name: str = ""
+    """Empty for the default server."""
+
+    @property
+    def title(self) -> str:
+        """As an instructor reads it."""
+        return f"{self.user} ({self.name})" if self.name else self.user
+
+    def __str__(self) -> str:
+        """``USER/SERVER``, as in JupyterHub's scopes; neither name may contain a slash."""
+        return f"{self.user}/{self.name}"
+
+
 NO_SERVER = Server()
 NO_STARTS: Mapping[str, CourseStart] = MappingProxyType({})
+NO_QUEUE: Mapping[str, WorkKind] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -69,18 +96,33 @@ class Participant:
     user: str
     state: State = State.ABSENT
     server: Server = NO_SERVER
-    """The server that the state is about; with an empty user name where there is none."""
+    """The server that the state is about, and every action; with an empty user name where there is none."""
     stuck: bool = False
     """Its job waits for something that does not pass by itself."""
     queued: bool = False
-    """The hub starts it when its turn comes."""
+    """The hub starts or stops it when its turn comes."""
     fault: str = ""
     """Why JupyterHub refused to start it, in its words; escape it."""
+
+    @property
+    def key(self) -> ServerKey:
+        """The server that every action is about; the default one where there is none."""
+        return ServerKey(self.user, self.server.name)
 
     @property
     def needs_help(self) -> bool:
         """Nothing happens for this person unless somebody does something."""
         return self.stuck or self.state in (State.FAILED, State.ENDED)
+
+    @property
+    def why(self) -> str:
+        """Why the server did not start, or ended; empty for other states, and if it is not known. Escape it."""
+        if self.state not in (State.FAILED, State.ENDED):
+            return ""
+        server = self.server
+        if server.ending is not None:
+            return server.ending.what
+        return self.fault or (first_line(server.failure) if server.failure is not None else "")
 
     @property
     def active(self) -> bool:
@@ -95,14 +137,14 @@ def room_of(
     profiles: Collection[str] = (),
     since: float = 0.0,
     starts: Mapping[str, CourseStart] = NO_STARTS,
-    queued: Container[str] = (),
+    queued: Mapping[str, WorkKind] = NO_QUEUE,
 ) -> tuple[Participant, ...]:
     """Everybody in ``people``: first those who need help, then the others, each by name.
 
     The default server counts, and a named one with one of ``profiles`` (slugs): of several the one with such a profile
     that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since
     the epoch) is of an earlier session and does not count. ``starts`` are those of the session
-    that the course asked for, by user; ``queued`` are people whose server the hub is about to start.
+    that the course asked for, by user; ``queued`` are people whose server the hub is about to start or stop.
     """
     found: dict[str, list[Participant]] = {name: [] for name in people}
     for server in servers:
@@ -111,8 +153,27 @@ def room_of(
     best = (
         max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()
     )
-    room = [_asked_for(each, starts.get(each.user), since, queued=each.user in queued) for each in best]
+    room = [_asked_for(each, starts.get(each.user), since, queued.get(each.user)) for each in best]
     return tuple(sorted(room, key=lambda each: (not each.needs_help, natural(each.user))))
+
+
+def participants_of(
+    course: HubCourse,
+    servers: Iterable[Server],
+    *,
+    now: float,
+    starts: Mapping[str, CourseStart] = NO_STARTS,
+    queued: Mapping[str, WorkKind] = NO_QUEUE,
+) -> tuple[Participant, ...]:
+    """Everybody on the course, as of ``now`` (seconds since the epoch); see :func:`room_of`."""
+    profiles = {slug_of(course.slug)} if course.course is not None else set[str]()
+    return room_of(course.people, servers, profiles=profiles, since=since(course, now), starts=starts, queued=queued)
+
+
+def since(course: HubCourse, now: float) -> float:
+    """From when on endings are told: since before the session under way, or for some hours."""
+    session = course.session_at(datetime.fromtimestamp(now, timezone.utc))
+    return session.start.timestamp() - EARLIER if session is not None else now - WITHOUT_SESSION
 
 
 def participant(server: Server, *, since: float = 0.0) -> Participant:
@@ -122,12 +183,14 @@ def participant(server: Server, *, since: float = 0.0) -> Participant:
     return Participant(server.user, state, server, stuck)
 
 
-def _asked_for(found: Participant, start: CourseStart | None, since: float, *, queued: bool) -> Participant:
+def _asked_for(found: Participant, start: CourseStart | None, since: float, queued: WorkKind | None) -> Participant:
     if found.server.active:
-        return found
-    if queued:
+        stops = queued is WorkKind.STOP and found.state is not State.STOPPING
+        return replace(found, state=State.STOPPING, queued=True) if stops else found
+    if queued is WorkKind.START:
         return Participant(found.user, State.STARTING, queued=True)
-    refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= since
+    earlier = max(since, found.server.stopped_at)  # who has worked since was not kept from it
+    refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= earlier
     if found.state is State.ABSENT and start is not None and refused:
         return replace(found, state=State.FAILED, fault=start.fault)
     return found
@@ -146,7 +209,7 @@ def _state(server: Server, since: float) -> State:
         if ending.at is not None and ending.at < since:
             return State.ABSENT
         return State.ENDED if ending.served else State.FAILED
-    return State.FAILED if server.failure is not None else State.ABSENT
+    return State.FAILED if server.failure is not None and server.stopped is None else State.ABSENT
 
 
 def _weight(found: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
@@ -167,12 +230,15 @@ def totals(room: Iterable[Participant]) -> Mapping[State, int]:
     return {state: counts[state] for state in State if counts[state]}
 
 
-def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
-    """The servers of these people that the hub has in memory; :attr:`Server.start` only of those that start."""
+def servers_of(users: Iterable[Any], people: Collection[str], *, with_start: bool = False) -> Iterator[Server]:
+    """The servers of these people that the hub has in memory.
+
+    ``with_start``: with :attr:`Server.start` of those that start; a job's place in the queue is looked up for that.
+    """
     for user in users:
         if user.name in people:
             for spawner in list(user.spawners.values()):
-                yield server_of(spawner, with_start=spawner.pending == "spawn")
+                yield server_of(spawner, with_start=with_start and spawner.pending == "spawn")
 
 
 def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, UnicodeText, delete, insert, select
+from sqlalchemy import Column, Integer, String, Table, UnicodeText, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ KEPT = 30 * 86400.0
 
 _TABLE = Table(
     "gpuspawner_course_actions",
-    MetaData(),
+    TABLES,
     Column("id", Integer, primary_key=True),
     Column("course", String(64), nullable=False, index=True),
     Column("at", SECONDS, nullable=False),
@@ -38,18 +39,12 @@ class RecentActions:
 
     def latest(self, course: str, number: int) -> tuple[tuple[str, float], ...]:
         """The last actions, newest first: a sentence, and when it was done in seconds since the epoch."""
-        have_table(self._session, _TABLE)
         asked = select(_TABLE).where(_TABLE.c.course == course).order_by(_TABLE.c.id.desc()).limit(number)
         return tuple((row.text, row.at) for row in self._session.execute(asked))
 
     def keep(self, course: str, sentences: Iterable[str], at: float) -> None:
         """Write what was done at one time, delete what is older than :data:`KEPT`, and commit."""
-        have_table(self._session, _TABLE)
-        try:
+        with transaction(self._session):
             self._session.execute(delete(_TABLE).where(_TABLE.c.at < time.time() - KEPT))
             for text in sentences:
                 self._session.execute(insert(_TABLE).values(course=course, at=at, text=text))
-            self._session.commit()
-        except BaseException:
-            roll_back(self._session)
-            raise

@@ -11,30 +11,35 @@ login; :func:`on_changes` tells of that, so that a course's people are back in i
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyterhub import orm
 from jupyterhub.roles import create_role, delete_role, grant_role, strip_role
 from sqlalchemy import delete, event, insert, select
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.hub.courses.book import Standing, group_name, role_name
+from jupyterhub_gpuspawner.courses.course_profile import group_name
+from jupyterhub_gpuspawner.hub.courses.book import Standing, role_name
 from jupyterhub_gpuspawner.hub.courses.enrolment import HubPeople
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from jupyterhub.app import JupyterHub
     from jupyterhub.handlers.base import BaseHandler
+    from sqlalchemy.orm import Session
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 
+Value = TypeVar("Value", str, int)
 _AT_ONCE = 200
 """Names in one query; databases limit the number of parameters."""
 MARK = "gpuspawner-course"
 """The property of a group that was made here; its value is the course's slug."""
+FILE = "gpuspawner-course-file"
+"""A property of such a group: the name of the course's file, so that a restarted hub knows whose slug it is."""
 _MADE_HERE = "Instructors of a course (made by jupyterhub-gpuspawner)"
 """The description of a role that was made here."""
 
@@ -43,6 +48,13 @@ def instructor_scopes(group: str) -> list[str]:
     """What instructors may do with the users in this group: see them and their servers, start and stop these."""
     of_group = ("list:users", "read:users:name", "read:users:activity", "read:servers", START_SERVERS, "delete:servers")
     return [f"{scope}!group={group}" for scope in dict.fromkeys(of_group)]
+
+
+def _batches(values: Collection[Value]) -> Iterator[list[Value]]:
+    """The values in order, for queries."""
+    ordered = sorted(values)
+    for at in range(0, len(ordered), _AT_ONCE):
+        yield ordered[at : at + _AT_ONCE]
 
 
 READING = ("list:users", "read:servers")
@@ -57,6 +69,13 @@ def teaches(handler: BaseHandler, slug: str, scopes: Sequence[str] = (*STARTING,
     """
     group = group_name(slug)
     return all(handler.has_scope(f"{scope}!group={group}") for scope in scopes)
+
+
+def files_of_courses(session: Session) -> dict[str, str]:
+    """The file of each course that has a group, the oldest group first; raises SQLAlchemyError."""
+    groups = session.query(orm.Group).filter(orm.Group.name.like("course-%")).order_by(orm.Group.id)
+    kept = [group.properties or {} for group in groups]
+    return {str(each[MARK]): str(each[FILE]) for each in kept if MARK in each and FILE in each}
 
 
 class HubDirectory:
@@ -79,11 +98,14 @@ class HubDirectory:
     def _members(self, names: Collection[str]) -> dict[str, set[str]]:
         """These groups with their members, without those that were made for courses."""
         db = self._app.db
-        found = db.query(orm.Group).filter(orm.Group.name.in_(sorted(names))).all() if names else []
-        members: dict[str, set[str]] = {group.name: set() for group in found if MARK not in (group.properties or {})}
-        rows = select(orm.Group.name, orm.User.name).join(orm.Group.users).where(orm.Group.name.in_(sorted(members)))
-        for group, user in db.execute(rows) if members else ():
-            members[group].add(user)
+        members: dict[str, set[str]] = {}
+        for some in _batches(names):
+            groups = db.query(orm.Group).filter(orm.Group.name.in_(some)).all()
+            members.update((group.name, set()) for group in groups if MARK not in (group.properties or {}))
+        for some in _batches(members):
+            rows = select(orm.Group.name, orm.User.name).join(orm.Group.users).where(orm.Group.name.in_(some))
+            for group, user in db.execute(rows):
+                members[group].add(user)
         return members
 
     def _admins(self) -> set[str]:
@@ -142,8 +164,11 @@ class CourseRights:
         db = self._app.db
         group = orm.Group.find(db, course.group)
         if group is None:
-            group = orm.Group(name=course.group, properties={MARK: course.slug})
+            group = orm.Group(name=course.group, properties={})
             db.add(group)
+        properties = {**(group.properties or {}), MARK: course.slug, FILE: course.file.name}
+        if group.properties != properties:
+            group.properties = properties
             db.commit()
         known = self._known(course.people)
         for name in course.people:
@@ -156,17 +181,17 @@ class CourseRights:
         scopes = instructor_scopes(course.group)
         if role is None or role.scopes != scopes:
             role = create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": scopes})
-        self._grant(role, orm.User, course.instructors)
+        self._grant(role, orm.User, self._known(course.instructors))
         self._grant(role, orm.Group, course.instructor_groups)
         return tuple(name for name in course.people if name not in known)
 
-    def _known(self, names: Sequence[str]) -> set[str]:
+    def _known(self, names: Collection[str]) -> set[str]:
         """Those of ``names`` that are users of the hub."""
-        found: set[str] = set()
-        for at in range(0, len(names), _AT_ONCE):
-            asked = select(orm.User.name).where(orm.User.name.in_(names[at : at + _AT_ONCE]))
-            found.update(self._app.db.scalars(asked))
-        return found
+        return {
+            name
+            for some in _batches(names)
+            for name in self._app.db.scalars(select(orm.User.name).where(orm.User.name.in_(some)))
+        }
 
     def _fill(self, group_id: int, names: Collection[str]) -> None:
         """Have exactly the users of these names in a group; writes the table itself, as a course may have hundreds."""
@@ -174,12 +199,11 @@ class CourseRights:
         rows = select(orm.User.name, orm.User.id).join(orm.User.groups).where(orm.Group.id == group_id)
         members: dict[str, int] = dict(db.execute(rows).all())
         gone = [user_id for name, user_id in members.items() if name not in names]
-        new = sorted(set(names) - set(members))
-        for at in range(0, len(gone), _AT_ONCE):
-            some = gone[at : at + _AT_ONCE]
+        new = set(names) - set(members)
+        for some in _batches(gone):
             db.execute(delete(table).where(table.c.group_id == group_id, table.c.user_id.in_(some)))
-        for at in range(0, len(new), _AT_ONCE):
-            ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(new[at : at + _AT_ONCE]))).all()
+        for names_of_new in _batches(new):
+            ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(names_of_new))).all()
             db.execute(insert(table), [{"group_id": group_id, "user_id": user_id} for user_id in ids])
         if gone or new:
             db.commit()

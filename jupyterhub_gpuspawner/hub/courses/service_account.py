@@ -10,19 +10,25 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jupyterhub import orm
 from jupyterhub.roles import create_role, grant_role
-from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
+from jupyterhub.utils import make_ssl_context
+from tornado.httpclient import HTTPError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from ssl import SSLContext
 
     from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
 
 NAME = "gpuspawner-courses"
 """The name of the service and of its role."""
@@ -57,11 +63,27 @@ class Answer:
 
 
 class ServiceAccount:
-    """Starts and stops default servers through JupyterHub's REST API."""
+    """Starts and stops servers through JupyterHub's REST API."""
 
-    def __init__(self, app: JupyterHub) -> None:
+    def __init__(self, app: JupyterHub, at_once: int) -> None:
+        """``at_once``: how many starts may be under way at the same time, and how many stops."""
         self._app = app
+        self._at_once = at_once
         self._token = ""
+
+    @cached_property
+    def _client(self) -> SimpleAsyncHTTPClient:
+        """A client of its own: the ten requests at once of tornado's shared one are other people's, too."""
+        return SimpleAsyncHTTPClient(force_instance=True, max_clients=2 * self._at_once)
+
+    @cached_property
+    def _certificates(self) -> SSLContext | None:
+        """With ``internal_ssl`` the hub answers only those who have a certificate of its authority."""
+        app = self._app
+        if not app.internal_ssl:
+            return None
+        context: SSLContext = make_ssl_context(app.internal_ssl_key, app.internal_ssl_cert, app.internal_ssl_ca)
+        return context
 
     def update(self, groups: Collection[str]) -> None:
         """Have the service's rights cover exactly the users in these groups; raises SQLAlchemyError."""
@@ -85,28 +107,29 @@ class ServiceAccount:
         if not self._token:
             self._token = service.new_api_token(note="Servers of courses; made when the hub started")
 
-    async def start(self, user: str, options: Mapping[str, Any]) -> Answer:
-        """Start the default server of a user."""
-        return await self._ask("POST", user, json.dumps(start_body(options)))
+    async def start(self, server: ServerKey, options: Mapping[str, Any]) -> Answer:
+        """Start a server."""
+        return await self._ask("POST", server, json.dumps(start_body(options)))
 
-    async def stop(self, user: str) -> Answer:
-        """Stop the default server of a user."""
-        return await self._ask("DELETE", user)
+    async def stop(self, server: ServerKey) -> Answer:
+        """Stop a server."""
+        return await self._ask("DELETE", server)
 
-    async def _ask(self, method: str, user: str, body: str | None = None) -> Answer:
+    async def _ask(self, method: str, server: ServerKey, body: str | None = None) -> Answer:
+        path = f"servers/{quote(server.name, safe='')}" if server.name else "server"
         request = HTTPRequest(
-            f"{self._app.hub.api_url}/users/{quote(user, safe='@')}/server",
+            f"{self._app.hub.api_url}/users/{quote(server.user, safe='@')}/{path}",
             method=method,
             headers={"Authorization": f"token {self._token}", "Content-Type": "application/json"},
             body=body,
             request_timeout=TIME_LIMIT,
+            ssl_options=self._certificates,
         )
-        # of the hub's settings it has the certificates of internal_ssl
         try:
-            answer = await AsyncHTTPClient().fetch(request, raise_error=False)
+            answer = await self._client.fetch(request, raise_error=False)
             if answer.code == UNSEEN:
                 await asyncio.sleep(AGAIN)
-                answer = await AsyncHTTPClient().fetch(request, raise_error=False)
+                answer = await self._client.fetch(request, raise_error=False)
         except (OSError, HTTPError) as error:  # raise_error=False is for answers only, not for a time-out
             return Answer(599, str(error))
         if answer.code < 300:

@@ -30,14 +30,15 @@ class GPUCourses(Configurable):
         low=0.1,
         high=60.0,
         config=True,
-        help="""Seconds between two starts where the hub starts the servers of a course, and between two stops.""",
+        help="""Seconds between two starts where the hub starts the servers of a course, and between two stops. Each
+        course has its own turns, and stops do not wait for starts.""",
     )
     at_once = Count(
         20,
         low=1,
         high=500,
         config=True,
-        help="""How many starts of a course the hub has under way at the same time.""",
+        help="""How many starts for courses the hub has under way at the same time, and how many stops.""",
     )
 
     @validate("people")

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, Unicode, bindparam, delete, insert, select
+from sqlalchemy import Column, Integer, String, Table, Unicode, bindparam, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,7 @@ FAULT_LIMIT = 1000
 
 _TABLE = Table(
     "gpuspawner_course_starts",
-    MetaData(),
+    TABLES,
     Column("course", String(64), primary_key=True),
     Column("session", String(32), primary_key=True),
     Column("user", Unicode(255), primary_key=True),
@@ -45,7 +46,8 @@ class Stage(str, Enum):
     LEFT = "left"
     """Nothing is started: the server was active already, or a person stopped it before it had been started."""
     ASKED = "asked"
-    """JupyterHub was asked, and Slurm has not accepted a job yet: a hub that is restarted has to ask again."""
+    """Its turn has not come (no tries yet), or JupyterHub was asked and Slurm has not accepted a job yet: a hub that is
+    restarted has to ask again."""
     STARTED = "started"
     """Slurm has accepted the job, or the server is ready."""
     VISITED = "visited"
@@ -62,6 +64,7 @@ class CourseStart:
     user: str
     stage: Stage
     tries: int = 0
+    """How often JupyterHub was asked."""
     asked_at: float = 0.0
     """Seconds since the epoch, as all times here."""
     ready_at: float = 0.0
@@ -81,13 +84,16 @@ class CourseStarts:
 
     def find(self, course: str, session: str) -> dict[str, CourseStart]:
         """The starts of a session, by user."""
-        have_table(self._session, _TABLE)
         asked = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
         return {row.user: _start(row) for row in self._session.execute(asked)}
 
+    def under_way(self) -> frozenset[tuple[str, str]]:
+        """The courses and sessions in which starts are at :attr:`Stage.ASKED`."""
+        rows = select(_TABLE.c.course, _TABLE.c.session).where(_TABLE.c.stage == Stage.ASKED.value).distinct()
+        return frozenset((row.course, row.session) for row in self._session.execute(rows))
+
     def get(self, course: str, session: str, user: str) -> CourseStart | None:
         """The start for one person; None where there was none."""
-        have_table(self._session, _TABLE)
         asked = select(_TABLE).filter_by(course=course, session=session, user=user)
         row = self._session.execute(asked).one_or_none()
         return _start(row) if row is not None else None
@@ -104,21 +110,15 @@ class CourseStarts:
         ]
         if not rows:
             return
-        have_table(self._session, _TABLE)
         old = delete(_TABLE).filter_by(**key).where(_TABLE.c.user == bindparam("person"))
-        try:
+        with transaction(self._session):
             self._session.execute(old, [{"person": row["user"]} for row in rows])
             self._session.execute(insert(_TABLE), rows)
-            self._session.commit()
-        except BaseException:
-            roll_back(self._session)
-            raise
 
     def forget_old(self) -> None:
         """Delete records older than :data:`KEPT`."""
-        have_table(self._session, _TABLE)
-        self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - KEPT))
-        self._session.commit()
+        with transaction(self._session):
+            self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - KEPT))
 
 
 def _start(row: Any) -> CourseStart:

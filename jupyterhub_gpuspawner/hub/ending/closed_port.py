@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from jupyterhub_gpuspawner.hub.site.tasks import open_connection, timeout
+
 REFUSALS = 3
 """Refused connections in a row after which the server counts as ended."""
 _CONNECT = 2.0
@@ -24,7 +26,8 @@ class ClosedPort:
     async def look(self, host: str, port: int) -> bool:
         """Try to connect; return whether the last :data:`REFUSALS` tries in a row were refused."""
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT)
+            async with timeout(_CONNECT):
+                writer = await open_connection(host, port)
         except ConnectionRefusedError:
             self._refused += 1
         except (OSError, asyncio.TimeoutError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.log_noise import without_noise
 from jupyterhub_gpuspawner.hub.ending.redaction import redacted
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import End
 from jupyterhub_gpuspawner.slurm.process import run
 
@@ -95,7 +96,8 @@ class JobLog:
     async def path_and_lines(self, extent: Extent = OF_PAGE) -> tuple[str, str]:
         """The path of the log and its last lines; either may be empty."""
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            return await asyncio.wait_for(self._path_and_lines(extent), TIMEOUT)
+            async with timeout(TIMEOUT):
+                return await self._path_and_lines(extent)
         return "", ""
 
     async def _path_and_lines(self, extent: Extent) -> tuple[str, str]:
@@ -107,7 +109,8 @@ class JobLog:
     async def lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
         """The last lines of the log of an earlier job of this user; empty if the hub may not read it."""
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            return await asyncio.wait_for(self._lines_of_ended(path, job_id, extent), TIMEOUT)
+            async with timeout(TIMEOUT):
+                return await self._lines_of_ended(path, job_id, extent)
         return ""
 
     async def _lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:

@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of, start_failed
 from jupyterhub_gpuspawner.hub.ending.joblog import outgrew_memory
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.text import home, wait
 from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
@@ -213,7 +214,8 @@ class ServerEnding:
         """``ending`` with what Slurm and the log add to it within :data:`TIME_LIMIT`; kept before and after."""
         self._keep(ending)
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            ending = await asyncio.wait_for(self._with_log(ending, status), TIME_LIMIT)
+            async with timeout(TIME_LIMIT):
+                ending = await self._with_log(ending, status)
             self._keep(ending)
         return ending
 

@@ -38,14 +38,8 @@ def emitter(log: EventLogger) -> Take:
     return emit
 
 
-def register_events(app: JupyterHub) -> None:
+def begin_events(app: JupyterHub) -> None:
     """Write events to the hub's event log, which is there when the hub sets up its handlers."""
-    held: list[object] = []
-
-    def begin(_change: object) -> None:
-        if not held:
-            log = event_log(app)
-            register_schemas(log)
-            held.append(STREAM.subscribe(emitter(log)))
-
-    app.observe(begin, "handlers")
+    log = event_log(app)
+    register_schemas(log)
+    STREAM.subscribe(emitter(log))

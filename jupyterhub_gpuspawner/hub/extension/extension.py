@@ -77,7 +77,7 @@ class Extended:
     """The server's new end."""
     at: float
     by: str = ""
-    """Who made it; empty for the server's own user."""
+    """The instructor or administrator who made it; empty for the server's own user."""
     reason: Reason | None = None
 
 

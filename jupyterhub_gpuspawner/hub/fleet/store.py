@@ -12,7 +12,7 @@ from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, MetaData, String, Table, Text, delete, insert, inspect, select
+from sqlalchemy import Column, String, Table, Text, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
@@ -20,8 +20,9 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.grants import Grant, grant_from
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, have_table
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault
 from jupyterhub_gpuspawner.hub.site.database_file import open_database
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,17 +38,16 @@ GRANTS_AT_MOST = 20_000
 """Grants that are kept, the latest ones."""
 DAY = 86400.0
 NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
-_META = MetaData()
 _NODES = Table(
     "gpuspawner_fleet_nodes",
-    _META,
+    TABLES,
     Column("node", String(255), primary_key=True),
     Column("seen_at", SECONDS, nullable=False),
     Column("record", Text, nullable=False),
 )
 _GRANTS = Table(
     "gpuspawner_fleet_grants",
-    _META,
+    TABLES,
     Column("job_id", String(64), primary_key=True),
     Column("node", String(255), nullable=False),
     Column("at", SECONDS, nullable=False, index=True),
@@ -77,7 +77,7 @@ class FleetStore:
 
     def granted(self, job_id: str) -> bool:
         """Whether the job's grant is recorded; raises SQLAlchemyError."""
-        with self._session() as session:
+        with Session(self._engine) as session, session.begin():
             return session.execute(select(_GRANTS.c.job_id).filter_by(job_id=job_id)).first() is not None
 
     def add(self, view: View, judge: Callable[[NodeRecord], Grant | None], *, late: bool = False) -> None:
@@ -85,7 +85,7 @@ class FleetStore:
 
         A ``late`` view is not merged into the record of a node that is known. Raises SQLAlchemyError.
         """
-        with self._session() as session:
+        with Session(self._engine) as session, session.begin():
             old = next(_records(session.execute(select(_NODES).filter_by(node=view.node))), None)
             new = merged(old, view) if view.topology.gpus and not (late and old is not None) else None
             record = new or old
@@ -97,11 +97,10 @@ class FleetStore:
                 session.execute(delete(_GRANTS).filter_by(job_id=grant.job_id))
                 facts = json.dumps(grant.to_json())
                 session.execute(insert(_GRANTS).values(job_id=grant.job_id, node=grant.node, at=grant.at, facts=facts))
-            session.commit()
 
     def read(self) -> Kept:
         """Everything, the nodes by name and the grants by time; raises SQLAlchemyError."""
-        with self._session() as session:
+        with Session(self._engine) as session, session.begin():
             return _read(session)
 
     def forget_old(self, before: float) -> None:
@@ -110,7 +109,7 @@ class FleetStore:
         All is read before anything is written: with SQLite the hub cannot write from the first change to the commit.
         Raises SQLAlchemyError.
         """
-        with self._session() as session:
+        with Session(self._engine) as session, session.begin():
             records = list(_records(session.execute(select(_NODES).where(_NODES.c.seen_at >= before))))
             shorter = [left for record in records if (left := forgotten(record, before)) != record]
             session.execute(delete(_NODES).where(_NODES.c.seen_at < before))
@@ -121,26 +120,14 @@ class FleetStore:
             session.execute(delete(_GRANTS).where(_GRANTS.c.at < before))
             if oldest is not None:
                 session.execute(delete(_GRANTS).where(_GRANTS.c.at <= oldest))
-            session.commit()
 
     def forget(self, node: str) -> bool:
         """Delete what is known of a node; return whether anything was. Raises SQLAlchemyError."""
-        with self._session() as session:
+        with Session(self._engine) as session, session.begin():
             known = session.execute(select(_NODES.c.node).filter_by(node=node)).first() is not None
             session.execute(delete(_NODES).filter_by(node=node))
             session.execute(delete(_GRANTS).filter_by(node=node))
-            session.commit()
         return known
-
-    def _session(self) -> Session:
-        session = Session(self._engine)
-        try:
-            for table in _META.sorted_tables:
-                have_table(session, table)
-        except BaseException:
-            session.close()
-            raise
-        return session
 
 
 def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> Kept:
@@ -161,7 +148,7 @@ def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO
     """Delete what is known of a node; return whether anything was. Raises ConfigError."""
     engine = open_database(db_url, db_kwargs)
     try:
-        return FleetStore(engine).forget(node)
+        return inspect(engine).has_table(_NODES.name) and FleetStore(engine).forget(node)
     except SQLAlchemyError as error:
         raise ConfigError(
             f"the hub's database cannot be changed: {fault(error)}", where="c.JupyterHub.db_url"

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import SQLAlchemyError
-from traitlets.log import get_logger
-
 from jupyterhub_gpuspawner.fleet.grants import Grant, judged
 from jupyterhub_gpuspawner.fleet.node_record import View, gpu_count
 from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
 from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore
-from jupyterhub_gpuspawner.hub.site.database import fault
+from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
 
@@ -126,18 +123,6 @@ class FleetUpkeep:
         self._app = app
         self._keep = settings.keep_days * DAY
         self._done: set[str] = set()
-        self._swept_at = 0.0
-
-    async def run(self) -> None:
-        """Look every :data:`LOOK` seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK)
-            try:
-                await self.look()
-            except SQLAlchemyError as error:
-                get_logger().warning("Reports of nodes are kept later, since the database failed: %s", fault(error))
-            except Exception:  # noqa: BLE001 - whatever is wrong now, the next look may succeed
-                get_logger().exception("Reports of nodes could not be kept")
 
     async def look(self) -> None:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
@@ -150,9 +135,11 @@ class FleetUpkeep:
             snapshot = await site.connection().cluster.recent(AGE)
             for server in new:
                 await self._keep_report(store, server, snapshot)
-        if time.time() - self._swept_at > SWEEP:
-            await store.call(partial(store.forget_old, time.time() - self._keep))
-            self._swept_at = time.time()
+
+    async def forget_old(self) -> None:
+        """Delete what is too old; raises SQLAlchemyError."""
+        store = FleetStore(self._app.db.get_bind())
+        await store.call(partial(store.forget_old, time.time() - self._keep))
 
     async def _keep_report(self, store: FleetStore, server: Server, snapshot: ClusterSnapshot | None) -> None:
         if not await store.call(partial(store.granted, server.job_id)):  # as after a restart of the hub
@@ -162,20 +149,10 @@ class FleetUpkeep:
         self._done.add(server.job_id)
 
 
-def register_fleet(app: JupyterHub) -> None:
-    """Begin to keep reports, which goes on for as long as the hub runs; not with ``keep_days = 0``."""
-    held: set[asyncio.Task[None]] = set()
-
-    def begin(_change: object) -> None:
-        settings = GPUFleet(config=app.config)
-        if not held and settings.keep_days and starts_slurm_jobs(app.spawner_class):
-            task = asyncio.get_running_loop().create_task(FleetUpkeep(app, settings).run())
-            held.add(task)
-            task.add_done_callback(_ended)
-
-    app.observe(begin, "handlers")
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        get_logger().error("Reports of nodes are no longer kept", exc_info=task.exception())
+def begin_fleet(app: JupyterHub) -> None:
+    """Begin to keep reports; not with ``keep_days = 0``."""
+    settings = GPUFleet(config=app.config)
+    if settings.keep_days and starts_slurm_jobs(app.spawner_class):
+        upkeep = FleetUpkeep(app, settings)
+        every(app, LOOK, upkeep.look, "Keeping the reports of nodes")
+        every(app, SWEEP, upkeep.forget_old, "The deletion of old reports of nodes")

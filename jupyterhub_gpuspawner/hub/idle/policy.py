@@ -8,6 +8,7 @@ last summary and not to the present, so that work of the last minutes, of which 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -90,7 +91,7 @@ class Verdict:
     since: float | None = None
     """Since when it has used nothing that counts; None unless it is idle."""
     due_at: float | None = None
-    """When it is due if nothing changes; None unless it is idle."""
+    """When it is due if nothing changes: with a summary, which alone tells it. None unless it is idle."""
     warnings: int = 0
     """How many of the rule's warnings are due."""
 
@@ -114,6 +115,8 @@ class Standing:
     """Seconds that its user has added in this idle time."""
     told_at: float | None = None
     """When its user was first told in this idle time."""
+    every: float = 0.0
+    """Seconds between two summaries; 0: not known."""
 
 
 def span_of(use: Use, placement: PlacementDocument) -> Span:
@@ -190,4 +193,6 @@ def judge(server: Standing, rule: IdleRule) -> Verdict:
         if unused.seen >= due_at - rule.leads[0]:
             due_at = max(due_at, told_at + rule.leads[-1])
     state = State.DUE if unused.seen >= due_at else State.WARNED if warnings else State.IDLE
+    if state is not State.DUE and server.every:
+        due_at = unused.seen + math.ceil((due_at - unused.seen) / server.every) * server.every
     return Verdict(state, since, due_at, warnings)

@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.hub.idle.store import IdleTimes
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.text import idle as text
 from jupyterhub_gpuspawner.profiles.running.idle import IdleAction, IdleRule
+from jupyterhub_gpuspawner.wire.usage import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +106,7 @@ class IdleServer:
             last_activity=last_activity,
             in_session=in_session,
             session_ended=session_ended,
+            every=SAMPLES * usage[-1].summary.interval if usage else 0.0,
         )
         return found.judged(standing, now)
 
@@ -141,8 +143,8 @@ def idle_server(user: str, name: str, job_id: str) -> IdleServer | None:
 def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleServer:
     """Have an idle server left alone for the time that its profile says; that is in the database when this returns.
 
-    ``staff``: somebody else than its user does it, which does not count as one of the profile's times. Raises NotKept,
-    and SQLAlchemyError.
+    ``staff``: an instructor or administrator does it, which does not count as one of the profile's times. Raises
+    NotKept, and SQLAlchemyError.
     """
     key = (spawner.user.name, spawner.name)
     server = idle_server(*key, job_id)

@@ -14,7 +14,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     Integer,
-    MetaData,
     String,
     Table,
     Unicode,
@@ -27,7 +26,8 @@ from sqlalchemy import (
     update,
 )
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ TAKEN_UP = 7200.0
 
 _TABLE = Table(
     "gpuspawner_idle",
-    MetaData(),
+    TABLES,
     Column("id", Integer, primary_key=True),
     Column("user", Unicode(255), nullable=False),
     Column("server", Unicode(255), nullable=False),
@@ -112,39 +112,30 @@ class IdleTimes:
 
     def write(self, times: Iterable[IdleTime]) -> list[IdleTime]:
         """Write these, in one transaction; returns them with their ids."""
-        have_table(self._session, _TABLE)
         times = list(times)
         known = [_values(each) | {"row": each.id} for each in times if each.id is not None]
-        try:
+        with transaction(self._session):
             if known:  # one statement for all: the hub waits for this
                 self._session.execute(_UPDATE, known)
-            written = [each if each.id is not None else self._insert(each) for each in times]
-            self._session.commit()
-        except BaseException:
-            roll_back(self._session)
-            raise
-        return written
+            return [each if each.id is not None else self._insert(each) for each in times]
 
     def _insert(self, each: IdleTime) -> IdleTime:
         (made,) = self._session.execute(_INSERT, _values(each)).inserted_primary_key  # type: ignore[attr-defined]
         return replace(each, id=made)
 
-    def forget_old(self, now: float) -> None:
+    def forget_old(self) -> None:
         """Delete rows older than :data:`KEPT`."""
-        have_table(self._session, _TABLE)
-        self._session.execute(delete(_TABLE).where(_TABLE.c.seen < now - KEPT))
-        self._session.commit()
+        with transaction(self._session):
+            self._session.execute(delete(_TABLE).where(_TABLE.c.seen < time.time() - KEPT))
 
     def to_take_up(self, now: float | None = None) -> list[IdleTime]:
         """Those that a hub that was restarted goes on with."""
-        have_table(self._session, _TABLE)
         at = time.time() if now is None else now
         wanted = select(_TABLE).where(_TABLE.c.over.is_(False), _TABLE.c.seen > at - TAKEN_UP)
         return [_time(row) for row in self._session.execute(wanted).mappings()]
 
     def keeps(self) -> dict[tuple[str, str, str], int]:
         """How often servers have been kept in all, by user, server and job."""
-        have_table(self._session, _TABLE)
         key = (_TABLE.c.user, _TABLE.c.server, _TABLE.c.job_id)
         wanted = select(*key, func.sum(_TABLE.c.keeps)).where(_TABLE.c.keeps > 0).group_by(*key)
         return {(user, server, job): int(keeps) for user, server, job, keeps in self._session.execute(wanted)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 
 from jupyterhub_gpuspawner.hub.messages.message import TEXT_LIMIT, Audience, Kind, Message
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _TABLE = Table(
     "gpuspawner_messages",
-    MetaData(),
+    TABLES,
     Column("kind", String(16), primary_key=True),
     Column("name", Unicode(255), primary_key=True),
     Column("user", Unicode(255), primary_key=True),
@@ -42,16 +43,12 @@ class Messages:
         """Keep messages in the place of earlier ones to the same people; raises SQLAlchemyError."""
         known, now = self._loaded(), time.time()
         messages = tuple(messages)
-        try:
+        with transaction(self._session):
             self._session.execute(delete(_TABLE).where(_TABLE.c.until < now))
             for message in messages:
                 self._session.execute(delete(_TABLE).filter_by(**_row(message.to)))
                 said = {"sender": message.sender, "text": message.text, "at": message.at, "until": message.until}
                 self._session.execute(insert(_TABLE).values(**_row(message.to), **said))
-            self._session.commit()
-        except BaseException:
-            roll_back(self._session)
-            raise
         for audience in [to for to, message in known.items() if message.until < now]:
             del known[audience]
         known.update({message.to: message for message in messages})
@@ -59,12 +56,8 @@ class Messages:
     def withdraw(self, audience: Audience) -> bool:
         """Show the message to this audience no longer; returns whether there was one. Raises SQLAlchemyError."""
         known = self._loaded()
-        try:
+        with transaction(self._session):
             self._session.execute(delete(_TABLE).filter_by(**_row(audience)))
-            self._session.commit()
-        except BaseException:
-            roll_back(self._session)
-            raise
         return known.pop(audience, None) is not None
 
     def shown_to(self, audiences: Iterable[Audience], *, now: float | None = None) -> tuple[Message, ...]:
@@ -82,7 +75,6 @@ class Messages:
 
     def _loaded(self) -> dict[Audience, Message]:
         if self._known is None:
-            have_table(self._session, _TABLE)
             found: dict[Audience, Message] = {}
             for row in self._session.execute(select(_TABLE)).mappings():
                 to = Audience(Kind(row["kind"]), row["name"], row["user"])

@@ -6,10 +6,12 @@ listen at the same port.
 
 from __future__ import annotations
 
-import asyncio
 import socket
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +26,7 @@ async def resolved(host: str) -> tuple[str, ...]:
     except ValueError:
         pass
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = await in_name_thread(partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM))
     except OSError:
         return ()
     return tuple(dict.fromkeys(str(each[4][0]) for each in found))

@@ -118,6 +118,7 @@ class ServerReport:
         if ready and not moved:
             if self.accepted is None or replace(report, door=None) != replace(self.accepted, door=None):
                 raise ReportError("server: it is ready and has already reported")
+            self._state.store()  # a launcher repeats a report that could not be stored
             return
         self.accepted = report
         self._log_problems(report)
@@ -179,15 +180,18 @@ class ServerReport:
         in_background(self._reroute(port))
 
     async def _reroute(self, port: int) -> None:
-        """Change the proxy's route once there is one; JupyterHub's own check of routes may be minutes away."""
+        """Change the proxy's route once there is one; JupyterHub's own check of routes may be minutes away.
+
+        Before anything is stored: until then the proxy leads to a process that may belong to another user.
+        """
         spawner = self._spawner()
         while spawner.pending:  # noqa: ASYNC110 - JupyterHub has no event for it
             await asyncio.sleep(_PENDING)
         if spawner.ready and self.port == port:  # still
             spawner.server.port = port
-            self._state.store()
             proxy = proxy_of(spawner)
             await (proxy.add_user if port else proxy.delete_user)(spawner.user, spawner.name)
+            self._state.store_soon()
 
     def hand_over(self) -> None:
         """Note that JupyterHub gets the server's address and port now; a later report of another port redirects it."""

@@ -6,22 +6,24 @@ What is recorded is not worth a server: an error of the file is logged, and serv
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, TypeVar
 
 from jupyterhub import orm
-from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.events.life import session_in
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
 from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
-from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
-from jupyterhub_gpuspawner.sessions.store import SessionStore
+from jupyterhub_gpuspawner.sessions.store import PATIENCE, SessionStore, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.sessions.events import Event
 
 T = TypeVar("T")
-DAY = 86400.0
 WAITING_AT_MOST = 10_000
 """Events that may wait to be written; where a disk hangs, later ones are lost."""
+TRY_SECONDS = 1.0
+"""Seconds after which a write to a locked file is tried again: at the hub's end it is the last try."""
 
 
 class Recorder:
@@ -48,18 +51,21 @@ class Recorder:
         self._store: SessionStore | None = None
         self._room = BoundedSemaphore(WAITING_AT_MOST)  # taken in the hub's thread, given back in the other
         self._failing = False
+        self._ending = threading.Event()
+        self._given_up = False
 
     def take(self, event: Event) -> None:
         """Have an event written; returns at once."""
         if self._room.acquire(blocking=False):
             self._thread.submit(self._run, lambda store: store.take(event)).add_done_callback(self._written)
 
-    async def under_way(self) -> frozenset[str]:
-        """The ids of the sessions without an end; none where the file cannot be read."""
-        found = await asyncio.wrap_future(
-            self._thread.submit(self._run, lambda store: frozenset(each.session for each in store.under_way()))
-        )
-        return found or frozenset()
+    async def under_way(self, before: float = math.inf) -> frozenset[str]:
+        """The ids of the sessions that began before this time and have no end; none where the file cannot be read."""
+
+        def ids(store: SessionStore) -> frozenset[str]:
+            return frozenset(record.session for record in store.under_way() if record.begun_at < before)
+
+        return await asyncio.wrap_future(self._thread.submit(self._run, ids)) or frozenset()
 
     async def close_lost(self, sessions: Collection[str]) -> None:
         """Complete sessions whose end nobody saw."""
@@ -69,6 +75,10 @@ class Recorder:
         """Delete the records of sessions that ended before this time."""
         await asyncio.wrap_future(self._thread.submit(self._run, lambda store: store.expire(before)))
 
+    def end(self, _task: object = None) -> None:
+        """The hub ends: from now on a file that is locked is not waited for."""
+        self._ending.set()
+
     def close(self) -> None:
         """Write what waits, and close the file."""
         self._thread.submit(lambda: self._store.close() if self._store is not None else None)
@@ -76,10 +86,10 @@ class Recorder:
 
     def _run(self, work: Callable[[SessionStore], T]) -> T | None:
         """Do this in the thread; None where the file cannot be used, which is logged once until it can be again."""
+        if self._given_up:
+            return None
         try:
-            if self._store is None:
-                self._store = SessionStore(self._path)
-            found = work(self._store)
+            found = self._patiently(work)
         except GPUSpawnerError as error:
             if not self._failing:
                 get_logger().error("Sessions are not recorded: %s", error)
@@ -87,6 +97,19 @@ class Recorder:
             return None
         self._failing = False
         return found
+
+    def _patiently(self, work: Callable[[SessionStore], T]) -> T:
+        """Do this again while another process writes, unless the hub ends, which waits for what is left here."""
+        gives_up_at = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self._store is None:
+                    self._store = SessionStore(self._path, patience=TRY_SECONDS)
+                return work(self._store)
+            except StoreError as error:
+                self._given_up = self._ending.is_set()
+                if "locked" not in str(error.__cause__) or self._given_up or time.monotonic() > gives_up_at:
+                    raise
 
     def _written(self, done: Future[object]) -> None:
         self._room.release()
@@ -100,40 +123,25 @@ def stored_sessions(app: JupyterHub) -> frozenset[str]:
     return frozenset(filter(None, (session_in(state) for (state,) in rows)))
 
 
-async def keep(app: JupyterHub, recorder: Recorder, days: int) -> None:
-    """Complete what a hub that was killed has left open, and delete each day what is too old; until cancelled."""
-    open_before = await recorder.under_way()
-    while open_before:
-        try:
-            await recorder.close_lost(open_before - stored_sessions(app))
-            break
-        except SQLAlchemyError as error:
-            get_logger().warning("Sessions are completed later, since the database failed: %s", fault(error))
-            roll_back(app.db)
-            await asyncio.sleep(60.0)
-    while True:
-        await recorder.expire(time.time() - days * DAY)
-        await asyncio.sleep(DAY)
+async def complete_left(app: JupyterHub, recorder: Recorder, started_at: float) -> None:
+    """Complete what a hub that was killed before this time has left open; raises SQLAlchemyError."""
+    left_open = await recorder.under_way(before=started_at)
+    if left_open:
+        await recorder.close_lost(left_open - stored_sessions(app))
 
 
-def register_sessions(app: JupyterHub) -> None:
-    """Record the sessions of this hub from the time on at which it sets up its handlers."""
-    held: list[object] = []
-
-    def begin(_change: object) -> None:
-        if held or not starts_slurm_jobs(app.spawner_class):
-            return
-        settings = GPUSessions(config=app.config)
-        if not settings.enabled:
-            return
-        recorder = Recorder(settings.file(app.db_url))
-        task = asyncio.get_running_loop().create_task(keep(app, recorder, settings.keep_sessions))
-        task.add_done_callback(_ended)
-        held.extend((STREAM.subscribe(recorder.take), task))
-
-    app.observe(begin, "handlers")
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        get_logger().error("Session records are no longer kept up to date", exc_info=task.exception())
+def begin_sessions(app: JupyterHub) -> None:
+    """Record the sessions of this hub from now on."""
+    settings = GPUSessions(config=app.config)
+    if not starts_slurm_jobs(app.spawner_class) or not settings.enabled:
+        return
+    recorder, now = Recorder(settings.file(app.db_url)), time.time()
+    STREAM.subscribe(recorder.take)
+    every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
+    expiry = every(
+        app,
+        DAY_SECONDS,
+        lambda: recorder.expire(time.time() - settings.keep_sessions * DAY_SECONDS),
+        "The deletion of old session records",
+    )
+    expiry.add_done_callback(recorder.end)  # JupyterHub cancels all tasks when it ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import grp
 import os
 import pwd
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
 
 if TYPE_CHECKING:
@@ -46,10 +47,16 @@ class Account:
 def job_owner(exec_prefix: str, username: str) -> str:
     """Return the account that owns a user's jobs; empty if ``exec_prefix`` does not tell."""
     if not exec_prefix.strip():
-        with suppress(KeyError):  # in a container the uid may have no name
-            return pwd.getpwuid(os.getuid()).pw_name
-        return ""
+        return _own_name()
     return username if "username" in exec_prefix else ""
+
+
+@lru_cache(maxsize=1)
+def _own_name() -> str:
+    """The name of the account that runs this process; asked once, since the hub waits for it."""
+    with suppress(KeyError):  # in a container the uid may have no name
+        return pwd.getpwuid(os.getuid()).pw_name
+    return ""
 
 
 async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mapping[str, bool]:
@@ -61,7 +68,7 @@ async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mappin
     names = tuple(sorted({name for each in snapshot.partitions for name in each.allow_groups})) if snapshot else ()
     if not names or not owner:
         return {}
-    return await asyncio.to_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
+    return await in_name_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
 
 
 @lru_cache(maxsize=1024)
@@ -146,7 +153,7 @@ def _root_refused(username: str) -> ConfigError:
 async def _entry(username: str) -> pwd.struct_passwd | None:
     """Read the account database, in a thread, since a name service (LDAP, SSSD) may be slow."""
     try:
-        return await asyncio.to_thread(pwd.getpwnam, username)
+        return await in_name_thread(pwd.getpwnam, username)
     except KeyError:
         return None
 
@@ -166,19 +173,22 @@ def refused_names(config: Mapping[str, Any]) -> list[str]:
 
 def names_in(value: Any) -> tuple[Any, ...]:
     """The users that a setting of :data:`NAMING` names; none if its type is one with which the hub does not start."""
-    names = written(value, set())
+    names = configured_value(value)
     names = names.values() if isinstance(names, dict) else names
     return () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
 
 
-def written(value: Any, initial: Any) -> Any:
-    """Return a setting's value as it is in a configuration; ``initial`` if there is none.
+def configured_value(value: Any) -> Any:
+    """Return a setting's value as it is in a configuration, in which the setting need not have a value of its own.
 
-    A value to which the configuration only adds, as by ``c.Authenticator.admin_users.update(...)``, is added to it.
+    ``c.JupyterHub.services.append(...)`` and ``c.Authenticator.admin_users.update(...)`` add to a default, which is
+    taken to be empty: a list, or a dict or set like what is added.
     """
-    if value is None:
-        return initial
-    return value.get_value(initial) if isinstance(value, LazyConfigValue) else value
+    if not isinstance(value, LazyConfigValue):
+        return value
+    added = value.to_dict().get("update")
+    # a copy, since traitlets keeps the first answer, also for an object whose default is another
+    return copy.deepcopy(value).get_value([] if added is None else type(added)())
 
 
 def _refusal(username: str) -> str:

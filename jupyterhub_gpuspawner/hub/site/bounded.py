@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from traitlets import Dict, Float, Integer, List, TraitError, Unicode
+from traitlets import Dict, Float, HasTraits, Integer, List, TraitError, Unicode, validate
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.running.idle import Idle
@@ -34,6 +34,17 @@ class Seconds(Float[float, Any]):
         if not (self.low <= found <= self.high or (self.or_zero and found == 0)):
             raise TraitError(f"{self.name}: {found:g} must be from {self.bounds}.")
         return found
+
+
+class CheckedTimeouts(HasTraits):
+    """A mixin for spawners: time-outs that JupyterHub defines without bounds, and with which every start would fail."""
+
+    @validate("start_timeout", "http_timeout")
+    def _at_least_a_second(self, proposal: Any) -> int:
+        value: int = proposal["value"]
+        if value < 1:
+            raise TraitError(f"{proposal['trait'].name}: {value} must be at least 1 second.")
+        return value
 
 
 class UsageInterval(Seconds):

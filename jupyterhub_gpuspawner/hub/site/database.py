@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from jupyterhub import orm
 from sqlalchemy import Float, event, update
@@ -22,10 +21,9 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from jupyterhub.app import JupyterHub
-    from sqlalchemy import Table
     from sqlalchemy.engine import Engine, ExceptionContext
     from sqlalchemy.orm import Session
 
@@ -43,20 +41,6 @@ AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 
 
-_TABLES: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()
-"""Tables of ours that databases are known to have."""
-
-
-def have_table(session: Session, table: Table) -> None:
-    """Create a table of ours in JupyterHub's database unless it is there, and commit that; raises SQLAlchemyError."""
-    connection = session.connection()
-    known = _TABLES.setdefault(connection.engine, set())
-    if table.name not in known:
-        table.create(connection, checkfirst=True)
-        session.commit()
-        known.add(table.name)
-
-
 def fault(error: SQLAlchemyError) -> str:
     """Return the database's message for a log, without the statement and its values, which may be confidential."""
     return str(error).partition("\n")[0]
@@ -66,6 +50,17 @@ def roll_back(session: Session) -> None:
     """Make the session usable again after an error; uncommitted changes are lost."""
     with suppress(SQLAlchemyError):  # the connection may be gone with the transaction
         session.rollback()
+
+
+@contextmanager
+def transaction(session: Session) -> Iterator[None]:
+    """Commit what the block does, or roll it back if the block raises or the commit fails."""
+    try:
+        yield
+        session.commit()
+    except BaseException:
+        roll_back(session)
+        raise
 
 
 async def written(session: Session, write: Callable[[], None], patience: float) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.account import configured_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
     where = "c.JupyterHub.db_url"
     try:
         url = make_url(full_url(db_url))
-        engine = create_engine(url, **db_kwargs)
+        engine = create_engine(url, **(configured_value(db_kwargs) or {}))
     except (ArgumentError, ImportError, TypeError) as error:  # TypeError: an unknown name in db_kwargs
         raise ConfigError(str(error), where=where) from error
     if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:"):

@@ -35,6 +35,11 @@ class ProfileStatus:
     resources: ResolvedResources | None = None
     """What that job requests, with the site's defaults; None without a job."""
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the user sees the profile, on the form and over REST."""
+        return self.refusal is None or self.refusal.is_shown
+
 
 def profile_statuses(
     offered: Sequence[Profile],
@@ -47,6 +52,7 @@ def profile_statuses(
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
     site_queue_limit: int | None = None,
+    own_jobs: Collection[str] = (),
     choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
@@ -56,7 +62,7 @@ def profile_statuses(
     ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
     unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows. A start
     that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no limit) is that of
-    profiles without one of their own.
+    profiles without one of their own. ``own_jobs`` are the ids of the jobs of the user's servers.
     """
 
     def status(profile: Profile) -> ProfileStatus:
@@ -76,7 +82,13 @@ def profile_statuses(
             told = _clause(str(error))
             return ProfileStatus(profile, None, Availability(Chance.NEVER, told, field=error.field))
         told_now = availability(
-            request.resources, snapshot, now=now.timestamp(), user=owner, shared=owner != username, groups=unix_groups
+            request.resources,
+            snapshot,
+            now=now.timestamp(),
+            user=owner,
+            shared=owner != username,
+            own_jobs=own_jobs,
+            groups=unix_groups,
         )
         limit = queue_limit(profile.queue_timeout, site_queue_limit)
         return ProfileStatus(profile, None, within(told_now, limit, now=now.timestamp()), request.resources)

@@ -94,9 +94,8 @@ class SharedView(Generic[Answer]):
         else:
             if self._failures:
                 get_logger().info("Slurm is responding to queries about the cluster again")
-            last, self.latest, self.fault, self._failures = [self.latest], found, None, 0
+            self.latest, self.fault, self._failures = found, None, 0
             self._answered_at = self._asked_at
-            await asyncio.to_thread(last.clear)  # freeing what was read of a large cluster takes a while
         finally:
             late.cancel()
             self._asking = None

@@ -26,6 +26,8 @@ class StoredSpawner(Protocol):
 
     orm_spawner: Any
     """Its row in the database; None for a spawner without one."""
+    server: Any
+    """The server's address, which has a row of its own; None where nothing runs."""
 
     def get_state(self) -> dict[str, Any]:
         """The state as JSON, that of a child in it."""
@@ -50,10 +52,14 @@ class StoredState:
             row.started = row.last_activity = utcnow(with_tz=False)
 
     def store(self) -> None:
-        """Write the state now. Raises SQLAlchemyError."""
+        """Write the state now, and the port of the server's address. Raises SQLAlchemyError."""
         spawner = self._spawner()
         session = self.session
         if session is not None:
+            server = spawner.server
+            # JupyterHub writes a port to the row when it is set: a rollback since then has undone that
+            if server is not None and server.orm_server is not None and server.orm_server.port != server.port:
+                server.orm_server.port = server.port
             spawner.orm_spawner.state = spawner.get_state()
             session.commit()
 

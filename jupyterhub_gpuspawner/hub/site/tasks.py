@@ -1,25 +1,84 @@
-"""Small asyncio functions that never lose a cancellation or a task."""
+"""Small asyncio functions that never lose a cancellation or a task, and the loops that run as long as the hub does."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
+import socket
+import sys
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from jupyterhub.app import JupyterHub
+    from sqlalchemy.orm import Session
+
+__all__ = [
+    "Failures",
+    "Looks",
+    "News",
+    "connected",
+    "every",
+    "first_of",
+    "in_background",
+    "in_name_thread",
+    "open_connection",
+    "timeout",
+]
+
+T = TypeVar("T")
+
 _KEPT: set[asyncio.Task[Any]] = set()
 
 
+_NAME_THREADS = ThreadPoolExecutor(16, thread_name_prefix="gpuspawner-names")
 _CONNECT = 2.0
 """Seconds for one try to connect."""
 _LONGEST_PAUSE = 1.0
+DAY_SECONDS = 86400.0
+RETRY_SECONDS = 30.0
+"""The most seconds until something is done again that has failed."""
+_START_POLL_SECONDS = 0.5
 _AT_ONCE = 200
 """Values that are looked at before the event loop does other things."""
+
+
+async def in_name_thread(call: Callable[..., T], *arguments: Any) -> T:
+    """Call what asks a name service (LDAP, SSSD, DNS) in a thread of its own kind; raises what it raises.
+
+    Such a service may hang for minutes. asyncio's threads, of which a small machine has six, read Slurm's answers and
+    find the proxy's address.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_NAME_THREADS, partial(call, *arguments))
+
+
+async def open_connection(host: str, port: int) -> asyncio.StreamWriter:
+    """Connect to the first address that accepts it; raises OSError, and ConnectionRefusedError if all refuse."""
+    found = await in_name_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    errors: list[OSError] = []
+    for address in dict.fromkeys(str(entry[4][0]) for entry in found):
+        try:
+            return (await asyncio.open_connection(address, port))[1]
+        except OSError as error:
+            errors.append(error)
+    raise next((error for error in errors if not isinstance(error, ConnectionRefusedError)), errors[0])
 
 
 async def connected(host: str, port: int) -> None:
@@ -27,7 +86,8 @@ async def connected(host: str, port: int) -> None:
     pause = 0.1
     while True:
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT)
+            async with timeout(_CONNECT):
+                writer = await open_connection(host, port)
         except (OSError, asyncio.TimeoutError):
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
@@ -135,3 +195,73 @@ def _done(task: asyncio.Task[Any]) -> None:
     _KEPT.discard(task)
     if not task.cancelled() and task.exception() is not None:
         get_logger().error("Work in the background failed", exc_info=task.exception())
+
+
+class Failures:
+    """Logs what fails, once until it works again or fails in another way, and rolls JupyterHub's session back."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._logged: dict[str, tuple[type, str]] = {}
+
+    @contextmanager
+    def of(self, work: str) -> Iterator[None]:
+        """Let no Exception out of the block; ``work`` begins the sentence for the log: "The search for lost jobs"."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever is wrong now, it is tried again
+            roll_back(self._session)
+            known = isinstance(error, (SQLAlchemyError, GPUSpawnerError))
+            message = fault(error) if isinstance(error, SQLAlchemyError) else str(error)
+            if self._logged.get(work) != (type(error), message):
+                self._logged[work] = (type(error), message)
+                get_logger().log(
+                    *(logging.WARNING if known else logging.ERROR, "%s failed and is repeated: %s", work, message),
+                    exc_info=None if known else error,
+                )
+        else:
+            if self._logged.pop(work, None) is not None:
+                get_logger().info("%s works again", work)
+
+
+def every(
+    app: JupyterHub, seconds: float, look: Callable[[], object], work: str, *, wake: asyncio.Event | None = None
+) -> asyncio.Task[None]:
+    """Call ``look`` when the hub has started, and again after so many seconds, as long as the hub runs.
+
+    ``look`` may be a coroutine function. If it returns a number, the next call is after that many seconds; with 0
+    ``seconds``, a call that returns none is the last. ``wake`` ends a pause. What fails is logged and repeated, see
+    :class:`Failures`, after :data:`RETRY_SECONDS` at most.
+    """
+    task = asyncio.get_running_loop().create_task(_repeat(app, seconds, look, work, wake), name=work)
+    _KEPT.add(task)
+    task.add_done_callback(_done)
+    return task
+
+
+async def _repeat(
+    app: JupyterHub, seconds: float, look: Callable[[], object], work: str, wake: asyncio.Event | None
+) -> None:
+    failures = Failures(app.db)
+    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(_START_POLL_SECONDS)
+    while True:
+        pause = min(seconds or RETRY_SECONDS, RETRY_SECONDS)
+        with failures.of(work):
+            result = look()
+            if inspect.isawaitable(result):
+                result = await result
+            if not isinstance(result, (int, float)) and not seconds:
+                return
+            pause = result if isinstance(result, (int, float)) else seconds
+        await _pause(pause, wake)
+
+
+async def _pause(seconds: float, wake: asyncio.Event | None) -> None:
+    if wake is None:
+        await asyncio.sleep(seconds)
+        return
+    with suppress(asyncio.TimeoutError):
+        async with timeout(seconds):
+            await wake.wait()
+    wake.clear()

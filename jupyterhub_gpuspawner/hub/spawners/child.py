@@ -29,15 +29,20 @@ SETTINGS = (
     "debug",
     "default_url",
     "disable_user_config",
+    "env_keep",
     "hub_connect_url",
     "mem_guarantee",
     "mem_limit",
     "notebook_dir",
+    "oauth_client_allowed_scopes",
 )
 """Settings that the child gets if they were set on the wrapper itself: by its configuration, a hook or a group."""
 
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
 """Times in seconds that the hub reads from the wrapper, while the profile or the child's configuration sets them."""
+
+OF_THE_HUB = ("idle",)
+"""Settings of Slurm servers that the hub reads for all servers of a profile."""
 
 WATCHED = (*SETTINGS, *TIMES, "environment")
 
@@ -125,10 +130,23 @@ class Inheritance:
         before = {} if "environment" in self._by_the_admin() else everyones
         added = {key: value for key, value in wrapper.environment.items() if before.get(key) != value}
         child.environment = {**everyones, **child.environment, **added}
-        self.hand_down_requests(child)
+        self.hand_down_overrides(child, but=but)
 
-    def hand_down_requests(self, child: Spawner) -> None:
-        """Copy a group override of ``req_*`` to the child; JupyterHub sets it on the wrapper as a plain attribute."""
-        for name, value in vars(self._wrapper).items():
-            if name.startswith("req_") and child.has_trait(name):
-                setattr(child, name, value)
+    def hand_down_overrides(self, child: Spawner, *, but: Collection[str] = ()) -> None:
+        """Copy group overrides of the child's own settings to it; raises ConfigError for a value that is not valid.
+
+        JupyterHub sets them on the wrapper, which has no such settings, as plain attributes.
+        """
+        where = "c.Spawner.group_overrides"
+        for name, value in self.overrides(child).items():
+            if name in OF_THE_HUB:
+                self._wrapper.log.warning("%s: %s has no effect for a group. Set it in a profile.", where, name)
+            if name not in but:
+                try:
+                    setattr(child, name, copy.deepcopy(value))
+                except TraitError as error:
+                    raise ConfigError(str(error), where=where) from error
+
+    def overrides(self, child: Spawner) -> dict[str, Any]:
+        """Return the group overrides of settings that the child has and the wrapper does not."""
+        return {name: value for name, value in vars(self._wrapper).items() if child.has_trait(name)}

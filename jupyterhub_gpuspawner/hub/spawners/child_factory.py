@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.spawners.child import TIMES, Inheritance, new_child, other_class
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -13,9 +16,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
+    from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 STATE_VERSION = 1
+CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
+"""Settings of a Slurm server without which its job cannot be found, polled or cancelled."""
+
+
+def connection_settings(kind: str, traits: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a profile's settings without which its server cannot be found again: stored, as a profile may change.
+
+    Which ones these are is not known of another package's spawner: all are, except variables, which may be secret, and
+    what cannot be stored. A process on the hub's machine is found by its number.
+    """
+    if kind == "slurm":
+        return {name: traits[name] for name in CONNECTION if name in traits}
+    if kind == "other":
+        return {name: value for name, value in traits.items() if name != "environment" and _is_json(value)}
+    return {}
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -35,9 +61,11 @@ class Child:
     """The profile's name as it was when it was chosen; empty in state of an earlier version."""
     app: str = ""
     """The name of its application; empty for Jupyter, and in state of an earlier version."""
+    connection: Mapping[str, Any] | None = None
+    """The profile's settings without which the server cannot be found again; None in state of an earlier version."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a later hub needs to restore the child; never configuration."""
+        """Return what a later hub needs to restore the child; of the configuration only what finds the server."""
         state = {
             "version": STATE_VERSION,
             "profile": self.profile,
@@ -45,6 +73,8 @@ class Child:
             "child": self.spawner.get_state(),
         }
         more = {"class": self.class_name, "display_name": self.display_name, "app": self.app}
+        if self.connection is not None:
+            state["connection"] = dict(self.connection)
         return {**state, **{key: value for key, value in more.items() if value}}
 
 
@@ -83,6 +113,7 @@ class ChildFactory:
             frozenset(own_settings),
             request.display_name,
             request.app.title if request.app is not None else "",
+            connection_settings(request.kind, request.traits),
         )
 
     def for_trial(self, request: JobRequest) -> GPUSlurmSpawner:
@@ -92,13 +123,13 @@ class ChildFactory:
         self._inheritance.hand_down(child, but=request.traits)
         return child
 
-    def for_site(self) -> GPUSlurmSpawner:
-        """Return a child with the settings of all Slurm servers and no profile; raises ConfigError.
+    def for_site(self, traits: Mapping[str, Any] | None = None) -> GPUSlurmSpawner:
+        """Return a child with the settings of all Slurm servers, and these, but no profile; raises ConfigError.
 
-        A group override of ``req_*`` counts.
+        Group overrides count.
         """
-        child = self._slurm({}, where="c.GPUSlurmSpawner")
-        self._inheritance.hand_down_requests(child)
+        child = self._slurm(traits or {}, where="c.GPUSlurmSpawner")
+        self._inheritance.hand_down_overrides(child, but=traits or ())
         return child
 
     def _slurm(self, traits: Mapping[str, Any], *, where: str) -> GPUSlurmSpawner:
@@ -106,10 +137,11 @@ class ChildFactory:
         assert isinstance(child, GPUSlurmSpawner)  # noqa: S101 - for mypy: the trait allows nothing else
         return child
 
-    def restored(self, state: Mapping[str, Any]) -> Child | None:
+    def restored(self, state: Mapping[str, Any], profile: Profile | None = None) -> Child | None:
         """Return the child of a stored server, None if nothing is stored; raises ConfigError.
 
-        Reads what :meth:`Child.get_state` or wrapspawner wrote. Today's profiles play no part in it.
+        Reads what :meth:`Child.get_state` or wrapspawner wrote. ``profile`` is the server's as it is today; what finds
+        the server is as it was stored.
         """
         child_state = state.get("child")
         kind, class_name = str(state.get("kind", "")), str(state.get("class", ""))
@@ -118,12 +150,31 @@ class ChildFactory:
             kind = "slurm" if "job_id" in child_state else "local"
         if not isinstance(child_state, dict) or not kind:
             return None
-        child = self.build(kind, class_name, {}, where="stored state")
+        connection = state.get("connection")
+        connection = connection if isinstance(connection, dict) else None
+        today = dict(profile.traits) if profile is not None else {}
+        if connection is not None and kind == "slurm":
+            today = {name: value for name, value in today.items() if name not in CONNECTION}
+        child = self._restored(kind, class_name, today, connection or {})
         child.load_state(child_state)
-        self._inheritance.take_times(child, {})
-        profile, display_name, app = (str(state.get(name, "")) for name in ("profile", "display_name", "app"))
-        return Child(child, profile, kind, class_name, display_name=display_name, app=app)
+        self._inheritance.take_times(child, {name: getattr(profile, name, None) for name in TIMES})
+        slug, display_name, app = (str(state.get(name, "")) for name in ("profile", "display_name", "app"))
+        return Child(child, slug, kind, class_name, display_name=display_name, app=app, connection=connection)
 
-    def hand_down(self, child: Child) -> None:
-        """Give the child what the hub, a hook or a group override has set on the wrapper for one start."""
+    def _restored(self, kind: str, class_name: str, today: Mapping[str, Any], connection: Mapping[str, Any]) -> Spawner:
+        """A child with the settings of its profile; a setting that is no longer valid does not lose the server."""
+        for traits in ({**today, **connection}, connection):
+            try:
+                return self.build(kind, class_name, traits, where="stored state")
+            except ConfigError as error:
+                self._wrapper.log.warning("A running server of %s: %s", log_name(self._wrapper), error)
+        return self.build(kind, class_name, {}, where="stored state")
+
+    def hand_down(self, child: Child) -> Child:
+        """Give the child what the hub, a hook or a group override has set on the wrapper for one start.
+
+        Raises ConfigError for a value that is not valid. What then finds the server is part of its state.
+        """
         self._inheritance.hand_down(child.spawner, but=child.own_settings)
+        overrides = connection_settings(child.kind, self._inheritance.overrides(child.spawner))
+        return replace(child, connection={**overrides, **(child.connection or {})})

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
+from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -58,13 +59,18 @@ def courses_of_hub(spawner: Any) -> Courses | None:
 
 
 async def look_at_courses(spawner: Any) -> None:
-    """Have the hub's courses read again if they are old; where its database fails, the last ones are offered."""
+    """Have the hub's courses read again if they are old; whatever fails, the last ones are offered.
+
+    Nobody's start, and no form, fails because of a course.
+    """
     courses = courses_of_hub(spawner)
     if courses is not None:
         try:
             await courses.refresh()
         except SQLAlchemyError as error:
             spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
+        except Exception:
+            spawner.log.exception("Courses are read later, since that failed")
 
 
 def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
@@ -116,6 +122,9 @@ def _made(
             return course_profile(file, profiles, now, defaults=defaults, trying=file.slug in taught)
         except ConfigError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - it belongs to this one course
+            get_logger().debug("The course %s cannot be offered", file.slug, exc_info=True)
+            return ConfigError(f"the course cannot be offered ({type(error).__name__})", where=file.where(()))
 
     return {file.slug: made(file) for file in files}
 

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
+from jupyterhub_gpuspawner.hub.start.liveness import status_or_running
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
@@ -214,6 +215,9 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
 
     async def poll(self) -> int | None:
         """None while the process runs, or while the hub cannot note its end; else its exit code, 0 if unknown."""
+        return await status_or_running(self._status(), name=self._log_name, log=self.log)
+
+    async def _status(self) -> int | None:
         status: int | None = 0
         if self.proc is not None:
             status = self.proc.poll()

@@ -20,20 +20,23 @@ from jupyterhub_gpuspawner.courses.course_profile import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, of_profile, stored_ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import ChildOverrides, LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
+from jupyterhub_gpuspawner.hub.site.bounded import CheckedTimeouts
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
-from jupyterhub_gpuspawner.hub.spawners.child_factory import Child, ChildFactory
+from jupyterhub_gpuspawner.hub.spawners.child_factory import CONNECTION, Child, ChildFactory, connection_settings
 from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, look_at_courses
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, profile_folder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options
+from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options, refuse_choice_of_others
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.start.liveness import status_or_running
 from jupyterhub_gpuspawner.hub.text.wait import CONTACT
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
+class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeouts, ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child spawner starts the server."""
 
     profiles: List[Any] = List(
@@ -175,13 +178,21 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile), ""))
 
     def prepare(self, request: JobRequest) -> None:
-        """Build the child for ``request``; raises ConfigError."""
+        """Build the child for ``request``; raises ConfigError, and RequestError for what others may not choose."""
+        refuse_choice_of_others(self, request)  # here, since an admin may set another apply_user_options
         self._adopt(self._children.for_request(request))
 
     def hand_down(self) -> None:
-        """Give the prepared child what the hub, hooks and group overrides have set on this spawner for its start."""
+        """Give the prepared child what the hub, hooks and group overrides have set on this spawner for its start.
+
+        Raises ConfigError for a group override that is not valid.
+        """
         if self.child is not None:
-            self._children.hand_down(self.child)
+            self._adopt(self._children.hand_down(self.child))
+
+    def setting_of_child(self, name: str) -> object:
+        """Return a setting of all Slurm servers; None if there is no such setting."""
+        return getattr(self.slurm_spawner_class(config=self.config), name, None)
 
     def _adopt(self, child: Child | None) -> None:
         self.child = child
@@ -195,6 +206,15 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
     def slurm_site(self) -> GPUSlurmSpawner:
         """Return a spawner with the settings of all Slurm servers and of no profile; raises ConfigError."""
         return self._children.for_site()
+
+    def slurm_sites(self) -> tuple[GPUSlurmSpawner, ...]:
+        """Return :meth:`slurm_site`, and one for each other way in which configured profiles reach Slurm."""
+        profiles = (each for each in self.source.configured_profiles() if each.kind == "slurm")
+        sites: dict[tuple[str, ...], GPUSlurmSpawner] = {}
+        for settings in ({}, *(connection_settings("slurm", each.traits) for each in profiles)):
+            site = self._children.for_site(settings)
+            sites.setdefault(tuple(getattr(site, name) for name in CONNECTION), site)
+        return tuple(sites.values())
 
     def rehearsal(self, request: JobRequest) -> GPUSlurmSpawner:
         """Return a spawner for a Slurm job that is only tried; a running server is not affected. Raises ConfigError."""
@@ -227,7 +247,8 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         try:
             require_registration()
             if self.child_spawner is None:
-                await asyncio.wait_for(self.look_at_profiles(), self.start_timeout)
+                async with timeout(self.start_timeout):
+                    await self.look_at_profiles()
                 self.prepare(self.resolve(self.user_options))
             self.hand_down()
             where = await self._start_child()
@@ -245,7 +266,8 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         """Start the child; one that does not watch its own time is ended as JupyterHub would end it."""
         starting = maybe_future(self.child_spawner.start())
         limit = None if isinstance(self.child_spawner, OwnStartTimeout) else self.start_timeout
-        return await asyncio.wait_for(starting, limit)
+        async with timeout(limit):
+            return await starting
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Stop the child, and wait until the hub can write that to its database."""
@@ -254,7 +276,13 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         await takes_changes(self.orm_spawner, TO_STOP)
 
     async def poll(self) -> int | None:
-        """Return the child's status, 0 (not running) without a child; None while the hub cannot record its end."""
+        """Return the child's status, 0 (not running) without a child; None while the hub cannot record its end.
+
+        Also None where the child, which may be another package's, raises an exception: that says nothing of the server.
+        """
+        return await status_or_running(self._status(), name=self._log_name, log=self.log)
+
+    async def _status(self) -> int | None:
         status: int | None = 0
         if self.child_spawner is not None:
             status = await maybe_future(self.child_spawner.poll())
@@ -284,22 +312,33 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         if self.child_spawner is not None:
             await maybe_future(self.child_spawner.rename(old_name, new_name))
 
-    # --- state: which profile, which kind, and the child's own facts; never configuration -----------
+    # --- state: which profile, which kind, what finds the server, and the child's own facts ------------
 
     def get_state(self) -> dict[str, Any]:
         """Return profile, kind and the child's state; if nothing runs, only how the last server ended."""
         return self.child.get_state() if self.child is not None else ending_state(self.ending)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the child from stored state, whatever the profiles are today."""
+        """Restore the child from stored state, with the settings that its profile has today, if there still is one."""
         self.ending = stored_ending(state)
         try:
-            child = self._children.restored(state)
+            child = self._children.restored(state, self._profile_of(state))
         except ConfigError as error:
             self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)  # noqa: TRY400
             return
         if child is not None:
             self._adopt(child)
+
+    def _profile_of(self, state: Mapping[str, Any]) -> Profile | None:
+        """Return the profile of a stored server as it is today; None if it is gone or of another kind."""
+        if not state.get("profile"):
+            return None
+        stored = (state["profile"], state.get("kind"), state.get("class", ""))
+        try:
+            profiles = self.source.profiles()
+        except ConfigError:  # reported where profiles are offered
+            return None
+        return next((each for each in profiles if (each.slug, each.kind, each.spawner_class or "") == stored), None)
 
     def clear_state(self) -> None:
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""

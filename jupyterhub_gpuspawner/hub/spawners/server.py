@@ -222,7 +222,7 @@ async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "
 
 
 def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
-    """Have an idle server left alone for a while; ``by`` is who asks, where that is not its user.
+    """Have an idle server left alone for a while; ``by`` names staff who ask for it.
 
     Raises NotKept, and SQLAlchemyError.
     """

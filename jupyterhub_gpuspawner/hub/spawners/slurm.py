@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, job_owner
+from jupyterhub_gpuspawner.hub.site.bounded import CheckedTimeouts
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
@@ -34,7 +35,7 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, refuse_options, site_profile
 from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
 from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
-from jupyterhub_gpuspawner.hub.start.liveness import Liveness
+from jupyterhub_gpuspawner.hub.start.liveness import Liveness, status_or_running
 from jupyterhub_gpuspawner.hub.start.progress import events
 from jupyterhub_gpuspawner.hub.start.startup import Startup
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
+class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = UserOptions()
@@ -185,6 +186,10 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         """A spawner with the settings of all Slurm servers."""
         return self
 
+    def slurm_sites(self) -> tuple[GPUSlurmSpawner, ...]:
+        """A spawner for each way in which this hub's servers reach Slurm; profiles may have ways of their own."""
+        return (self,)
+
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
         site_profile(self)
@@ -200,8 +205,9 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
 
     async def account(self) -> Account:
         """Home and shell of the server's user; raises ConfigError if there is no such account."""
-        home = self.req_homedir.replace("{username}", self.user.name)
-        return await account_of(self.user.name, home=home, cluster=self.connection().accounts)
+        name = self._username or self.user.name
+        home = self.req_homedir.replace("{username}", name)
+        return await account_of(name, home=home, cluster=self.connection().accounts)
 
     def job_environment(self, account: Account) -> dict[str, str]:
         """The environment of sbatch, and so of the job: JupyterHub's variables for a server, and the account's."""
@@ -254,6 +260,9 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
 
         In the hub's first check after a restart, it waits for a start that was under way.
         """
+        return await status_or_running(self._status(), name=self._log_name, log=self.log)
+
+    async def _status(self) -> int | None:
         status: int | None = 0
         if self.job_id:
             interrupted = self._startup.interrupted
@@ -311,8 +320,8 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         for part in (self._startup, self._report, self.extension, self.life):
             part.load(state)
         self.ending = stored_ending(state)
-        metrics.restored(self)
-        if self.job_id:
+        if self.job_id:  # JupyterHub loads the state of a new spawner, too
+            metrics.restored(self)
             metrics.SERVERS.add(self)
 
     def clear_state(self) -> None:

@@ -55,7 +55,7 @@ class JobWatch:
         self.stopping = False
         """The hub was asked to stop the server."""
         self.served_at: float | None = None
-        """When the server answered, in seconds since the epoch; None before that, 0 if another hub process saw it."""
+        """When the server answered, by the monotonic clock; None before that, 0 if another hub process saw it."""
         self.job_id = ""
         """Slurm's job id; empty before the submission."""
         self._submitted: JobIdentity | None = None
@@ -143,13 +143,14 @@ class JobWatch:
         return status is not None and (status.phase is Phase.ENDED or self._requeued(status))
 
     def _requeued(self, status: JobStatus) -> bool:
-        """Whether the job of a server that ran is pending again, by an answer that is surely newer than the server."""
-        answered = self.answered_at
-        return (
-            status.phase is Phase.QUEUED
-            and (self.served_at is not None and answered is not None)
-            and answered > self.served_at + self._server.slurm_timeout
-        )
+        """Whether the job of a server that ran is pending again, by an answer that is surely newer than the server.
+
+        Only an answer that shows the job counts: where Slurm hides it from now on, it was last seen pending.
+        """
+        since_pending = self.since_pending
+        if status.phase is not Phase.QUEUED or since_pending is None or self.served_at is None:
+            return False
+        return time.monotonic() - since_pending > self.served_at + self._server.slurm_timeout
 
     def close(self) -> None:
         """Watch no longer."""
@@ -169,7 +170,7 @@ class JobWatch:
 
     def serves(self, notify: Callable[[], Awaitable[int | None]]) -> None:
         """The server answers now; ``notify`` as in :meth:`look_out`."""
-        self.served_at = time.time()
+        self.served_at = time.monotonic()
         self.look_out(notify)
 
     def look_out(self, notify: Callable[[], Awaitable[int | None]]) -> None:

@@ -9,16 +9,30 @@ from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.hub.ending.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import Phase, sentence
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Awaitable
 
     from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
 
 _SERVES = (Phase.RUNNING, Phase.ENDING)
 """Phases in which a server that the hub has found again may still run."""
+
+
+async def status_or_running(status: Awaitable[int | None], *, name: str, log: logging.Logger) -> int | None:
+    """The status of the server ``name`` as a poll returns it; None, it runs, where it cannot be determined.
+
+    JupyterHub stops a server whose poll raises an exception in its first check after a restart.
+    """
+    try:
+        return await status
+    except Exception:  # what is not known has not ended
+        log.exception("Whether the server of %s still runs could not be determined, and it is kept", name)
+        return None
 
 
 class PolledServer(Protocol):
@@ -63,7 +77,8 @@ class Liveness:
         watch = self._job.watch()
         if watch.status is None and not watch.hidden:  # just restored after a restart of the hub
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(watch.changed(), timeout=self._server.slurm_timeout)
+                async with timeout(self._server.slurm_timeout):
+                    await watch.changed()
         status = watch.status
         if watch.hidden and self._was_ready() and await self._port_closed():
             self._server.log.warning(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
-from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
-from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
+from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.hub.text import wait
@@ -132,18 +131,27 @@ class Readiness:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
         while True:
             self._looked.clear()
-            left = self._start.left(hidden=self._job.hidden)
+            left = self._start.left(hidden=self._unseen())
             over = () if left is None else (asyncio.sleep(left or _STILL_SILENT),)
             await first_of(self._looked.wait(), *over)
-            if self._start.left(hidden=self._job.hidden) == 0 and not self._report.address:
+            if self._start.left(hidden=self._unseen()) == 0 and not self._report.address:
                 # while Slurm does not answer, the job may have left the queue
                 if self._start.in_queue and self._job.silent:
                     continue
                 raise self._given_up()
 
+    def _unseen(self) -> bool:
+        """Whether the end of the queue cannot be seen, so that queue and start have one limit together.
+
+        A job that was seen pending before Slurm hid it may still be: without a limit of the queue it has none then.
+        """
+        clock = self._start.clock
+        no_limit = clock is not None and clock.timeouts.queue is None
+        return self._job.hidden and not (no_limit and self._job.since_pending is not None)
+
     def _given_up(self) -> Exception:
         clock = self._start.clock
-        limit = clock.limit(hidden=self._job.hidden) if clock is not None else None
+        limit = clock.limit(hidden=self._unseen()) if clock is not None else None
         if self._start.in_queue and not self._job.hidden:
             return self._ending.waited_too_long(limit or 0.0)
         known = event(self._server.start_facts(), now=time.time())["message"]
@@ -174,7 +182,8 @@ class Readiness:
         self._follow(self._job.status)
         self._report.address = await self._confirm()
         try:
-            await asyncio.wait_for(self._until_it_answers(), self._server.http_timeout)
+            async with timeout(self._server.http_timeout):
+                await self._until_it_answers()
         except asyncio.TimeoutError:
             raise await self._unreachable(
                 wait.UNANSWERED.format(time=wait.span(self._server.http_timeout)),
@@ -204,9 +213,9 @@ class Readiness:
 
     async def _confirm(self) -> str:
         """The address of the job's first node, as Slurm reports it; completes the placement with Slurm's facts."""
-        client, report = self._server.connection().client, self._report
+        client, report, puzzling = self._server.connection().client, self._report, False
         while True:
-            with suppress(SlurmUnavailable):
+            try:
                 detail = self._already_known() or await self._asked(client)
                 if detail is not None and detail.batch_host and self._job.is_own(detail):
                     address = await client.address(detail.batch_host)
@@ -219,6 +228,12 @@ class Readiness:
                     return address
                 if detail is None and self._job.hidden and report.claimed is not None and report.claimed.node:
                     return await self._unconfirmed(report.claimed)
+            except (
+                GPUSpawnerError
+            ) as error:  # the job's end, or the start's limit, ends the start; an odd answer does not
+                if not isinstance(error, SlurmUnavailable) and not puzzling:
+                    puzzling = True
+                    self._server.log.warning("Slurm is asked again where job %s runs: %s", self._job.job_id, error)
             await asyncio.sleep(_ASK_AGAIN)
 
     async def _unconfirmed(self, claimed: PlacementDocument) -> str:

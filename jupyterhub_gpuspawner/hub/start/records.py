@@ -10,11 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TO_START, transaction, written
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,19 +27,12 @@ _AT_ONCE = 200
 
 _TABLE = Table(
     "gpuspawner_starts",
-    MetaData(),
+    TABLES,
     Column("start_id", String(64), primary_key=True),
     Column("user_name", Unicode(255), nullable=False),
     Column("server_name", Unicode(255), nullable=False),
     Column("made_at", SECONDS, nullable=False),
 )
-
-
-class RecordFailed(GPUSpawnerError):
-    """The hub's database could not record a start, so no job was submitted."""
-
-    status_code = 503
-    reason = "hub_database"
 
 
 @dataclass(frozen=True)
@@ -52,30 +44,29 @@ class RecordedStart:
 
 
 class StartRecords:
-    """The table, through JupyterHub's session; every method blocks for as long as the database takes."""
+    """The table, through JupyterHub's session; every query blocks for as long as the database takes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, start_id: str, start: RecordedStart) -> None:
-        """Record a start and commit; raises RecordFailed."""
+    async def add(self, start_id: str, start: RecordedStart, *, patience: float = TO_START) -> bool:
+        """Record a start as soon as the database takes it; return False if it does not in ``patience`` seconds.
+
+        Raises SQLAlchemyError for an error that a later try cannot mend.
+        """
         row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
-        try:
-            have_table(self._session, _TABLE)
-            self._session.execute(insert(_TABLE).values(**row))
-            self._session.commit()
-        except SQLAlchemyError as error:
-            roll_back(self._session)
-            raise RecordFailed(
-                "The hub's database could not record this start, so no job was submitted.",
-                hint=f"Check the hub's database: {type(error).__name__}.",
-            ) from error
+
+        def write() -> None:
+            with transaction(self._session):
+                # a commit whose answer was lost with the connection may have succeeded
+                self._session.execute(delete(_TABLE).where(_TABLE.c.start_id == start_id))
+                self._session.execute(insert(_TABLE).values(**row))
+
+        return await written(self._session, write, patience)
 
     def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
         """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
         wanted, found = sorted(start_ids), dict[str, RecordedStart]()
-        if wanted:
-            have_table(self._session, _TABLE)
         for at in range(0, len(wanted), _AT_ONCE):
             asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
             for row in self._session.execute(asked):
@@ -84,6 +75,5 @@ class StartRecords:
 
     def forget_old(self) -> None:
         """Delete records older than :data:`KEPT`; raises SQLAlchemyError."""
-        have_table(self._session, _TABLE)
-        self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))
-        self._session.commit()
+        with transaction(self._session):
+            self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))

@@ -15,6 +15,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name, coo
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.site.database import fault
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.start.build import certificate_variables
 from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED
 from jupyterhub_gpuspawner.hub.start.deadline import Timeouts
@@ -152,6 +154,7 @@ class Startup:
             raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         except SQLAlchemyError as error:
             self._life.fault = "database"
+            server.log.error("The start of %s failed with the hub's database: %s", self._name, fault(error))  # noqa: TRY400
             raise database_away(server.known.orm_spawner) from error
         finally:
             self._life.waited_for(tuple(self.start.reasons))
@@ -162,24 +165,31 @@ class Startup:
 
     async def _submit_in_time(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._prepare_and_submit(), seconds)
+            async with timeout(seconds):
+                await self._prepare_and_submit()
         except asyncio.TimeoutError:
             raise self._ending.not_submitted(seconds) from None
 
     async def _prepare_and_submit(self) -> None:
         server = self._server
-        await refuse_root(server.user.name)
+        start = RecordedStart(server.user.name, server.name)
+        await refuse_root(start.user)
         account = await server.account()
         self.start.certificates = await asyncio.to_thread(certificate_variables, server.cert_paths)
+        await self._record(start)  # the job is made of rows, which are read anew after another task's rollback
         await self._submit(server.batch_job(account), account)
+
+    async def _record(self, start: RecordedStart) -> None:
+        """Record the start before sbatch, so that a job that loses its server is known as this hub's."""
+        session = self._state.session
+        if session is not None and not await StartRecords(session).add(self.start.start_id, start):
+            self._life.fault = "database"
+            raise database_away()
 
     async def _submit(self, job: BatchJob, account: Account) -> None:
         server = self._server
         for note in job.notes:
             server.log.warning("Batch script of %s: %s", self._name, note)
-        session = self._state.session
-        if session is not None:  # before sbatch, so that a job that loses its server is known as this hub's
-            StartRecords(session).add(self.start.start_id, RecordedStart(server.user.name, server.name))
         job_id = await submit(
             server.connection().client,
             job,

@@ -16,7 +16,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.jobs.comment import PREFIX
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], envir
         # slurmctld may have accepted the job; an sbatch that has exited has made it by now, or never will
         looks = LOOKS if isinstance(error, SlurmUnavailable) else 1
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            found = await asyncio.wait_for(client.made(job.identity), AT_ONCE)
+            async with timeout(AT_ONCE):
+                found = await client.made(job.identity)
             looks -= 1
             for job_id, status in found.items():
                 if job.identity.proves(status):  # any user can write this comment

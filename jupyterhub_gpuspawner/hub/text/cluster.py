@@ -49,11 +49,6 @@ LOG = "Log"
 STOP = "Stop"
 
 
-def age(seconds: float) -> str:
-    """How old the map is; empty for a few seconds."""
-    return "" if seconds < 5 else f"{duration(seconds)} ago"
-
-
 def gpus(total: int, free: int, used: int, out: int) -> str:
     """The GPUs of some nodes by what they do, such as ``4 GPUs: 1 free, 3 in use``."""
     if not total:

@@ -38,6 +38,7 @@ NOBODY = "The roster of this course is empty."
 START_FAILED = "The server failed to start."
 STUCK = "It does not start by itself."
 QUEUED = "It is started when its turn comes."
+STOP_QUEUED = "It is stopped when its turn comes."
 SUBMITTING = "Submitting the job"
 NEXT = "next in line"
 EXPECTED = "expected start: {time}"
@@ -158,6 +159,12 @@ def left_out(action: str, number: int) -> str:
     has, is_ = ("has", "is") if number == 1 else ("have", "are")
     why = "a server already" if action == "start" else "no server that runs" if action == "extend" else "no server"
     return f"{they} {has} {why} and {is_} left out."
+
+
+def other_server(number: int) -> str:
+    """Those among the selected whose tile was about another server when they were selected."""
+    they, have = ("1 of the selected people", "has") if number == 1 else (f"{number:,} of the selected people", "have")
+    return f"{they} {have} another server now than when you selected them: look at the course again."
 
 
 def done(action: str, by: str, good: int) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HEADING = "Your servers"
+LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first, then open the link again."
+LINK_USABLE = "The server that was in the way of the link has ended."
+OPEN_LINK = "Open the link again"
 NO_SERVER = "You have no running server."
 STATES = {
     "running": "running",
@@ -68,8 +71,8 @@ EXPLAINED = {
     "than it has, and the NUMA node next to it. Programs see only these GPUs, numbered from 0.",
     CPUS: "The processors that your server may use, by their number on the node. A core may have two of them.",
     NUMA_NODES: "The parts of the machine that your CPUs are in. Memory and GPUs of the same part are reached fastest.",
-    MEMORY_POLICY: "Where memory is allocated: preferred:0 means in NUMA node 0 as long as there is room, none that "
-    "the server's memory was not bound.",
+    MEMORY_POLICY: "Where memory is allocated: default means in the NUMA node of the processor that uses it, "
+    "preferred:0 in NUMA node 0 as long as there is room, none that the server's memory was not bound.",
     ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
     NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS "
     "the longest. Work on several nodes is as fast as the weakest link of all.",
@@ -180,16 +183,6 @@ def gpus(number: int, model: str, memory: str) -> str:
     """A number of GPUs, with the memory of each, as the form says it."""
     each = f" ({memory})" if memory else ""
     return f"{number} \N{MULTIPLICATION SIGN} {model}{each}"
-
-
-def cores(number: int) -> str:
-    """Whole cores, as the form says it."""
-    return counted(number, "core")
-
-
-def cpus(number: int) -> str:
-    """CPUs as Slurm counts them: hardware threads where there are any."""
-    return counted(number, "CPU")
 
 
 def memory(amount: str) -> str:

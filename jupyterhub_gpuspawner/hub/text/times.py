@@ -14,6 +14,8 @@ from jupyterhub_gpuspawner.words import day, duration, moment
 NOW = "now"
 AHEAD = "in {duration}"
 PAST = "{duration} ago"
+AWAY = "The hub is not responding. The page shows the last known state, and goes on by itself."
+SIGNED_OUT = "The page shows the last known state: your sign-in has ended. Reload the page to sign in again."
 
 
 def parse_time(when: float | str | datetime) -> datetime:
@@ -32,6 +34,11 @@ def iso(when: float | str | date) -> str:
     if isinstance(when, date) and not isinstance(when, datetime):
         return when.isoformat()
     return parse_time(when).isoformat(timespec="seconds")
+
+
+def hub_now() -> str:
+    """The hub's time, in ISO 8601 with milliseconds; the clock of a browser may be minutes off."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 def clock(when: float | str | date, *, now: float | None = None) -> str:

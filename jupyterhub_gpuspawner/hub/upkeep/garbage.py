@@ -7,15 +7,13 @@ tables and handlers of a hub alone. Those live as long as the hub does, so they 
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.hub.site.tasks import every
+
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
-
-LOOK = 0.5
-"""Seconds between two checks of whether the hub has started."""
 
 
 def set_aside() -> None:
@@ -24,17 +22,6 @@ def set_aside() -> None:
     gc.freeze()
 
 
-def register_garbage(app: JupyterHub) -> None:
+def begin_garbage(app: JupyterHub) -> None:
     """Set the objects of the hub aside once it has started."""
-    held: set[asyncio.Task[None]] = set()
-
-    async def when_started() -> None:
-        while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
-            await asyncio.sleep(LOOK)
-        set_aside()
-
-    def begin(_change: object) -> None:
-        if not held:
-            held.add(asyncio.get_running_loop().create_task(when_started()))
-
-    app.observe(begin, "handlers")
+    every(app, 0, set_aside, "Setting the hub's objects aside from garbage collections")

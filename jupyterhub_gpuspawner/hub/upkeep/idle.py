@@ -6,7 +6,6 @@ JupyterHub's times of activity are read in one query, where a profile asks for t
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import replace
 from datetime import timezone
@@ -22,9 +21,9 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, idle_server
 from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_server
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, server_title
 from jupyterhub_gpuspawner.hub.text import idle as text
@@ -42,10 +41,6 @@ if TYPE_CHECKING:
 
 LOOK = 60.0
 """Seconds between two passes."""
-SWEEP = 86400.0
-"""Seconds between two deletions of rows that are too old."""
-STARTED = 0.5
-"""Seconds between two checks of whether the hub has started."""
 
 
 class IdleWatch:
@@ -58,26 +53,10 @@ class IdleWatch:
         """Idle times of before the hub's restart, which have not been taken up yet."""
         self._keeps: dict[tuple[str, str, str], int] = {}
         self._stopping: set[tuple[str, str]] = set()
-        self._swept_at = 0.0
-
-    async def run(self) -> None:
-        """Look every :data:`LOOK` seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK)
-            try:
-                self.look()
-            except SQLAlchemyError as error:
-                get_logger().warning("Idle servers are looked for later, since the database failed: %s", fault(error))
-                roll_back(self._app.db)
-            except Exception:  # noqa: BLE001 - whatever is wrong now, it is looked again
-                get_logger().exception("Idle servers could not be looked for")
 
     def look(self, now: float | None = None) -> None:
         """One pass. Raises SQLAlchemyError; nothing is stopped then."""
         now = time.time() if now is None else now
-        if abs(now - self._swept_at) > SWEEP:
-            self._times.forget_old(now)
-            self._swept_at = now
         if self._stored is None:
             self._keeps = self._times.keeps()
             self._stored = {(each.user, each.server, each.job_id): each for each in self._times.to_take_up(now)}
@@ -175,6 +154,7 @@ class IdleWatch:
             await self._app.update_last_activity()
             activity = self._activity()
         except (OSError, HTTPError, SQLAlchemyError) as error:
+            roll_back(self._app.db)
             get_logger().warning("%s is idle and is stopped later: %s", log_name(spawner), type(error).__name__)
             return True
         server = server_of(spawner, with_start=False)
@@ -189,11 +169,13 @@ class IdleWatch:
         get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(found, gpus_of(server)))
         keep_stop(spawner, record)
         try:
-            await self._app.proxy.delete_user(spawner.user, spawner.name)
-            await spawner.user.stop(spawner.name)
+            stopped = await stop_server(self._app.proxy, spawner.user, spawner)
         except Exception:  # noqa: BLE001 - the next pass tries again
             keep_stop(spawner, None)
             get_logger().exception("The idle server of %s could not be stopped", log_name(spawner))
+            return
+        if not stopped:
+            keep_stop(spawner, None)
             return
         if found.row is not None:
             try:
@@ -284,24 +266,8 @@ def _seen(found: IdleServer, gpus: int) -> str:
     return text.seen(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
 
 
-def register_idle(app: JupyterHub) -> None:
-    """Start the watch once the hub has started."""
-    held: set[asyncio.Task[None]] = set()
-
-    async def when_started() -> None:
-        while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
-            await asyncio.sleep(STARTED)
-        await IdleWatch(app).run()
-
-    def begin(_change: object) -> None:
-        if not held and starts_slurm_jobs(app.spawner_class):
-            task = asyncio.get_running_loop().create_task(when_started())
-            held.add(task)
-            task.add_done_callback(_ended)
-
-    app.observe(begin, "handlers")
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        get_logger().error("Idle servers are no longer looked for", exc_info=task.exception())
+def begin_idle(app: JupyterHub) -> None:
+    """Begin the watch."""
+    if starts_slurm_jobs(app.spawner_class):
+        every(app, LOOK, IdleWatch(app).look, "The search for idle servers")
+        every(app, DAY_SECONDS, IdleTimes(app.db).forget_old, "The deletion of old idle times")

@@ -17,11 +17,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub import orm
-from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -29,7 +27,7 @@ from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import job_owner
-from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
+from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import StartRecords
@@ -48,10 +46,6 @@ if TYPE_CHECKING:
 
 CONFIRMED_AFTER = 5.0
 """Seconds for which a job must have had no server before it is cancelled."""
-AGAIN = 30.0
-"""Seconds until the next check if Slurm did not answer."""
-LOOK = 0.5
-"""Seconds between two checks of whether the hub has started."""
 
 
 class Servers(Protocol):
@@ -69,9 +63,6 @@ class Servers(Protocol):
     def tell(self, orphan: Orphan) -> None:
         """Show the user that the job was cancelled, unless the server runs or has more recent news."""
 
-    def roll_back(self) -> None:
-        """Make the database session usable again after an error."""
-
 
 class Reconciliation:
     """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
@@ -87,48 +78,30 @@ class Reconciliation:
         self._foreign: set[str] = set()
         """Ids of jobs whose start is not in the database, as of the last check."""
 
-    async def run(self) -> None:
-        """Check now, and again after each interval, until cancelled."""
-        while True:
-            try:
-                answered = await self.look()
-            except AWAY as error:  # the hub's own database
-                get_logger().warning(
-                    "The check for jobs without a server failed and is repeated later: %s", fault(error)
-                )
-                self._servers.roll_back()
-                answered = False
-            if answered and self._suspected:
-                await asyncio.sleep(CONFIRMED_AFTER)
-                continue
-            if answered and not self._site.reconcile_interval:
-                return
-            await asyncio.sleep(self._site.reconcile_interval if answered else AGAIN)
+    async def look(self) -> float | None:
+        """Run squeue, and scancel for each orphan that an earlier check found, too.
 
-    async def look(self) -> bool:
-        """Run squeue, and scancel for each orphan that an earlier check found, too; return whether Slurm answered."""
+        Return the seconds until the next check if that is to confirm something. Raises GPUSpawnerError if Slurm does
+        not answer, and SQLAlchemyError; nothing is cancelled then.
+        """
         client = self._site.connection().client
         known = self._known()
-        try:
-            jobs = await client.every_job()
-            # a job that a server had before or has after the question is no orphan
-            known |= self._known()
-            mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
-            found = [(job, start) for job, start in mine if job.job_id not in known and start not in known]
-            starts = self._servers.starts({start for _, start in found})
-            orphans = [
-                Orphan(job, starts[start])
-                for job, start in found
-                if start in starts and owned(job, starts[start], self._owner)
-            ]
-            orphans = [
-                each
-                for each in orphans
-                if each.job_id not in self._servers.stored_job_ids(each.start.user, each.start.server)
-            ]
-        except (GPUSpawnerError, SQLAlchemyError) as error:
-            get_logger().debug("Jobs without a server could not be determined: %s", error)
-            return False
+        jobs = await client.every_job()
+        # a job that a server had before or has after the question is no orphan
+        known |= self._known()
+        mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
+        found = [(job, start) for job, start in mine if job.job_id not in known and start not in known]
+        starts = self._servers.starts({start for _, start in found})
+        orphans = [
+            Orphan(job, starts[start])
+            for job, start in found
+            if start in starts and owned(job, starts[start], self._owner)
+        ]
+        orphans = [
+            each
+            for each in orphans
+            if each.job_id not in self._servers.stored_job_ids(each.start.user, each.start.server)
+        ]
         self._leave_alone([job for job, start in found if start not in starts])
         before, now = self._suspected, time.monotonic()
         self._suspected = {each.job_id: before.get(each.job_id, now) for each in orphans}
@@ -136,7 +109,7 @@ class Reconciliation:
             if orphan.job_id in before and now - before[orphan.job_id] >= CONFIRMED_AFTER:
                 del self._suspected[orphan.job_id]
                 await self._end(orphan)
-        return True
+        return CONFIRMED_AFTER if self._suspected else None
 
     def _known(self) -> set[str]:
         under_way = submission.UNDER_WAY
@@ -233,10 +206,6 @@ class HubServers:
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
 
-    def roll_back(self) -> None:
-        """See :class:`Servers`."""
-        roll_back(self._app.db)
-
 
 def _failed_start(message: str) -> asyncio.Future[None]:
     start: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -245,33 +214,15 @@ def _failed_start(message: str) -> asyncio.Future[None]:
     return start
 
 
-def register_reconciliation(app: JupyterHub) -> None:
-    """Start the checks once the hub has started.
+def begin_reconciliation(app: JupyterHub) -> None:
+    """Begin the checks of each cluster that profiles submit jobs to. There may be no spawner if nobody has a server."""
+    if not starts_slurm_jobs(app.spawner_class):
+        return
 
-    JupyterHub sets up its handlers while its event loop runs, after it has read all of its configuration; a task that
-    begins then waits until the hub listens. There may be no spawner by then, if nobody has a server.
-    """
-    held: set[asyncio.Task[None]] = set()
+    def begin() -> None:
+        for site in app.spawner_class(config=app.config, hub=app.hub).slurm_sites():
+            look = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
+            every(app, site.reconcile_interval, look, "The check for jobs without a server")
 
-    def begin(_change: object) -> None:
-        if held or not starts_slurm_jobs(app.spawner_class):
-            return
-        task = asyncio.get_running_loop().create_task(_when_started(app))
-        held.add(task)
-        task.add_done_callback(_ended)
-
-    app.observe(begin, "handlers")
-
-
-async def _when_started(app: JupyterHub) -> None:
-    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
-        await asyncio.sleep(LOOK)
-    with suppress(SQLAlchemyError):
-        StartRecords(app.db).forget_old()
-    site = app.spawner_class(config=app.config, hub=app.hub).slurm_site()
-    await Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run()
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        get_logger().error("The checks for jobs without a server have stopped", exc_info=task.exception())
+    every(app, 0, begin, "The search for clusters that may have jobs without a server")
+    every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")

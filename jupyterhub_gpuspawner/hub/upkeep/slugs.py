@@ -7,14 +7,13 @@ goes on from there.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
-from sqlalchemy.exc import SQLAlchemyError
-from traitlets.log import get_logger
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import fault, have_table, roll_back
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 if TYPE_CHECKING:
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
     from sqlalchemy.orm import Session
 
-    from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder
 
 LOOK = 30.0
 """Seconds between two looks at whether slugs have changed."""
 _TABLE = Table(
     "gpuspawner_slugs",
-    MetaData(),
+    TABLES,
     Column("slug", String(63), primary_key=True),
     Column("file", Unicode(255), nullable=False),
 )
@@ -48,52 +46,33 @@ class KeptSlugs:
 
     def find(self) -> dict[str, str]:
         """The file of each slug."""
-        have_table(self._session, _TABLE)
         return read_slugs(self._session)
 
     def keep(self, owners: Mapping[str, str]) -> None:
         """Write the file of each slug in the place of all that was written, and commit."""
-        have_table(self._session, _TABLE)
-        try:
+        with transaction(self._session):
             self._session.execute(delete(_TABLE))
             if owners:
                 self._session.execute(insert(_TABLE), [{"slug": slug, "file": file} for slug, file in owners.items()])
-            self._session.commit()
-        except BaseException:
-            roll_back(self._session)
-            raise
 
 
-async def keep_slugs(folder: SharedFolder, session: Session) -> None:
-    """Write down which file has which slug whenever that has changed, until cancelled."""
-    kept = KeptSlugs(session)
-    written: dict[str, str] = {}
-    while True:
+def begin_slugs(app: JupyterHub) -> None:
+    """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
+    if not issubclass(app.spawner_class, GPUProfilesSpawner):
+        return
+    folder = app.spawner_class(config=app.config).source.folder
+    if folder is None:
+        return
+    kept, written = KeptSlugs(app.db), dict[str, str]()
+    with Failures(app.db).of("Reading the slugs of profiles"):
+        written = kept.find()
+        folder.remember(written)
+
+    def write() -> None:
+        nonlocal written
         owners = folder.owners()
         if owners != written:
-            try:
-                kept.keep(owners)
-                written = owners
-            except SQLAlchemyError as error:
-                get_logger().warning("The slugs of profiles are written down later: %s", fault(error))
-        await asyncio.sleep(LOOK)
+            kept.keep(owners)
+            written = owners
 
-
-def register_slugs(app: JupyterHub) -> None:
-    """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
-    held: set[asyncio.Task[None]] = set()
-
-    def begin(_change: object) -> None:
-        if held or not issubclass(app.spawner_class, GPUProfilesSpawner):
-            return
-        folder = app.spawner_class(config=app.config).source.folder
-        if folder is None:
-            return
-        try:
-            folder.remember(KeptSlugs(app.db).find())
-        except SQLAlchemyError as error:
-            roll_back(app.db)
-            get_logger().warning("The slugs of profiles could not be read: %s", fault(error))
-        held.add(asyncio.get_running_loop().create_task(keep_slugs(folder, app.db)))
-
-    app.observe(begin, "handlers")
+    every(app, LOOK, write, "Writing down the slugs of profiles")

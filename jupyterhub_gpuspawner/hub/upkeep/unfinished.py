@@ -7,15 +7,13 @@ servers are looked for in memory every few seconds: one that runs gets its route
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start
-from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start, stop_server
+from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, server_of, starts_slurm_jobs
 
 if TYPE_CHECKING:
@@ -41,19 +39,8 @@ class Unfinished:
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
+        self._failures = Failures(app.db)
         self._seen: set[tuple[str, str]] = set()
-
-    async def run(self) -> None:
-        """Check every :data:`LOOK` seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK)
-            try:
-                await self.look()
-            except SQLAlchemyError as error:
-                get_logger().warning(
-                    "The check for servers that are not polled failed and is repeated later: %s", fault(error)
-                )
-                roll_back(self._app.db)
 
     async def look(self) -> None:
         """Finish the servers that this check and the one before it have found."""
@@ -65,16 +52,15 @@ class Unfinished:
         }
         again, self._seen = self._seen & found.keys(), set(found)
         for key in sorted(again):
-            try:
-                await self._finish(*found[key])
-            except SQLAlchemyError:
-                raise
-            except Exception:  # noqa: BLE001 - a fault of one server must not keep the others from being finished
-                get_logger().exception("A server of %s that is not polled could not be finished", key[0])
+            user, spawner = found[key]
+            with self._failures.of(f"Finishing the start or stop of {log_name(spawner)}"):
+                await self._finish(user, spawner)
 
     async def _finish(self, user: User, spawner: Spawner) -> None:
         start = last_start(spawner)
         status = await spawner.poll()
+        if not unwatched(spawner):  # somebody stops it, or it was stopped meanwhile
+            return
         if status is None and server_of(spawner, with_start=False).reachable:
             get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
             await self._app.proxy.add_user(user, spawner.name)
@@ -89,23 +75,12 @@ class Unfinished:
         await self._stop(user, spawner.name)
 
     async def _stop(self, user: User, name: str) -> None:
-        await self._app.proxy.delete_user(user, name)
-        await user.stop(name)
+        spawner = user.spawners.get(name)
+        if spawner is not None:
+            await stop_server(self._app.proxy, user, spawner)
 
 
-def register_unfinished(app: JupyterHub) -> None:
-    """Start the checks, which run as long as the hub does."""
-    held: set[asyncio.Task[None]] = set()
-
-    def begin(_change: object) -> None:
-        if not held and starts_slurm_jobs(app.spawner_class):
-            task = asyncio.get_running_loop().create_task(Unfinished(app).run())
-            held.add(task)
-            task.add_done_callback(_ended)
-
-    app.observe(begin, "handlers")
-
-
-def _ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        get_logger().error("The checks for servers that are not polled have stopped", exc_info=task.exception())
+def begin_unfinished(app: JupyterHub) -> None:
+    """Begin the checks."""
+    if starts_slurm_jobs(app.spawner_class):
+        every(app, LOOK, Unfinished(app).look, "The check for servers that are not polled")

@@ -7,10 +7,11 @@ from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from traitlets.config.loader import LazyConfigValue, PyFileConfigLoader
+from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.account import configured_value
 from jupyterhub_gpuspawner.migrate.configuration.stand_in import absent_modules, stand_ins
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class OldHub:
     def section(self, name: str) -> dict[str, Any]:
         """One section's values."""
         values = self.config.get(name, {})
-        return {key: _plain(value) for key, value in values.items()}
+        return {key: configured_value(value) for key, value in values.items()}
 
     def all_settings(self) -> list[OldSetting]:
         """Every setting of the old sections, also those that a more specific class overrides."""
@@ -90,16 +91,6 @@ class OldHub:
             for section in sorted(self.old_sections)
             for name, value in sorted(self.section(section).items())
         ]
-
-
-def _plain(value: Any) -> Any:
-    """The value of ``c.X.y.append(...)`` and the like, whose default is taken to be empty."""
-    if not isinstance(value, LazyConfigValue):
-        return value
-    document = value.to_dict()
-    if "update" in document:
-        return value.get_value({} if isinstance(document["update"], dict) else set())
-    return value.get_value([])
 
 
 def read_old_hub(path: Path) -> OldHub:

@@ -127,17 +127,11 @@ def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
 
 
 def ask_driver(say: child.Say) -> None:
-    """The child's part of :func:`in_use`: ask through NVML, or else through nvidia-smi."""
-    from jupyterhub_gpuspawner.node.observe import nvidia_smi, nvml
+    """The child's part of :func:`in_use`."""
+    from jupyterhub_gpuspawner.node.observe import nvml
     from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 
-    failed = []
-    for name, source in (("NVML", nvml), ("nvidia-smi", nvidia_smi)):
-        try:
-            used = source.in_use()
-        except UnavailableError as error:
-            failed.append(f"{name} is not available: {error}.")
-        else:
-            say(used=used, failed="")
-            return
-    say(used={}, failed=" ".join(failed))
+    try:
+        say(used=nvml.in_use(), failed="")
+    except UnavailableError as error:
+        say(used={}, failed=f"NVML is not available: {error}.")

@@ -138,7 +138,7 @@ def _is_ours(descriptor: int, own: str, directory: int) -> bool:
 
 
 def _is_claimed(directory: int, file: str, own: str) -> bool:
-    """Whether a file of this GPU, other than ``own``, is locked. A file that cannot be examined counts as locked."""
+    """Whether a file of this GPU, other than ``own``, is locked. A file counts only if its name has its owner's uid."""
     for name in os.listdir(directory):
         base, _, uid = name.rpartition(".")
         if name != own and _overlap(base, file) and _is_locked(directory, name, uid):
@@ -153,18 +153,30 @@ def _overlap(one: str, other: str) -> bool:
 
 def _is_locked(directory: int, name: str, uid: str) -> bool:
     try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode) or uid != str(found.st_uid):
+            return False
         descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
+    except PermissionError:  # its owner's doing: _make creates it readable
+        return _some_process_locks(found.st_ino)
     except OSError as error:
         return error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO)
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and uid == str(found.st_uid):
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:
         os.close(descriptor)
     return False
+
+
+def _some_process_locks(inode: int) -> bool:
+    """Whether the kernel lists a lock on a file with this number, on any device (proc_locks(5)); True if unknown."""
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            return any(f":{inode} " in line for line in file)
+    except OSError:
+        return True
 
 
 def _keep(descriptor: int) -> None:

@@ -1,6 +1,6 @@
-"""Read the GPUs from the output of ``nvidia-smi``, on nodes whose Python has no pynvml.
+"""Read the GPUs from the output of ``nvidia-smi``, where NVML cannot be loaded.
 
-Three calls: ``--query-gpu`` for the GPUs, ``topo -m`` for their links, ``-L`` for MIG devices.
+Three calls: ``--query-gpu`` for the GPUs, ``-L`` for MIG devices, ``topo -m`` for the links, which takes longest.
 """
 
 from __future__ import annotations
@@ -8,40 +8,35 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement import nvidia_smi_matrix
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 QUERY = ("index", "uuid", "pci.bus_id", "name", "memory.total", "driver_version", "pcie.link.gen.max")
 _WHOLE = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>GPU-[0-9a-f-]+)\)")
 _PART = re.compile(r"\s+MIG (?P<profile>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-\S+)\)")
 
 
-def read() -> NodeTopology:
-    """Every GPU that ``nvidia-smi`` shows; raises :class:`UnavailableError`. It takes as long as nvidia-smi does."""
+def read() -> Iterator[NodeTopology]:
+    """Every GPU that ``nvidia-smi`` shows, after each of its answers; raises :class:`UnavailableError` at the first."""
     query = _run(f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits")
     if isinstance(query, Exception):
         raise UnavailableError(str(query))
     gpus, driver = parse_query(query)
-    matrix, listing = _run("topo", "-m"), _run("-L")
-    problems = tuple(str(answer) for answer in (matrix, listing) if isinstance(answer, Exception))
-    return compose(
-        gpus,
-        matrix if isinstance(matrix, str) else "",
-        listing if isinstance(listing, str) else "",
-        driver=driver,
-        problems=problems,
-    )
-
-
-def in_use() -> dict[str, str]:
-    """What uses each busy GPU, by UUID; raises :class:`UnavailableError`."""
-    answer = _run("--query-compute-apps=gpu_uuid", "--format=csv,noheader")
-    if isinstance(answer, Exception):
-        raise UnavailableError(str(answer))
-    uuids = [line.strip() for line in answer.splitlines() if line.startswith("GPU-")]
-    return {uuid: f"{uuids.count(uuid)} process{'es' if uuids.count(uuid) > 1 else ''}" for uuid in uuids}
+    yield compose(gpus, "", "", driver=driver)
+    answers, problems = {"-L": "", "topo -m": ""}, list[str]()
+    for arguments in answers:
+        answer = _run(*arguments.split())
+        if isinstance(answer, str):
+            answers[arguments] = answer
+        else:
+            problems.append(str(answer))
+        yield compose(gpus, answers["topo -m"], answers["-L"], driver=driver, problems=tuple(problems))
 
 
 def _run(*arguments: str) -> str | Exception:

@@ -1,4 +1,4 @@
-"""Read the GPUs through NVML, if pynvml (nvidia-ml-py) can be imported.
+"""Read the GPUs through NVML, by pynvml (nvidia-ml-py) or, where the node's Python has none, by :mod:`..nvml`.
 
 Any call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a library
 that does not match the driver. A failure leaves one value unknown and is reported in one sentence; "not supported" and
@@ -31,29 +31,34 @@ _MASK_WORDS = 64
 """64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
 
 
-def read(nodes_with_cpus: Sequence[int] = ()) -> NodeTopology:
+def read(nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> NodeTopology:
     """Every GPU that NVML shows, with MIG devices instead of their GPU; raises :class:`UnavailableError`.
 
-    Inside a device cgroup these are only the job's GPUs, numbered from 0. If ``nodes_with_cpus`` is given, a NUMA node
-    near to a GPU counts as the GPU's own only if it is one of these.
+    Inside a device cgroup these are only the job's GPUs, numbered from 0; ``devices`` are the PCI bus ids of all GPUs
+    of the node. If ``nodes_with_cpus`` is given, a NUMA node near to a GPU counts as the GPU's own only if it is one of
+    these.
     """
-    return _Driver(_opened(), nodes_with_cpus).topology()
+    return _Driver(_opened(), nodes_with_cpus, devices).topology()
 
 
 def in_use() -> dict[str, str]:
     """What uses each busy GPU or MIG device, by UUID; raises :class:`UnavailableError`."""
-    return _Driver(_opened(), ()).in_use()
+    return _Driver(_opened()).in_use()
 
 
 def _opened() -> Any:
-    """pynvml with an open NVML; raises :class:`UnavailableError`."""
+    """pynvml, or what stands in for it, with an open NVML; raises :class:`UnavailableError`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import pynvml
-    except Exception as error:
-        raise UnavailableError(f"pynvml: {error}") from error
+    except Exception:  # noqa: BLE001 - there is none, or a broken one
+        pynvml = None
     try:
+        if pynvml is None:
+            from jupyterhub_gpuspawner.node.nvml import LikePynvml
+
+            return LikePynvml()
         pynvml.nvmlInit()
     except Exception as error:
         raise UnavailableError(str(error)) from error
@@ -63,11 +68,13 @@ def _opened() -> Any:
 class _Driver:
     """One open NVML; every call goes through :meth:`ask`."""
 
-    def __init__(self, pynvml: Any, nodes_with_cpus: Sequence[int]) -> None:
+    def __init__(self, pynvml: Any, nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> None:
         self.nvml = pynvml
         self.nodes = frozenset(nodes_with_cpus)
+        self.devices = frozenset(devices)
         self.failures: dict[tuple[str, str], set[int]] = {}
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self.silent = tuple(
             getattr(pynvml, name)
             for name in ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_FUNCTION_NOT_FOUND")
@@ -101,7 +108,12 @@ class _Driver:
             gpus += self._mig_devices(parents[index], handle) or [parents[index]]
         links = tuple(tuple("X" if a is b else between[a.index, b.index] for b in gpus) for a in gpus)
         return NodeTopology(
-            gpus=tuple(gpus), links=links, source="nvml", driver=driver, problems=(*self._sentences(), *self.problems)
+            gpus=tuple(gpus),
+            links=links,
+            source="nvml",
+            driver=driver,
+            problems=(*self._sentences(), *self.problems),
+            notes=tuple(self.notes),
         )
 
     def in_use(self) -> dict[str, str]:
@@ -232,19 +244,20 @@ class _Driver:
         for a, handle in handles.items():
             lost = 0
             for link in self._active(a, handle):
-                b = by_pci.get(_pci(self.ask(a, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)))
+                far = _pci(self.ask(a, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+                b = by_pci.get(far)
                 kind = self.ask(a, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
                 if b is not None and b != a:
                     direct[a, b] = direct.get((a, b), 0) + 1
                 elif kind == _REMOTE_SWITCH:
                     switched[a] = switched.get(a, 0) + 1
-                else:
+                elif far not in self.devices:  # else a GPU that a device cgroup hides
                     lost += kind in (None, _REMOTE_GPU)
                 version = self.ask(a, "nvmlDeviceGetNvLinkVersion", handle, link)
                 if version in _NVLINK_GENERATIONS:
                     gpus[a] = _with_generation(gpus[a], _NVLINK_GENERATIONS[version])
             if lost:
-                self.problems.append(f"GPU {a} has {lost} active NVLinks to a device that cannot be identified.")
+                self.notes.append(f"GPU {a} has {lost} active NVLinks to a device that cannot be identified.")
         return direct, switched
 
     def _active(self, index: int, handle: Any) -> list[int]:

@@ -1,7 +1,7 @@
 """Where the facts about a node come from, in order of preference, and how they are merged into one topology.
 
-A topology file replaces all other sources. Otherwise the GPUs are read through NVML (pynvml), or from ``nvidia-smi``
-where NVML is not available, and CPUs, NUMA nodes and the GPUs' position among them from sysfs.
+A topology file replaces all other sources. Otherwise the GPUs are read through NVML, or from ``nvidia-smi`` where NVML
+is not available, and CPUs, NUMA nodes and the GPUs' position among them from sysfs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.observe import sysfs
@@ -18,7 +17,7 @@ from jupyterhub_gpuspawner.placement.topology import NETWORK, Gpu, NodeTopology,
 from jupyterhub_gpuspawner.wire.documents import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
@@ -45,20 +44,28 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
     say(doing="reading sysfs")
     kernel = sysfs.read(root)
     told(kernel)
-    failed = []
+    failed: list[str] = []
+    found = kernel
+    for found in _with_driver(kernel, say, failed):
+        told(found)
+    if network:
+        told(_networked(found, root, say), *failed)
+    elif found is kernel and kernel.gpus:
+        told(kernel, *failed)
+
+
+def _with_driver(kernel: NodeTopology, say: Callable[..., None], failed: list[str]) -> Iterator[NodeTopology]:
+    """What is known after each answer of the first source of GPUs that is available; ``failed``: why one is not."""
     for name, read in (("NVML", _nvml), ("nvidia-smi", _nvidia_smi)):
         say(doing=f"asking {name}")
         try:
-            found = merged(read(kernel), kernel)
-            told(found)
+            for driver in read(kernel):
+                yield merged(driver, kernel)
         except UnavailableError as error:
             failed.append(f"{name} is not available: {error}")
         else:
-            if network:
-                told(_networked(found, root, say))
+            failed.clear()
             return
-    if kernel.gpus or network:
-        told(_networked(kernel, root, say) if network else kernel, *failed)
 
 
 def _networked(topology: NodeTopology, root: str, say: Callable[..., None]) -> NodeTopology:
@@ -85,6 +92,7 @@ def in_print(topology: NodeTopology) -> NodeTopology:
         nics=tuple(map(printable, topology.nics)),
         driver=printable(topology.driver),
         problems=tuple(dict.fromkeys(map(printable, topology.problems))),
+        notes=tuple(map(printable, topology.notes)),
     )
 
 
@@ -102,20 +110,18 @@ def from_file(name: str, node: str) -> NodeTopology:
     return replace(topology, source=f"file+{NETWORK}" if known else "file")
 
 
-def _nvml(kernel: NodeTopology) -> NodeTopology:
-    if find_spec("pynvml") is None:
-        raise UnavailableError("this Python has no pynvml")
+def _nvml(kernel: NodeTopology) -> Iterator[NodeTopology]:
     from jupyterhub_gpuspawner.node.observe import nvml
 
-    return nvml.read(nodes_with_cpus(kernel.numa_nodes))
+    yield nvml.read(nodes_with_cpus(kernel.numa_nodes), kernel.devices)
 
 
-def _nvidia_smi(_: NodeTopology) -> NodeTopology:
+def _nvidia_smi(_: NodeTopology) -> Iterator[NodeTopology]:
     if not any(os.access(os.path.join(path, "nvidia-smi"), os.X_OK) for path in os.get_exec_path()):
         raise UnavailableError("there is no such command")
     from jupyterhub_gpuspawner.node.observe import nvidia_smi
 
-    return nvidia_smi.read()
+    yield from nvidia_smi.read()
 
 
 def nodes_with_cpus(nodes: Iterable[NumaNode]) -> tuple[int, ...]:
@@ -140,6 +146,7 @@ def merged(driver: NodeTopology, kernel: NodeTopology) -> NodeTopology:
         source=f"{driver.source}+{kernel.source}",
         driver=driver.driver or kernel.driver,
         problems=(*kernel.problems, *driver.problems),
+        notes=driver.notes,
     )
 
 

@@ -125,11 +125,14 @@ class Verdict:
     sentences: tuple[str, ...] = ()
 
 
-def judge(ended: Sequence[Ending], node_of: Sequence[str], status: int) -> Verdict:
+def judge(ended: Sequence[Ending], node_of: Sequence[str], status: int, *, started: bool = True) -> Verdict:
     """Name the rank that failed. ``ended``: in the order in which they were told; ``status``: the exit code of srun.
 
-    A rank that Slurm has ended because of another is not the cause, unless there is no other.
+    A rank that Slurm has ended because of another is not the cause, unless there is no other. ``started``: False if no
+    rank has said anything, as where Slurm refuses the step; srun has then written why.
     """
+    if status and not started:
+        return Verdict(status, (f"srun started no rank; its exit code is {status}",))
     failed = [end for end in ended if end.code or end.signal]
     first = next((end for end in failed if end.signal not in TERMINATED), next(iter(failed), None))
     silent = [rank for rank in range(len(node_of)) if rank not in {end.rank for end in ended}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_gres
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ class Job:
     """The node on which this process runs; empty if it is not one of the job's."""
     allocation: str = ""
     """The lines of ``scontrol show job -d`` about nodes, for the ranks; empty if there was no answer."""
+    cpus: tuple[int, ...] = ()
+    """Number of CPUs on each node, in the same order; empty if it is not known."""
+    gpus_in_all: bool = False
+    """Whether the job asked for GPUs of all its nodes together (``--gpus``); Slurm then gives a step none by itself."""
 
 
 def read(environ: Mapping[str, str], answer: str) -> Job:
@@ -42,6 +47,7 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
         raise ValueError(f"the nodes of job {job} are not known: neither SLURM_JOB_NODELIST nor scontrol names them")
     per_node = [line for line in lines if line.startswith("Nodes=") and "CPU_IDs=" in line]
     granted = {node: count for line in per_node for node, count in _gpus(line).items()}
+    cpus = {node: count for line in per_node for node, count in _cpus(line).items()}
     here = environ.get("SLURMD_NODENAME", "")
     here = here if here in nodes else ""
     # GPUs that the server has claimed, or that Slurm did not name, are known by its environment alone.
@@ -49,7 +55,15 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
     known = int(own) if own.isascii() and own.isdigit() else len(_words(environ.get("CUDA_VISIBLE_DEVICES", "")))
     if not per_node or (len(nodes) == 1 and not sum(granted.values())):
         granted = dict.fromkeys(nodes, known)
-    return Job(job, nodes, tuple(granted.get(node, 0) for node in nodes), here, "\n".join(per_node))
+    return Job(
+        job,
+        nodes,
+        tuple(granted.get(node, 0) for node in nodes),
+        here,
+        "\n".join(per_node),
+        cpus=tuple(cpus[node] for node in nodes) if all(node in cpus for node in nodes) else (),
+        gpus_in_all=any(line.startswith(("TresPerJob=", "TresPerSocket=")) and "gpu" in line for line in lines),
+    )
 
 
 def _gpus(line: str) -> dict[str, int]:
@@ -60,6 +74,15 @@ def _gpus(line: str) -> dict[str, int]:
         count = sum(one.count if one.name == "gpu" else len(one.indices) for one in found)
         return dict.fromkeys(expand_nodelist(fields["Nodes"]), count)
     except ValueError:
+        return {}
+
+
+def _cpus(line: str) -> dict[str, int]:
+    """The same with its CPUs."""
+    fields = dict(word.partition("=")[::2] for word in line.split())
+    try:
+        return dict.fromkeys(expand_nodelist(fields["Nodes"]), len(parse_cpulist(fields["CPU_IDs"])))
+    except (KeyError, ValueError):
         return {}
 
 

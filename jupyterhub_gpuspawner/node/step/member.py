@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.node import child, scontrol
 from jupyterhub_gpuspawner.node.observation import observe
 from jupyterhub_gpuspawner.node.step import endings, network, variables
 from jupyterhub_gpuspawner.node.step.srun import SPEC
-from jupyterhub_gpuspawner.node.task.rank import Rank, tasks_per_node
+from jupyterhub_gpuspawner.node.task.rank import Rank, has_own_cpus, tasks_per_node
 from jupyterhub_gpuspawner.node.task.task import StepPlacing
 from jupyterhub_gpuspawner.placement.chain import opened
 from jupyterhub_gpuspawner.wire.documents import recover_plan
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
     from jupyterhub_gpuspawner.node.placing import Gpus
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 _PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGQUIT)
 _TAIL = 4096
@@ -86,9 +86,11 @@ class RankPlacing(StepPlacing):
         *,
         rank: Rank,
         spec: Spec,
+        command: Sequence[str] = (),
     ) -> None:
         super().__init__(plan, environ, node, look, rank=rank)
         self.spec = spec
+        self.command = command
         self.opened = environ.get("SLURM_STEP_NUM_NODES", "1") != "1"
 
     def job(self) -> GrantedJob:
@@ -116,9 +118,15 @@ class RankPlacing(StepPlacing):
         )
 
     def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:
-        return granted if "cpu" in self.spec.keeps else super()._cpus(topology, granted, gpus)
+        if "cpu" not in self.spec.keeps:
+            return super()._cpus(topology, granted, gpus)
+        self.sharing *= 1 if has_own_cpus(self.environ, len(granted)) else self.rank.count
+        return granted
 
     def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
+        if self.spec.torchrun:
+            names = self.environ.get("CUDA_VISIBLE_DEVICES", "") if gpus.visible is None else gpus.visible
+            self.sharing *= variables.processes(self.command, gpus=len(_words(names)), cpus=len(cpus))
         super()._export(topology, cpus, gpus)
         if self.spec.all_gpus and self.in_order and gpus.visible:
             self.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.in_order)
@@ -127,7 +135,7 @@ class RankPlacing(StepPlacing):
         self.environ.update(variables.nearest_nics(self.environ, topology, gpus.positions, known))
 
 
-def placed(spec: Spec, environ: MutableMapping[str, str]) -> None:
+def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]) -> None:
     """Place and bind this process, and set the environment of its rank."""
     plan = replace(recover_plan(spec.plan)[0], report=False, lab=False, claim=None, gpus=None, cpus=None)
     if "mem" in spec.keeps:
@@ -135,7 +143,7 @@ def placed(spec: Spec, environ: MutableMapping[str, str]) -> None:
     where = position(environ)
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
-    placing = RankPlacing(plan, environ, node, look, rank=Rank(where.local, where.beside), spec=spec)
+    placing = RankPlacing(plan, environ, node, look, rank=Rank(where.local, where.beside), spec=spec, command=command)
     document, topology = placing.place()
     environ.update(variables.of_rank(where, environ, spec.master_addr, spec.master_port))
     route = network.interface_to(environ.get("MASTER_ADDR", ""))
@@ -145,8 +153,15 @@ def placed(spec: Spec, environ: MutableMapping[str, str]) -> None:
         for problem in dict.fromkeys(placing.problems):
             _say(problem)
     if spec.verbose:
-        gpus, cpus = environ.get("CUDA_VISIBLE_DEVICES", "not set") or "none", document.cpus or "not known"
-        _say(f"{node} rank {where.rank}: GPUs {gpus}; CPUs {cpus}; memory {document.memory_policy}")
+        _say(f"{node} rank {where.rank}: {binding(document, environ.get('CUDA_VISIBLE_DEVICES'))}")
+
+
+def binding(document: PlacementDocument, gpus: str | None) -> str:
+    """What a rank is bound to, in words. ``gpus``: its ``CUDA_VISIBLE_DEVICES``."""
+    visible = f"GPUs {'not set' if gpus is None else gpus or 'none'}"
+    if document.simulated:
+        return f"{visible}; CPUs and memory not bound, because the node is simulated"
+    return f"{visible}; CPUs {document.cpus or 'not known'}; memory {document.memory_policy}"
 
 
 def _bring_nccl_file(environ: MutableMapping[str, str], topology: NodeTopology) -> None:
@@ -176,11 +191,12 @@ def main(command: Sequence[str], become: Become) -> NoReturn:
     """Run ``command`` as this rank, and exit with its exit code (128 + N, if signal N ended it)."""
     environ = os.environ
     spec = loads(environ.pop(SPEC))
-    placed(spec, environ)
+    placed(spec, environ, command)
     where = position(environ)
     if spec.torchrun:
-        gpus = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        command = variables.torchrun(command, where, environ, processes=max(1, len(gpus)))
+        gpus = _words(environ.get("CUDA_VISIBLE_DEVICES", ""))
+        command, port = variables.torchrun(command, where, environ, processes=max(1, len(gpus)))
+        environ.update({**port, **environ})
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     log = os.path.join(spec.logs, f"rank-{where.rank}.{node}.log") if spec.logs else ""
     alive = endings.Beat(where.rank).line(spec.token).encode()
@@ -233,6 +249,10 @@ def _beat(seconds: float, line: bytes) -> None:
             return
         time.sleep(seconds)
     os.killpg(0, signal.SIGKILL)  # the step's processes on this node
+
+
+def _words(names: str) -> list[str]:
+    return [name for name in names.split(",") if name]
 
 
 def _say(sentence: str) -> None:

@@ -56,9 +56,11 @@ def _kind(interface: str) -> str:
 def free_port(*, here: bool) -> int:
     """A port for the master: free on this node, if that is the master's; else one at random.
 
-    Another process may take it before the master does; then the run fails, and its user starts it again.
+    Another process may take it before the master does; then the run fails, and its user starts it again. Raises OSError
+    if none is free.
     """
-    for port in random.sample(range(PORTS[0], PORTS[1] + 1), 100):
+    ports = range(PORTS[0], PORTS[1] + 1)
+    for port in random.sample(ports, len(ports)):
         if not here:
             return port
         with socket.socket() as probe:

@@ -59,11 +59,12 @@ def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], byt
     try:
         mine = job.read(environ, scontrol.answer_about_job(environ))
         where = srun.layout(mine, asked)
-    except ValueError as error:
+        kept = srun.keeps(asked, environ)
+        srun.gpus_of_step(mine, where, kept)
+        address, port = _master(mine, where.nodes)
+    except (ValueError, OSError) as error:
         say(str(error))
         return NO_STEP
-    kept = srun.keeps(asked, environ)
-    address, port = _master(mine, where.nodes)
     logs = os.path.abspath(asked.logs) if asked.logs else ""
     if logs:
         os.makedirs(logs, exist_ok=True)
@@ -84,7 +85,7 @@ def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], byt
     with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
         hosts.writelines(f"{node}\n" for node in where.node_of)
         hosts.flush()
-        words = srun.without_own_binding(srun.command(asked, mine, where, hosts=hosts.name), kept)
+        words = srun.without_own_binding(srun.command(asked, mine, where, hosts=hosts.name, kept=kept), kept)
         if asked.verbose:
             shown = words[: words.index("/bin/sh")]
             say(f"{shlex.join(shown)} {shlex.join(asked.command)}")
@@ -113,6 +114,7 @@ class _Step:
     watch: endings.Watch
     output: endings.Output
     ended: list[endings.Ending] = field(default_factory=list)
+    heard: bool = False
     lost: tuple[int, ...] = ()
     ending: float = 0.0
     """Seconds since srun was asked to end, because ranks were lost."""
@@ -188,6 +190,7 @@ class _Step:
             return
         text, said = endings.parse(line.decode(errors="surrogateescape"), self.token)
         if said is not None:
+            self.heard = True
             self.watch.heard(said)
             self.ended += [said] if isinstance(said, endings.Ending) else []
             # What is left is the label of srun, or an unfinished line of the rank.
@@ -203,7 +206,7 @@ class _Step:
         status = 128 - status if status < 0 else status
         if self.lost:
             return status or 1
-        verdict = endings.judge(self.ended, self.node_of, status)
+        verdict = endings.judge(self.ended, self.node_of, status, started=self.heard or not self.watch.limit)
         for sentence in verdict.sentences:
             say(sentence)
         return verdict.exit_code

@@ -149,21 +149,46 @@ def environment(environ: Mapping[str, str], job: Job, *, spec: str, archive: byt
     return {**own, **users(environ), "SLURM_JOB_ID": job.id, SPEC: spec, **pieces}
 
 
-def command(options: Options, job: Job, where: Layout, *, hosts: str) -> list[str]:
+def gpus_of_step(job: Job, where: Layout, kept: Sequence[str]) -> list[str]:
+    """The options by which a step gets the GPUs of its nodes, where Slurm does not give it these by itself.
+
+    Slurm gives a step the same number on each node, or the same for each rank; raises ValueError where neither fits.
+    """
+    counts = [dict(zip(job.nodes, job.gpus))[node] for node in where.nodes]
+    if not job.gpus_in_all or "gpu" in kept or not any(counts):
+        return []
+    if len(counts) == 1:  # Slurm 22.05 refuses --gpus-per-node where the job's other nodes have fewer
+        return [f"--gpus={counts[0]}"]
+    if len(set(counts)) == 1:
+        return [f"--gpus-per-node={counts[0]}"]
+    if tuple(counts) == where.counts:
+        return ["--gpus-per-task=1"]
+    listed = ", ".join(f"{node} {count}" for node, count in zip(where.nodes, counts))
+    raise ValueError(
+        f"this job's nodes have different numbers of GPUs ({listed}); Slurm gives all of them only to a step with one "
+        "rank for each: use --per-gpu"
+    )
+
+
+def command(options: Options, job: Job, where: Layout, *, hosts: str, kept: Sequence[str] = ()) -> list[str]:
     """The command line of srun. ``hosts``: a file with a line for each rank, used if their numbers per node differ.
 
     ``--overlap`` shares the job's resources with the batch step and other steps. A rank that fails ends the others.
+    ``kept``: what Slurm binds by the user's own choice.
     """
-    words = ["srun", "--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none"]
-    words += [f"--ntasks={where.tasks}", f"--nodes={len(where.nodes)}"]
+    words = ["srun", "--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none", f"--ntasks={where.tasks}"]
     if where.even:
-        words += [f"--ntasks-per-node={where.counts[0]}", "--distribution=block"]
+        words += [f"--nodes={len(where.nodes)}", f"--ntasks-per-node={where.counts[0]}", "--distribution=block"]
         words += [f"--nodelist={','.join(where.nodes)}"] if len(where.nodes) < len(job.nodes) else []
     else:
         words += ["--distribution=arbitrary", f"--nodelist={hosts}"]
+    cpus = dict(zip(job.nodes, job.cpus))
+    if any(count > cpus.get(node, count) for node, count in zip(where.nodes, where.counts)):
+        words.append("--overcommit")
+    words += gpus_of_step(job, where, kept)
     words += [] if options.no_label or where.tasks == 1 else ["--label"]
-    kept = {"gpu": options.gpu_bind, "cpu": options.cpu_bind, "mem": options.mem_bind}
-    words += [f"--{kind}-bind={value}" for kind, value in kept.items() if value]
+    binds = {"gpu": options.gpu_bind, "cpu": options.cpu_bind, "mem": options.mem_bind}
+    words += [f"--{kind}-bind={value}" for kind, value in binds.items() if value]
     return [*words, *options.srun, "/bin/sh", "-c", _BOOT, "gpuspawner-run", *options.command]
 
 

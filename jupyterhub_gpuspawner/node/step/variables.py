@@ -95,23 +95,46 @@ def nearest_nics(
     return found
 
 
-def torchrun(command: Sequence[str], where: Position, environ: Mapping[str, str], *, processes: int) -> list[str]:
+def torchrun(
+    command: Sequence[str], where: Position, environ: Mapping[str, str], *, processes: int
+) -> tuple[list[str], dict[str, str]]:
     """The command of torchrun with its rendezvous and number of processes, as far as the user did not give them.
 
     They are written with ``_``, which PyTorch 1 requires. The rendezvous is the static one: with ``c10d`` the ranks of
-    the nodes would follow from the order in which they arrive.
+    the nodes would follow from the order in which they arrive. The port is a variable, which torchrun reads as its
+    option: every user of the node sees a command line, and could take the port before torchrun opens it.
     """
     words = list(command)
-    start = words.index("-m") + 2 if "-m" in words[:2] else 1
+    start = _start(words)
     # Options end at the script, or at --; a script's own options do not count.
     given = {_option(word) for word in _options(words[start:])}
     more: list[str] = []
+    port: dict[str, str] = {}
     if not given & set(_RENDEZVOUS):
         more += [f"--nnodes={where.world}", f"--node_rank={where.rank}"]
-        more += [f"--master_addr={environ['MASTER_ADDR']}", f"--master_port={environ['MASTER_PORT']}"]
+        more.append(f"--master_addr={environ['MASTER_ADDR']}")
+        port = {"PET_MASTER_PORT": environ["MASTER_PORT"]}
     if _PROCESSES not in given:
         more.append(f"--nproc_per_node={processes}")
-    return [*words[:start], *more, *words[start:]]
+    return [*words[:start], *more, *words[start:]], port
+
+
+def processes(command: Sequence[str], *, gpus: int, cpus: int) -> int:
+    """How many processes torchrun starts on a node that has so many GPUs and CPUs for it."""
+    words = list(command)[_start(command) :]
+    text = "gpu"
+    for n, word in enumerate(_options(words)):
+        if _option(word) == _PROCESSES:
+            text = word.partition("=")[2] or next(iter(words[n + 1 :]), "")
+    if text.isascii() and text.isdigit():
+        return max(1, int(text))
+    return max(1, cpus if text == "cpu" else gpus)
+
+
+def _start(command: Sequence[str]) -> int:
+    """Where torchrun's options begin."""
+    words = list(command)
+    return words.index("-m") + 2 if "-m" in words[:2] else 1
 
 
 def _options(words: Sequence[str]) -> list[str]:

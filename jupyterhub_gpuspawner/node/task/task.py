@@ -38,6 +38,8 @@ class StepPlacing(Placing):
         """The visible names of the GPUs of all tasks on this node, in the order of the tasks."""
         self._beside: tuple[tuple[int, ...], ...] = ((),) * rank.count
         """The GPUs of each task, by position; empty if not known."""
+        self.sharing = 1
+        """Processes that have this task's CPUs."""
 
     def _whole_grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         """The GPUs of all tasks on this node, or those of this task if Slurm has divided them."""
@@ -71,8 +73,13 @@ class StepPlacing(Placing):
         return replace(gpus, why=f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.why}".rstrip())
 
     def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:  # noqa: ARG002 - only what all tasks know counts
-        if self.plan.policy == "none" or has_own_cpus(self.environ, len(granted)):
+        if has_own_cpus(self.environ, len(granted)):
             return granted
+        if self.plan.policy == "none":
+            self.sharing *= self.rank.count
+            return granted
+        if 0 < len(granted) < self.rank.count and self.rank.local == 0:
+            self.problems.append(f"{self.rank.count} tasks share {len(granted)} CPUs on this node.")
         each = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK", ""))
         return divide_cpus(topology, granted, self._beside, each=each)[self.rank.local]
 
@@ -82,6 +89,9 @@ class StepPlacing(Placing):
         for name in [name for name in THREADS if self.environ.get(name, "") == whole]:
             del self.environ[name]
         super()._export(topology, cpus, gpus)
+
+    def _threads(self, topology: NodeTopology, cpus: tuple[int, ...]) -> int:
+        return max(1, super()._threads(topology, cpus) // self.sharing)
 
 
 def _of_the_job(indices: str, topology: NodeTopology) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""CPU time and memory of the job: from Slurm's cgroup of it, or else of the server and its child processes.
+"""CPU time and memory of the job: from Slurm's cgroup of it, or else of its processes.
 
 Sources: Slurm's cgroup documentation (``job_ID`` is a folder in the hierarchy, version 1 and 2), cgroups(7), proc(5).
 """
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 _JOB = re.compile(r"job_\d+", re.ASCII)
 
 
-def read(server: int, root: str = "/") -> HostReading:
-    """What the job of this process has used; unknown where neither its cgroup nor ``server``'s processes tell it."""
+def read(server: int, root: str = "/", *, job: str = "") -> HostReading:
+    """What the job of this process has used; unknown where neither its cgroup nor its processes tell it.
+
+    Its processes are ``server``, what that has started, and what has ``job`` in its environment: a process that was
+    detached is nobody's child.
+    """
     cpu, memory = _of_cgroup(root)
     if cpu is None or memory is None:
-        of_processes = _of_processes(server, root)
+        of_processes = _of_processes(server, root, job)
         cpu = of_processes.cpu_seconds if cpu is None else cpu
         memory = of_processes.memory_mib if memory is None else memory
     return HostReading(cpu, memory)
@@ -66,8 +70,8 @@ def _job_folders(text: str, root: str) -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
-def _of_processes(server: int, root: str) -> HostReading:
-    """CPU seconds and memory of the server and what it has started, without memory that they share."""
+def _of_processes(server: int, root: str, job: str) -> HostReading:
+    """CPU seconds and memory of the server and the job's other processes, without memory that they share."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     try:
@@ -86,9 +90,10 @@ def _of_processes(server: int, root: str) -> HostReading:
             spent[int(name)] = sum(map(int, fields[11:15])) / second
         except (OSError, ValueError, IndexError):
             continue
-    own = _descendants(server, parents)
-    if not own:
+    if server not in parents:
         return HostReading()
+    detached = {pid for pid in parents if job and _has(f"{root}proc/{pid}/environ", f"SLURM_JOB_ID={job}")}
+    own = {pid for first in (server, *detached) for pid in _descendants(first, parents)}
     return HostReading(sum(spent[pid] for pid in own), sum(_private(pid, root) for pid in own) >> 20)
 
 
@@ -102,6 +107,14 @@ def _descendants(server: int, parents: dict[int, int]) -> set[int]:
         own.add(pid)
         waiting += [child for child in children.get(pid, ()) if child not in own]
     return own
+
+
+def _has(path: str, variable: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return variable.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def _private(pid: int, root: str) -> int:

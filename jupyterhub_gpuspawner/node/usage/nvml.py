@@ -1,8 +1,8 @@
-"""Read the use of GPUs from the NVIDIA driver: ``libnvidia-ml.so.1`` through ctypes, without a process.
+"""Read the use of GPUs from the NVIDIA driver, without a process.
 
 pynvml would do the same calls. It is not used here, because it takes 4 MiB of memory, which each server would pay for
-as long as it runs, and because not every node's Python has it. Any call may fail; what it would have told is then
-unknown. Source: NVML API reference, nvml.h of CUDA 13.2.
+as long as it runs. Any call may fail; what it would have told is then unknown. Source: NVML API reference, nvml.h of
+CUDA 13.2.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from ctypes import byref, c_uint, c_ulonglong, c_void_p
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node.nvml import MEMORY_2, Memory, Memory2, Nvml, NvmlError
 from jupyterhub_gpuspawner.node.usage.window import UNKNOWN, GpuReading
 
 if TYPE_CHECKING:
@@ -20,37 +21,10 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
-LIBRARY = "libnvidia-ml.so.1"
-SIZE = 7
-"""NVML_ERROR_INSUFFICIENT_SIZE: there are more processes than fit."""
-PROCESSES = 64
-"""Processes on a GPU that are counted in the first call."""
 _UNKNOWN_MEMORY = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE."""
 _MOST_MILLIWATTS = 10_000_000
 """More than any GPU takes: a driver in trouble may answer with the largest number there is."""
-
-
-class NvmlError(Exception):
-    """A call failed; the text says how."""
-
-
-class Memory(ctypes.Structure):
-    """nvmlMemory_t."""
-
-    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
-
-
-class Memory2(ctypes.Structure):
-    """nvmlMemory_v2_t: the used memory does not include what the driver reserves."""
-
-    _fields_ = (
-        ("version", c_uint),
-        ("total", c_ulonglong),
-        ("reserved", c_ulonglong),
-        ("free", c_ulonglong),
-        ("used", c_ulonglong),
-    )
 
 
 class Utilization(ctypes.Structure):
@@ -59,46 +33,8 @@ class Utilization(ctypes.Structure):
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
 
 
-class Process(ctypes.Structure):
-    """nvmlProcessInfo_t of the calls that end in ``_v3``."""
-
-    _fields_ = (
-        ("pid", c_uint),
-        ("memory", c_ulonglong),
-        ("gpu_instance", c_uint),
-        ("compute_instance", c_uint),
-    )
-
-
-class Nvml:
-    """An open NVML."""
-
-    def __init__(self) -> None:
-        """Load the library; raises OSError if there is none, NvmlError if the driver does not work."""
-        self._library = ctypes.CDLL(LIBRARY)
-        self.require("nvmlInit_v2")
-
-    def call(self, function: str, *arguments: Any) -> int:
-        """NVML's return code; 13 (function not found) where the library is older than the function."""
-        try:
-            return int(getattr(self._library, function)(*arguments))
-        except AttributeError:
-            return 13
-
-    def require(self, function: str, *arguments: Any) -> None:
-        """As :meth:`call`; raises NvmlError where the code is not 0."""
-        code = self.call(function, *arguments)
-        if code:
-            raise NvmlError(f"{function} failed: {self.words(code)}")
-
-    def words(self, code: int) -> str:
-        """NVML's text for a return code."""
-        try:
-            text = self._library.nvmlErrorString
-        except AttributeError:
-            return f"error {code}"
-        text.restype = ctypes.c_char_p
-        return (text(code) or b"").decode(errors="replace") or f"error {code}"
+class Driver(Nvml):
+    """NVML, as a sample needs it."""
 
     def number(self, function: str, device: c_void_p, kind: type[Any] = c_uint) -> int | None:
         """What a call with one result tells; None if it fails."""
@@ -125,7 +61,7 @@ class Gpus:
 
         Raises OSError or NvmlError.
         """
-        self._nvml = Nvml()
+        self._nvml = Driver()
         self._shared = shared
         self._gpus = list(gpus)
         self._devices: dict[int, c_void_p] = {}
@@ -175,7 +111,7 @@ class Gpus:
 
     def _memory(self, device: c_void_p) -> tuple[int | None, int | None]:
         """All memory and what is used, in MiB."""
-        memory: Memory | Memory2 = Memory2(version=ctypes.sizeof(Memory2) | 2 << 24)
+        memory: Memory | Memory2 = Memory2(version=MEMORY_2)
         if self._nvml.call("nvmlDeviceGetMemoryInfo_v2", device, byref(memory)):
             memory = Memory()
             if self._nvml.call("nvmlDeviceGetMemoryInfo", device, byref(memory)):
@@ -186,16 +122,8 @@ class Gpus:
         return total >> 20, used >> 20 if used <= total else None
 
     def _processes(self, device: c_void_p) -> list[Any] | None:
-        room = PROCESSES
-        for _ in range(2):
-            count, found = c_uint(room), (Process * room)()
-            code = self._nvml.call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), found)
-            if code == 0:
-                return list(found[: count.value])
-            if code != SIZE:
-                return None
-            room = int(count.value) + PROCESSES
-        return None
+        code, processes = self._nvml.processes(device)
+        return None if code else processes
 
     def _of_part(self, place: int, device: c_void_p) -> float | None:
         from jupyterhub_gpuspawner.node.usage import gpm

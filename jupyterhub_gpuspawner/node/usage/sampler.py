@@ -190,7 +190,7 @@ class Looking:
                 )
             except Exception as error:  # noqa: BLE001 - whatever the driver does, the job's part is known
                 problems = (printable(f"The use of the GPUs is unknown: {error}."),)
-        spent = host.read(self._server)
+        spent = host.read(self._server, job=self._environ.get("SLURM_JOB_ID", ""))
         return Sample(time.monotonic(), same_number(gpus, len(self._gpus)), spent, problems)
 
     def _read_gpus(self) -> Readings:

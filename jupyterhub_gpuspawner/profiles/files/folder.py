@@ -82,6 +82,8 @@ def shown_name(name: str) -> str:
 def _content(folder: int, name: str, rights: Rights) -> FileContent:
     """Raises ConfigError, and OSError if the file cannot be read now."""
     shown = shown_name(name)
+    if name.encode("utf-8", "replace") != os.fsencode(name):  # pages and the hub's database take UTF-8 alone
+        raise ConfigError("the name of the file is not UTF-8", where=shown)
     try:
         document = read_document(read_regular(folder, name, limit=SIZE_LIMIT).decode("utf-8"))
         profiles = _profiles(shown, document, rights)

@@ -91,7 +91,7 @@ class _Row(NamedTuple):
     AvailableFeatures: str
     Partitions: str
     Reason: str
-    ThreadsPerCore: str
+    Sockets: str
     CoresPerSocket: str
 
 
@@ -160,7 +160,8 @@ class _NodeReader:
                     f"scontrol did not report State and CPUTot of node {row.NodeName}.", raw=repr(row), field="State"
                 )
         column = _Row._make(zip(*rows, strict=True))
-        cpus = zip(_numbers("CPUEfctv", column.CPUEfctv), _numbers("CPUTot", column.CPUTot), strict=True)
+        total, effective = _numbers("CPUTot", column.CPUTot), _numbers("CPUEfctv", column.CPUEfctv)
+        sockets, cores = _numbers("Sockets", column.Sockets), _numbers("CoresPerSocket", column.CoresPerSocket)
         memory = _numbers("RealMemory", column.RealMemory)
         kept = _numbers("MemSpecLimit", column.MemSpecLimit)
         features = list(map(self._words.__getitem__, column.ActiveFeatures))
@@ -169,7 +170,7 @@ class _NodeReader:
             column.NodeName,
             map(self._word.__getitem__, column.NodeAddr),
             map(self._states.__getitem__, column.State),
-            [effective or total for effective, total in cpus],
+            [for_jobs or cpus for for_jobs, cpus in zip(effective, total, strict=True)],
             _numbers("CPUAlloc", column.CPUAlloc),
             [max(0, real - of_system) for real, of_system in zip(memory, kept, strict=True)],
             _numbers("AllocMem", column.AllocMem),
@@ -179,9 +180,13 @@ class _NodeReader:
             map(_others, possible, features),
             map(self._words.__getitem__, column.Partitions),
             map(self._word.__getitem__, column.Reason),
-            [max(1, threads) for threads in _numbers("ThreadsPerCore", column.ThreadsPerCore)],
-            _numbers("CoresPerSocket", column.CoresPerSocket),
+            map(_cpus_per_core, total, sockets, cores),
+            cores,
         )
+
+
+def _cpus_per_core(cpus: int, sockets: int, cores_per_socket: int) -> int:
+    return max(1, cpus // (sockets * cores_per_socket)) if sockets and cores_per_socket else 1
 
 
 def _numbers(key: str, texts: Iterable[str]) -> list[int]:
@@ -240,6 +245,8 @@ def _partition(record: Mapping[str, str]) -> Partition:
         qos=present(record.get("QoS")),
         exclusive=record.get("OverSubscribe") == "EXCLUSIVE",
         jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
+        priority_tier=value("PriorityTier", partial(_number, default=1), 1),
+        preemptable=bool({"CANCEL", "REQUEUE"} & set(words(record.get("PreemptMode")))),
         default_cpus_per_gpu=value("JobDefaults", _default_per_gpu("DefCpuPerGPU"), None),
         default_memory_per_gpu_mib=value("JobDefaults", _default_per_gpu("DefMemPerGPU"), None),
         unread=tuple(unread),

@@ -49,6 +49,8 @@ class SlurmConfig:
     """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
     cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
     """What a job gets whole (SelectType, SelectTypeParameters)."""
+    preemption: Literal["", "partition", "qos"] = ""
+    """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
     memory_is_allocated: bool = True
     """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
 
@@ -90,8 +92,15 @@ def parse_config(text: str) -> SlurmConfig:
         default_memory_per_gpu_mib=default_per_gpu(told.get("JobDefaults"), "DefMemPerGPU"),
         default_cpus_per_gpu=default_per_gpu(told.get("JobDefaults"), "DefCpuPerGPU"),
         cpu_unit=_cpu_unit(told.get("SelectType", ""), selected),
+        preemption=_PREEMPTION.get(told.get("PreemptType", ""), ""),
         memory_is_allocated="MEMORY" in selected,
     )
+
+
+_PREEMPTION: Mapping[str, Literal["partition", "qos"]] = {
+    "preempt/partition_prio": "partition",
+    "preempt/qos": "qos",
+}
 
 
 def _answered_at(text: str) -> float | None:

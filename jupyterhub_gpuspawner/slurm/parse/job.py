@@ -31,8 +31,10 @@ _NEEDED = (
 _OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin")
 _RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
 _FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
-_ALLOCATED = re.compile(r"(?<=\s)(?:CoreSpec|MinCPUsNode)=", re.ASCII)
-_KEY = re.compile(r"(?<=\s)(" + "|".join(_NEEDED + _OPTIONAL) + r")=", re.ASCII)
+_SPECIALISED = "ThreadSpec"
+"""What a job with ``--thread-spec`` has in the place of CoreSpec."""
+_ALLOCATED = re.compile(rf"(?<=\s)(?:CoreSpec|{_SPECIALISED}|MinCPUsNode)=", re.ASCII)
+_KEY = re.compile(r"(?<=\s)(" + "|".join((*_NEEDED, *_OPTIONAL, _SPECIALISED)) + r")=", re.ASCII)
 _VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
 _SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
 """Printed between a job's name and its owner since 26.05."""
@@ -76,11 +78,12 @@ def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
 def _detail(record: str, job_id: str) -> JobDetail:
     starts: dict[str, int] = {}
     for key in _KEY.finditer(record):
-        if key[1] in starts:
+        name = "CoreSpec" if key[1] == _SPECIALISED else key[1]
+        if name in starts:
             raise SlurmOutputError(
                 f"Job {job_id} has {key[1]} twice: its name, a path or its comment imitates it.", raw=record
             )
-        starts[key[1]] = key.end()
+        starts[name] = key.end()
     missing = [key for key in _NEEDED if key not in starts]
     if missing:
         raise SlurmOutputError(f"scontrol did not report {missing[0]} of job {job_id}.", raw=record)

@@ -23,9 +23,12 @@ gpuspawner_unpack() (
     set +C
     umask 077
     PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_name=$(command uname -n) || exit 1
+    case $gpuspawner_name in *[!A-Za-z0-9._-]*) gpuspawner_name=node ;; esac
+    gpuspawner_name=gpuspawner.$gpuspawner_name.XXXXXXXXXX
     gpuspawner_last=
-    for gpuspawner_try in "${TMPDIR:-/tmp}/gpuspawner.XXXXXXXXXX" /tmp/gpuspawner.XXXXXXXXXX \
-            /dev/shm/gpuspawner.XXXXXXXXXX "${HOME:-/nonexistent}/gpuspawner.XXXXXXXXXXXX"; do
+    for gpuspawner_try in "${TMPDIR:-/tmp}" /tmp /dev/shm "${HOME:-/nonexistent}"; do
+        gpuspawner_try=$gpuspawner_try/$gpuspawner_name
         [ "$gpuspawner_try" != "$gpuspawner_last" ] || continue
         gpuspawner_last=$gpuspawner_try
         case $gpuspawner_try in

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 MORE = f"""
 - {{display_name: For the course, slug: course, allow: {{groups: [ml-course]}}, command: {COMMAND}}}
+- {{display_name: Later, slug: later, allow: {{from: 2999-01-01}}, command: {COMMAND}}}
 - {{display_name: For Carl, slug: carl, allow: {{users: [carl]}}, command: {COMMAND}}}
 - {{display_name: Too long, slug: too-long, slurm: {{partition: batch, time: 9-00:00:00}}, command: {COMMAND}}}
 - {{display_name: Here, slug: here, kind: local}}
@@ -79,7 +80,7 @@ def profiles(answer: requests.Response) -> dict[str, dict[str, Any]]:
 
 
 def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, tokens: dict[str, str]) -> None:
-    """One profile in full, and the availability of each; profiles for other users by name are left out."""
+    """One profile in full, and the availability of each; profiles for other users and groups are left out."""
     found = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))
     schema = found["light"].pop("options_schema")
     assert found["light"] == {
@@ -120,15 +121,15 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
     assert told == {
         "light": "starts now, N of 80 cores free",
         "k80-node": "starts now, 4 of 4 K80 free",
-        "course": None,
+        "later": None,
         "too-long": "9 days is more than the limit of 24 h",
         "here": None,
         "eight": "starts now, 8 of 8 P100 free",
         "either": told["either"],
         "odd": "availability unknown: part of what this profile asks for is checked at submission",
     }
-    assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is reserved for the group ml-course")
-    assert found["course"]["options_schema"] is None
+    assert (found["later"]["allowed"], found["later"]["reason"]) == (False, "it is available from 1 Jan 2999")
+    assert found["later"]["options_schema"] is None
 
 
 def test_what_the_schema_takes_is_what_the_hub_takes(hub: HubProcess, tokens: dict[str, str]) -> None:
@@ -156,6 +157,28 @@ def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> N
         "nodes": ["d1"],
         "field": "",
     }
+
+
+def test_a_trial_of_free_devices_is_not_delayed_by_who_waits_for_others(
+    hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """The eight P100 are free; a job waits in the same partition for K80s that are taken."""
+    ask = ("--partition=gpu", "--gres=gpu:k80:4", "--exclusive", "--time=30", "--mem=100", "--output=/dev/null")
+    jobs = [slurm_cluster.run("sbatch", "--parsable", *ask, "--wrap=sleep 300").strip() for _ in range(3)]
+    waits = ("squeue", "-h", "-t", "PD", "-j", ",".join(jobs), "-o", "%r")
+    try:
+        ends_at = time.monotonic() + 90
+        while not set(slurm_cluster.run(*waits).split()) & {"Resources", "Priority"}:
+            assert time.monotonic() < ends_at, slurm_cluster.run("squeue", "-a")
+            time.sleep(0.5)
+        eight = {"user_options": {"profile": "eight"}}
+        # as bob: for half a minute ann has one answer to the same question, which another test asks, too
+        document = hub.api("POST", "/gpuspawner/trial/bob", eight).json()
+    finally:
+        slurm_cluster.run("scancel", *jobs)
+        while slurm_cluster.run("squeue", "-h", "-a", "-j", ",".join(jobs), "-t", "PD,R,CG", "-o", "%i").strip():
+            time.sleep(0.2)
+    assert document["chance"] == "now", document
 
 
 def test_trial_of_several_partitions_is_of_the_best(

@@ -12,9 +12,19 @@ from typing import Any, cast
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.api.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
+from jupyterhub_gpuspawner.hub.api.trial import (
+    AT_ONCE,
+    KEPT,
+    WAITING,
+    Trial,
+    Trials,
+    directives,
+    of_error,
+    of_start,
+    undelayed,
+)
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
 
@@ -37,6 +47,28 @@ def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, se
     """The time, with the day unless it is today, and the first node."""
     told = of_start(WillRun(NINE + after, nodes, 1, "gpu"), now=NINE)
     assert told == Trial(chance, sentence, NINE + after, nodes)
+
+
+FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free")
+TAKEN = Availability(Chance.LATER, "full. Expected wait: up to 2 hours", NINE + 2 * HOUR)
+LATER = Trial(Chance.LATER, "would start {time} on m1", NINE + HOUR, ("m1",))
+REFUSED = Trial(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
+
+
+@pytest.mark.parametrize(
+    ("trial", "found", "told"),
+    [
+        (LATER, FREE, Trial(Chance.NOW, FREE.sentence)),
+        (LATER, TAKEN, LATER),
+        (LATER, None, LATER),
+        (REFUSED, FREE, REFUSED),
+    ],
+)
+def test_slurm_may_refuse_and_not_delay_where_devices_are_free(
+    trial: Trial, found: Availability | None, told: Trial
+) -> None:
+    """Any pending job of the partition makes --test-only predict a later start, whatever devices it waits for."""
+    assert undelayed(trial, found) == told
 
 
 def test_a_start_centuries_ahead_is_never() -> None:

@@ -19,10 +19,13 @@ from jupyterhub_gpuspawner.courses.sessions import Session as CourseSession
 from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
 from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
 from jupyterhub_gpuspawner.hub.courses.service_account import Answer
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.extension.bounds import Reason
+from jupyterhub_gpuspawner.hub.extension.extension import Extended, NotExtended
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from tests.fixtures.databases import hub_session
 
@@ -58,23 +61,23 @@ class Account:
     effect: Callable[[], None] = lambda: None
     """What happens in the hub at a request."""
 
-    async def start(self, user: str, options: object) -> Answer:  # noqa: ARG002 - the service's signature
+    async def start(self, server: ServerKey, options: object) -> Answer:  # noqa: ARG002 - the service's signature
         """Record the request."""
-        return self._answered("start", user)
+        return self._answered("start", server)
 
-    async def stop(self, user: str) -> Answer:
+    async def stop(self, server: ServerKey) -> Answer:
         """Record the request."""
-        return self._answered("stop", user)
+        return self._answered("stop", server)
 
-    def _answered(self, what: str, user: str) -> Answer:
-        self.asked.append((what, user))
+    def _answered(self, what: str, server: ServerKey) -> Answer:
+        self.asked.append((what, str(server)))
         self.effect()
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
 @dataclass
 class StandInSpawner:
-    """A default server, as far as it is read."""
+    """A server, as far as it is read."""
 
     user: Any
     ready: bool = False
@@ -82,6 +85,8 @@ class StandInSpawner:
     ending: Ending | None = None
     job_id: str = ""
     name: str = ""
+    child_profile: str = ""
+    extension: Any = None
 
     @property
     def active(self) -> bool:
@@ -114,6 +119,140 @@ def spawner(app: Any, name: str) -> StandInSpawner:
     return found
 
 
+class Extension:
+    """Gives a server any time."""
+
+    last: Extended | None = None
+
+    async def extend(self, minutes: int | None, *, by: str) -> Extended:
+        """An hour."""
+        self.last = Extended(60 * (minutes or 60), 0.0, 0.0, by)
+        return self.last
+
+
+DEEP = replace(COURSE, file=SimpleNamespace(course=SimpleNamespace(name="Deep")))  # type: ignore[arg-type]
+"""COURSE with a good file."""
+
+
+def with_lab(app: Any) -> tuple[StandInSpawner, StandInSpawner]:
+    """Ada has her thesis in the default server, and the course in a named one."""
+    thesis = spawner(app, "ada")
+    lab = StandInSpawner(thesis.user, name="lab", child_profile="course-deep")
+    thesis.user.spawners["lab"] = lab
+    for each in (thesis, lab):
+        each.ready, each.extension = True, Extension()
+    return thesis, lab
+
+
+async def test_a_stop_ends_the_server_of_the_course_and_not_the_default_one(app: Any) -> None:
+    """It is the one that the tile shows."""
+    thesis, lab = with_lab(app)
+    account = Account([Answer(204)])
+    actions = actions_of(app, account)
+
+    assert actions.stop(DEEP, ["ada"], by="carl") == (Outcome("ada", Result.DONE, "The server is being stopped."),)
+    await done(actions)
+
+    assert (account.asked, thesis.ending, lab.ending is not None) == ([("stop", "ada/lab")], None, True)
+
+
+async def test_an_extension_is_of_the_server_of_the_course_and_not_of_the_default_one(app: Any) -> None:
+    """It is the one that the tile shows."""
+    thesis, lab = with_lab(app)
+
+    outcomes = await actions_of(app, Account()).extend(DEEP, 30, ["ada"], by="carl")
+
+    assert outcomes == (Outcome("ada", Result.DONE, "The server has 30 min more."),)
+    assert (thesis.extension.last, lab.extension.last.by) == (None, "carl")
+
+
+class SlowExtension(Extension):
+    """Slurm answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answers = asyncio.Event()
+
+    async def extend(self, minutes: int | None, *, by: str) -> Extended:
+        """An hour, later; or a refusal."""
+        self.asked += 1
+        await self.answers.wait()
+        if by == "nobody":
+            raise NotExtended(Reason.NOT_RUNNING, "It has ended.")
+        return await super().extend(minutes, by=by)
+
+
+async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on, a second click does not do it twice, and what was refused after the answer is told."""
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.courses.actions.EXTEND_PATIENCE", 0.0)
+    _, lab = with_lab(app)
+    lab.extension = SlowExtension()
+    actions, late = actions_of(app, Account()), asyncio.get_running_loop().create_future()
+
+    first = await actions.extend(DEEP, None, ["ada"], by="nobody", on_late=late.set_result)
+    second = await actions.extend(DEEP, None, ["ada"], by="nobody")
+    lab.extension.answers.set()
+
+    assert (first, second) == (
+        (Outcome("ada", Result.DONE, "The server is being given more time."),),
+        (Outcome("ada", Result.UNCHANGED, "The server is being given more time already."),),
+    )
+    assert (await late, lab.extension.asked) == ((Outcome("ada", Result.REFUSED, "It has ended."),), 1)
+
+
+async def test_an_instructor_who_extends_their_own_server_is_its_user(app: Any) -> None:
+    """The limits of its profile hold for them, too: a course of one's own is no way around them."""
+    _, lab = with_lab(app)
+
+    await actions_of(app, Account()).extend(DEEP, 30, ["ada"], by="ada")
+
+    assert lab.extension.last.by == ""
+
+
+async def test_nobody_who_has_the_course_in_a_named_server_gets_a_second_one(app: Any) -> None:
+    """Neither by a start for everybody nor ahead of the session."""
+    thesis, _ = with_lab(app)
+    thesis.ready = False
+    course, account = in_session(unvisited_after=7200.0), Account()
+    actions = actions_of(app, account)
+    runs = (Outcome("ada", Result.UNCHANGED, "A server is running or starting already."),)
+
+    assert actions.start(course, ["ada"]) == runs
+    await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
+    await done(actions)
+
+    left = CourseStarts(app.db).get("deep", "today", "ada")
+    assert (account.asked, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
+
+
+async def test_what_was_asked_for_one_server_is_not_done_to_another(app: Any) -> None:
+    """The course's server has ended since the page was made, and the tile shows the thesis now."""
+    thesis, lab = with_lab(app)
+    lab.ready = False
+    account = Account([Answer(204)])
+    actions = actions_of(app, account)
+    refused = (Outcome("ada", Result.REFUSED, "ada has another server now: look at the course again."),)
+
+    assert actions.stop(DEEP, ["ada/lab"], by="carl") == refused
+    assert await actions.extend(DEEP, 30, ["ada/lab"], by="carl") == refused
+    await done(actions)
+
+    assert (account.asked, thesis.extension.last) == ([], None)
+
+
+def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: Any) -> None:
+    """Activity of their other servers is no sign of a visit."""
+    ada = orm.User.find(app.db, "ada")
+    times = {"": at(2, 11), "lab": at(2, 10)}
+    for name, moment in times.items():
+        ada._orm_spawners.append(orm.Spawner(name=name, last_activity=moment.replace(tzinfo=None)))
+    app.db.commit()
+
+    activity = actions_of(app, Account()).last_activity([ServerKey("ada", "lab"), ServerKey("bob")])
+
+    assert activity == {"ada": at(2, 10).timestamp()}
+
+
 async def done(actions: CourseActions) -> None:
     """Wait until nothing is under way."""
     while any(name in actions.pace for name in COURSE.people):  # noqa: ASYNC110 - there is no event for it
@@ -140,7 +279,7 @@ async def test_those_who_can_be_started_are_started(app: Any) -> None:
         Outcome("eve", Result.REFUSED, "JupyterHub does not know eve yet: they must sign in once."),
         Outcome("zoe", Result.REFUSED, "zoe is not on the roster of this course."),
     )
-    assert (account.asked, stages(app)) == ([("start", "ada")], {"ada": Stage.STARTED})
+    assert (account.asked, stages(app)) == ([("start", "ada/")], {"ada": Stage.STARTED})
     assert actions.start(COURSE, []) == ()
 
 
@@ -234,7 +373,7 @@ async def test_a_stop_cancels_the_start_that_waits_for_a_limit_of_jupyterhub(app
     actions.stop(COURSE, ["ada"], by="carl")
     await done(actions)
 
-    assert (account.asked, stages(app)) == ([("start", "ada")], {"ada": Stage.LEFT})
+    assert (account.asked, stages(app)) == ([("start", "ada/")], {"ada": Stage.LEFT})
 
 
 async def test_a_stop_cancels_the_start_that_is_under_way_and_ends_its_job(app: Any) -> None:
@@ -254,7 +393,7 @@ async def test_a_stop_cancels_the_start_that_is_under_way_and_ends_its_job(app: 
     actions.stop(COURSE, ["ada"], by="carl")
     await done(actions)
 
-    assert (start.cancelled(), account.asked) == (True, [("stop", "ada")])
+    assert (start.cancelled(), account.asked) == (True, [("stop", "ada/")])
 
 
 async def test_a_stopped_server_says_by_whom(app: Any) -> None:
@@ -271,17 +410,22 @@ async def test_a_stopped_server_says_by_whom(app: Any) -> None:
     assert actions.stop(COURSE, ["eve"], by="carl") == (Outcome("eve", Result.UNCHANGED, "No server is running."),)
 
 
-def unvisited(app: Any) -> HubCourse:
-    """A course in which nobody has opened the servers of ada and bob, and the time for that is over."""
+def in_session(*, unvisited_after: float) -> HubCourse:
+    """A course whose session began an hour ago, and that starts servers ahead."""
     now = datetime.now(timezone.utc)
     session = CourseSession(now - timedelta(hours=1), now + timedelta(hours=1), "today")
-    settings = SimpleNamespace(name="Deep", start_ahead=600.0, unvisited_after=0.0)
+    settings = SimpleNamespace(name="Deep", start_ahead=600.0, unvisited_after=unvisited_after)
+    return replace(COURSE, file=SimpleNamespace(course=settings), sessions=(session,))  # type: ignore[arg-type]
+
+
+def unvisited(app: Any) -> HubCourse:
+    """A course in which nobody has opened the servers of ada and bob, and the time for that is over."""
     app.update_last_activity = AsyncMock()
-    begun = now.timestamp() - 4000
+    begun = time.time() - 4000
     for name in ("ada", "bob"):
         spawner(app, name).ready = True
         CourseStarts(app.db).keep("deep", "today", CourseStart(name, Stage.STARTED, 1, begun, begun))
-    return replace(COURSE, file=SimpleNamespace(course=settings), sessions=(session,))  # type: ignore[arg-type]
+    return in_session(unvisited_after=0.0)
 
 
 async def test_unvisited_servers_whose_turn_had_not_come_are_stopped_by_the_next_hub(app: Any) -> None:
@@ -297,9 +441,28 @@ async def test_unvisited_servers_whose_turn_had_not_come_are_stopped_by_the_next
     await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
     await done(actions)
 
-    assert account.asked == [("stop", "ada"), ("stop", "bob")]
+    assert account.asked == [("stop", "ada/"), ("stop", "bob/")]
     kept = CourseStarts(app.db).find("deep", "today")
     assert {start.stage for start in kept.values()} == {Stage.UNVISITED}
+
+
+async def test_starts_by_hand_whose_turn_had_not_come_are_made_by_the_next_hub(app: Any) -> None:
+    """The hub is killed while one is asked for and the other's turn is a minute away."""
+    account = Account([Answer(201)])
+    begun = asyncio.Event()
+    account.effect = begun.set
+    killed = actions_of(app, account, every=60)
+    killed.start(COURSE, ["ada", "bob"])
+    await begun.wait()
+
+    actions = actions_of(app, account)
+    StartsAhead(app, SimpleNamespace(), actions).look_at_starts_by_hand(COURSE)  # type: ignore[arg-type]
+    await done(actions)
+
+    assert (account.asked, stages(app)) == (
+        [("start", "ada/"), ("start", "bob/")],
+        {"ada": Stage.STARTED, "bob": Stage.STARTED},
+    )
 
 
 async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any) -> None:
@@ -313,4 +476,4 @@ async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any)
     await done(actions)
 
     stages = {name: start.stage for name, start in CourseStarts(app.db).find("deep", "today").items()}
-    assert (account.asked, stages) == ([("stop", "ada")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})
+    assert (account.asked, stages) == ([("stop", "ada/")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.courses.ahead import Seen, Step, Window, next_step, seen
+from jupyterhub_gpuspawner.hub.courses.ahead import (
+    Seen,
+    Step,
+    Window,
+    next_step,
+    next_step_by_hand,
+    seen,
+)
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -70,6 +77,32 @@ CASES = {
 }
 
 
+BY_HAND = {
+    "its turn did not come before the hub was restarted": (start(Stage.ASKED, tries=0), NOTHING, BEFORE, Step.START),
+    "an old failure is no obstacle to its turn": (start(Stage.ASKED, tries=0), FAILED, BEFORE, Step.START),
+    "the hub was away for an hour": (start(Stage.ASKED, tries=0), NOTHING, 1005.0 + 3600, Step.LEAVE),
+    "the hub was killed before the answer": (start(Stage.ASKED), NOTHING, BEFORE, Step.START),
+    "a moment ago": (start(Stage.ASKED, asked_at=1090), NOTHING, BEFORE, Step.NOTHING),
+    "it failed after the answer": (start(Stage.ASKED), FAILED, BEFORE, Step.NOTE_FAILURE),
+    "it is being submitted": (start(Stage.ASKED), SUBMITTING, BEFORE, Step.NOTHING),
+    "it has been submitted": (start(Stage.ASKED), STARTING, BEFORE, Step.NOTE_SUBMITTED),
+    "it has become ready": (start(Stage.ASKED), READY, BEFORE, Step.NOTE_READY),
+    "it was stopped, or has ended, since": (start(Stage.ASKED), Seen(stopped_at=1010.0), BEFORE, Step.LEAVE),
+}
+
+
+@pytest.mark.parametrize(("record", "found", "now", "step"), BY_HAND.values(), ids=BY_HAND.keys())
+def test_the_next_step_of_a_start_by_hand(record: CourseStart, found: Seen, now: float, step: Step) -> None:
+    """It is made once its turn comes, in whatever hub; what failed is for the instructor to see."""
+    assert next_step_by_hand(record, found, now) is step
+
+
+def test_a_failure_before_a_start_is_none_of_its_own() -> None:
+    """One without a time may be."""
+    failed = [seen(Server(ending=Ending("No.", at=at)), asked_at=1005.0).failure for at in (1004.0, 1006.0, None)]
+    assert failed == ["", "No.", "No."]
+
+
 @pytest.mark.parametrize(("record", "found", "now", "step"), CASES.values(), ids=CASES.keys())
 def test_the_next_step_for_one_person(record: CourseStart | None, found: Seen, now: float, step: Step) -> None:
     """A session of 1600 to 9000; servers are started from 1000 on, and stopped at 3400 where nobody came.
@@ -80,12 +113,13 @@ def test_the_next_step_for_one_person(record: CourseStart | None, found: Seen, n
 
 
 SERVERS = {
-    "none in memory": (None, Seen()),
+    "none": (Server(), Seen()),
     "one that starts": (Server(pending="spawn"), Seen(active=True)),
     "one that waits in the queue": (Server(pending="spawn", job_id="7"), Seen(active=True, has_job=True)),
     "one that runs": (Server(ready=True, job_id="7"), Seen(active=True, ready=True, has_job=True)),
     "one that did not start": (Server(ending=Ending("No GPU is free.")), Seen(failure="No GPU is free.")),
     "one that ran and ended": (Server(ending=Ending("Its time was up.", served=True)), Seen()),
+    "one that ran and ended then": (Server(ending=Ending("", at=1010.0, served=True)), Seen(stopped_at=1010.0)),
     "one that a person stopped": (
         Server(stopped=Ending("Stopped at {time}.", at=1010.0, stopped=True), failure=RuntimeError("cancelled")),
         Seen(stopped_at=1010.0),
@@ -98,6 +132,6 @@ SERVERS = {
 
 
 @pytest.mark.parametrize(("server", "found"), SERVERS.values(), ids=SERVERS.keys())
-def test_what_is_known_of_a_server(server: Server | None, found: Seen) -> None:
+def test_what_is_known_of_a_server(server: Server, found: Seen) -> None:
     """A failure is that of the last start; a server that ran, or that a person stopped, has not failed."""
     assert seen(server) == found

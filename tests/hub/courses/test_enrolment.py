@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.courses.course import parse_course
-from jupyterhub_gpuspawner.hub.courses.enrolment import Enrolment, HubPeople, enrolment
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.hub.courses.book import CROWDED, CourseBook
+from jupyterhub_gpuspawner.hub.courses.enrolment import NAMES_LIMIT, Enrolment, HubPeople, enrolment, too_many
 
+FILE = """
+name: A course
+instructors: carl
+roster: {roster}
+profile: light
+sessions: [{{date: 2999-03-04, from: 9:00, to: 17:00}}]
+"""
 HUB = HubPeople(
     groups={"physics": ["ada", "root", "zoe"], "staff": ["carl"], "empty": []},
     admins={"root"},
@@ -96,3 +107,35 @@ def test_people_are_resolved_against_the_hub(
     course = parse_course({"name": "C", "profile": "light", "sessions": [session], **file}, str)
 
     assert enrolment(course, listed, hub) == found
+
+
+def course_file(slug: str, roster: dict[str, Any]) -> CourseFile:
+    """The file of a course with this roster and one instructor."""
+    session = {"date": "2026-03-02", "from": "9:00", "to": "12:00"}
+    fields = {"name": slug, "profile": "light", "sessions": [session], "roster": roster, "instructors": "carl"}
+    return CourseFile(slug, parse_course(fields, str))
+
+
+def test_the_names_of_all_courses_are_limited_and_the_first_courses_stay() -> None:
+    """Members of groups count for each course, since each of them is looked up for each; smaller courses still fit."""
+    groups = {"all": [f"u{number}" for number in range(NAMES_LIMIT - 10)]}
+    first = course_file("first", {"names": ["t[1-9]"]})
+    large, small = course_file("large", {"groups": ["all"]}), course_file("small", {"names": ["ada"]})
+
+    assert too_many([first, large, small], groups) == {"large"}
+    assert too_many([large, first, small], groups) == {"first"}
+
+
+async def test_a_course_beyond_the_limit_is_left_out_and_its_instructors_read_why(tmp_path: Path) -> None:
+    """Its group and role stay as they are, as for a file that has never been good."""
+    for slug, roster in (("large", "{groups: all}"), ("small", "[ada]")):
+        (tmp_path / f"{slug}.yaml").write_text(FILE.format(roster=roster))
+    hub = HubPeople({"all": [f"u{number}" for number in range(NAMES_LIMIT)]})
+    book = CourseBook(str(tmp_path), SimpleNamespace(people=lambda _groups: hub))
+
+    await book.refresh(0)
+
+    assert [(each.slug, each.course is None, each.people, each.faults) for each in book.courses()] == [
+        ("large", True, (), (CROWDED,)),
+        ("small", False, ("ada",), ()),
+    ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 
-from jupyterhub_gpuspawner.hub.courses.pace import Pace
+from jupyterhub_gpuspawner.hub.courses.pace import Pace, Queue, WorkKind
+
+STARTS, STOPS = Queue("deep", WorkKind.START), Queue("deep", WorkKind.STOP)
 
 
 class Log:
@@ -33,7 +35,7 @@ async def test_no_more_are_under_way_than_is_allowed() -> None:
     """The others wait until one has ended."""
     log, pace = Log(), Pace(0.0, 2)
     for name in ("ada", "bob", "eve"):
-        pace.put(name, lambda name=name: log.work(name))  # type: ignore[misc]
+        pace.put(STARTS, name, lambda name=name: log.work(name))  # type: ignore[misc]
     while len(log.begun) < 2:
         await asyncio.sleep(0)
     for _ in range(20):
@@ -54,10 +56,10 @@ async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
     async def fails() -> None:
         raise RuntimeError
 
-    pace.put("ada", fails)
-    pace.put("bob", lambda: log.work("start bob"))
-    pace.put("bob", lambda: log.work("stop bob"))
-    pace.put("eve", lambda: log.work("start eve"))
+    pace.put(STARTS, "ada", fails)
+    pace.put(STARTS, "bob", lambda: log.work("start bob"))
+    pace.put(STOPS, "bob", lambda: log.work("stop bob"))
+    pace.put(STARTS, "eve", lambda: log.work("start eve"))
     assert (pace.drop("eve"), pace.drop("eve"), "eve" in pace) == (True, False, False)
 
     await until(pace, "ada", "bob")
@@ -68,10 +70,10 @@ async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
 async def test_two_pieces_for_one_person_are_not_done_at_once() -> None:
     """A stop that is asked for while a start is under way comes after it."""
     log, pace = Log(), Pace(0.001, 5)
-    pace.put("ada", lambda: log.work("start"))
+    pace.put(STARTS, "ada", lambda: log.work("start"))
     while not log.begun:
         await asyncio.sleep(0)
-    pace.put("ada", lambda: log.work("stop"))
+    pace.put(STOPS, "ada", lambda: log.work("stop"))
     for _ in range(20):
         await asyncio.sleep(0.001)
     assert log.begun == ["start"]
@@ -80,3 +82,20 @@ async def test_two_pieces_for_one_person_are_not_done_at_once() -> None:
     await until(pace, "ada")
 
     assert log.ended == ["start", "stop"]
+
+
+async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_course() -> None:
+    """Even where no more starts may be under way, and the next one's turn is a minute away."""
+    log, pace = Log(), Pace(60.0, 2)
+    log.gate.set()
+    for person in ("ada", "bob", "eve"):
+        pace.put(STARTS, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
+    pace.put(STOPS, "zoe", lambda: log.work("stop zoe"))
+    pace.put(Queue("maths", WorkKind.START), "kim", lambda: log.work("start kim"))
+
+    await until(pace, "ada", "zoe", "kim")
+
+    assert (log.ended, [pace.kind(person) for person in ("ada", "bob")]) == (
+        ["start ada", "stop zoe", "start kim"],
+        [None, WorkKind.START],
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from jupyterhub import orm
 
+from jupyterhub_gpuspawner.hub.courses.pace import WorkKind
 from jupyterhub_gpuspawner.hub.courses.participants import (
     Participant,
     State,
@@ -54,6 +55,11 @@ STATES = {
     "its start failed in an earlier session": (Server(ending=Ending("It failed.", at=EIGHT - 1)), State.ABSENT, False),
     "it ended by itself": (Server(ending=Ending("Out of memory.", at=NINE, served=True)), State.ENDED, True),
     "a person stopped it": (Server(stopped=Ending("Stopped.", at=NINE, stopped=True)), State.ABSENT, False),
+    "a person stopped its start, which then failed": (
+        Server(stopped=Ending("Stopped.", at=NINE, stopped=True), failure=RuntimeError()),
+        State.ABSENT,
+        False,
+    ),
     "there is none": (Server(), State.ABSENT, False),
 }
 
@@ -125,35 +131,48 @@ ASKED = {
     "JupyterHub refused it": (
         [],
         {"ada": FAILED},
-        (),
+        {},
         Participant("ada", State.FAILED, fault="This hub has too many servers."),
     ),
-    "JupyterHub refused it in an earlier session": ([], {"ada": replace(FAILED, asked_at=1.0)}, (), Participant("ada")),
+    "JupyterHub refused it in an earlier session": ([], {"ada": replace(FAILED, asked_at=1.0)}, {}, Participant("ada")),
     "JupyterHub refused it, but it runs": (
         [Server("ada", ready=True)],
         {"ada": FAILED},
-        (),
+        {},
         Participant("ada", State.RUNNING, Server("ada", ready=True)),
+    ),
+    "JupyterHub refused it, and she has worked since": (
+        [Server("ada", stopped=Ending("Stopped.", at=TEN, stopped=True))],
+        {"ada": FAILED},
+        {},
+        Participant("ada", server=Server("ada", stopped=Ending("Stopped.", at=TEN, stopped=True))),
     ),
     "its job failed": (
         [Server("ada", ending=DIED)],
         {"ada": FAILED},
-        (),
+        {},
         Participant("ada", State.FAILED, Server("ada", ending=DIED)),
     ),
     "its turn comes": (
         [Server("ada", ending=DIED)],
         {},
-        {"ada"},
+        {"ada": WorkKind.START},
         Participant("ada", State.STARTING, queued=True),
     ),
-    "nobody opened it": ([], {"ada": replace(FAILED, stage=Stage.UNVISITED)}, (), Participant("ada")),
+    "its turn to be stopped comes": (
+        [Server("ada", ready=True)],
+        {},
+        {"ada": WorkKind.STOP},
+        Participant("ada", State.STOPPING, Server("ada", ready=True), queued=True),
+    ),
+    "its user has stopped it before its turn": ([], {}, {"ada": WorkKind.STOP}, Participant("ada")),
+    "nobody opened it": ([], {"ada": replace(FAILED, stage=Stage.UNVISITED)}, {}, Participant("ada")),
 }
 
 
 @pytest.mark.parametrize(("servers", "starts", "queued", "expected"), ASKED.values(), ids=ASKED.keys())
 def test_what_the_course_asked_for(
-    servers: list[Server], starts: dict[str, CourseStart], queued: Collection[str], expected: Participant
+    servers: list[Server], starts: dict[str, CourseStart], queued: Mapping[str, WorkKind], expected: Participant
 ) -> None:
     """A start that was refused is told, and one that is to come."""
     assert room_of(["ada"], servers, since=EIGHT, starts=starts, queued=queued) == (expected,)

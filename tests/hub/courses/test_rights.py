@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from jupyterhub import orm, roles
 from jupyterhub.auth import Authenticator
+from sqlalchemy import event
 
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
@@ -172,3 +173,18 @@ async def test_a_login_that_sets_groups_or_roles_anew_is_noticed(app: Any) -> No
         changed.clear()
         change()
         assert changed.is_set()
+
+
+async def test_instructors_whom_nobody_knows_cost_no_query_each(app: Any) -> None:
+    """They are looked for again at each look, in the hub's loop."""
+
+    async def statements(instructors: Sequence[str]) -> int:
+        run: list[str] = []
+        event.listen(app.db.bind, "before_cursor_execute", lambda *arguments: run.append(arguments[2]))
+        await CourseRights(app).update([course("deep", ["ben"], instructors)])
+        return len(run)
+
+    add(app, "ben", "carl")
+    await statements(["carl"])
+
+    assert await statements(["carl", *(f"g{number}" for number in range(100))]) == await statements(["carl"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from dataclasses import replace
@@ -163,3 +164,19 @@ SLURMD_26_05 = (
 def test_memory_is_named_where_slurmd_has_killed_for_it(status: JobStatus, lines: str, memory: bool) -> None:
     """Signal 9 alone may have another reason."""
     assert outgrew_memory(status, lines) is memory
+
+
+async def test_a_cancellation_that_comes_with_the_answer_is_not_lost() -> None:
+    """Whoever cancels it waits for that: asyncio.wait_for would return the answer before Python 3.12."""
+    answer = asyncio.get_running_loop().create_future()
+    client = SimpleNamespace(job=lambda _job_id: answer)
+    reader: Any = SimpleNamespace(connection=lambda: SimpleNamespace(client=client))
+    job: Any = SimpleNamespace(job_id="7")
+    lines = asyncio.ensure_future(JobLog(job, reader, server="ann", log=logging.getLogger()).path_and_lines())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    answer.set_result(None)
+    lines.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await lines

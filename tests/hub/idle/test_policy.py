@@ -95,3 +95,12 @@ def test_a_notice_that_is_given_after_the_last_summary_stays() -> None:
     server = Standing(gpus=True, using=Using.UNUSED, unused=unused, told_at=1012.0)
 
     assert judge(server, rule) == Verdict(State.WARNED, since=1000.0, due_at=1607.0, warnings=1)
+
+
+@pytest.mark.parametrize(("every", "due_at"), [(0.0, 1900.0), (200.0, 2000.0), (3000.0, 4600.0)])
+def test_a_stop_is_told_for_the_time_of_the_summary_that_brings_it(every: float, due_at: float) -> None:
+    """The use between two summaries is not known, so nothing is stopped in between."""
+    rule = IdleRule(gpu=900, leads=(), action=IdleAction.STOP)
+    server = Standing(gpus=True, using=Using.UNUSED, unused=Unused(since=1000.0, seen=1600.0), every=every)
+
+    assert judge(server, rule) == Verdict(State.IDLE, since=1000.0, due_at=due_at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes, due_since
+from jupyterhub_gpuspawner.hub.idle.store import KEPT, IdleTime, IdleTimes, due_since
 from tests.fixtures.databases import disposed, new_database, session_of
 
 NOW = 1_772_442_000.0
@@ -52,7 +53,15 @@ def test_a_row_is_brought_up_to_date(session: Session) -> None:
     assert due_since(session.connection(), NOW - 86400) == [later]
 
 
-@pytest.mark.usefixtures("session")
+def test_rows_are_kept_for_400_days(session: Session) -> None:
+    """They name people."""
+    now = time.time()
+    IdleTimes(session).write([replace(SHORT, seen=now - KEPT - 60), replace(SHORT, user="ben", seen=now - KEPT + 60)])
+    IdleTimes(session).forget_old()
+
+    assert IdleTimes(session).keeps() == {("ben", "", "12"): 1}
+
+
 def test_a_database_of_a_hub_that_never_looked_has_nothing(url: str) -> None:
     """The command makes no table."""
     with disposed(create_engine(url)) as engine, engine.connect() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -46,6 +46,33 @@ def test_a_link_leads_through_the_sign_in_to_the_form(light_hub: HubProcess) -> 
     assert field["value"] == "3"
     assert form is not None
     assert "opt-" not in str(form["action"])
+
+
+def test_a_link_to_another_profile_says_that_a_server_is_in_its_place(light_hub: HubProcess) -> None:
+    """On the home page, with the link to open again; a link to the profile that runs leads to the server."""
+    visitor = Visitor(light_hub, "gus")
+    light_hub.spawn("gus", {"profile": "light"})
+    try:
+        other = visitor.look("/hub/spawn?opt-profile=k80-node&next=%2Fuser%2Fgus%2Ftree")
+        same = visitor.session.get(
+            f"{light_hub.url}/hub/spawn?opt-profile=light", allow_redirects=False, timeout=30
+        ).headers["Location"]
+    finally:
+        light_hub.end("gus")
+    said = other.soup.select_one("#gpuspawner-unused-link")
+    hostile = visitor.look("/hub/home?link=opt-profile%3D%22%3E%3Cb%3E&server=")
+
+    assert said is not None
+    assert said.get_text(" ", strip=True) == (
+        "The link has started nothing: Light is still there. Stop it first, then open the link again. "
+        "Open the link again"
+    )
+    assert said.a is not None
+    assert (said.a["href"], urlsplit(same).path) == (
+        "/hub/spawn/gus?opt-profile=k80-node&next=%2Fuser%2Fgus%2Ftree",
+        "/user/gus/",
+    )
+    assert hostile.soup.select("#gpuspawner-unused-link b") == []
 
 
 def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:

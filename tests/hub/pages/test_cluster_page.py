@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.cluster.jobs import JobWords, Moment, Rights, WaitingLine
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster, served_jobs
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import Bar, GpuRun, Row, Section, sections, summary
-from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
@@ -313,6 +313,19 @@ def test_the_whole_in_one_line() -> None:
     """Nodes and GPUs of all partitions, each counted once."""
     assert summary(a_map(G1)) == "1 node; 4 GPUs: 1 free, 3 in use"
     assert summary(ClusterMap()) == "0 nodes; no GPU"
+
+
+def test_a_job_without_gpus_and_its_stop_stay_in_one_row() -> None:
+    """A browser ends a paragraph where a fold begins, so the row has none."""
+    node = MapNode("m1", NodeUse.MIXED, "partly used", jobs=(Holder("8", "ada", ""), Holder("9", "bob", "")))
+    found = ClusterMap((MapPartition("cpu", nodes=("m1",), totals=totals((node,))),), (node,))
+    rights = Rights(stop=frozenset({("ada", ""), ("bob", "")}))
+    page = Environment(autoescape=True, loader=FileSystemLoader(Path(TEMPLATES))).get_template("cluster_rows.html")
+    asked = dict.fromkeys(("text", "partition", "use"), "")
+    html = page.render(sections=sections(found, now=NOW, rights=rights), asked=asked, gpuspawner=PageTools())
+    row = BeautifulSoup(html, "html.parser")
+
+    assert (len(row.select("li section > details")), row.select("p details")) == (2, [])
 
 
 def test_every_text_of_the_map_is_escaped() -> None:

@@ -79,7 +79,9 @@ sessions: [{{date: {start:%Y-%m-%d}, from: "12:{begin:%M}", to: "14:{begin:%M}",
 def spawner(book: Book | None, user: str, groups: Collection[str] = (), **more: Any) -> GPUProfilesSpawner:
     """The spawner of a user of a hub with these courses."""
     settings = {SETTING: book} if book is not None else {}
-    of = SimpleNamespace(name=user, groups=[SimpleNamespace(name=group) for group in groups], settings=settings)
+    of = SimpleNamespace(
+        name=user, groups=[SimpleNamespace(name=group) for group in groups], settings=settings, spawners={}
+    )
     return GPUProfilesSpawner(profiles=PROFILES, user=of, config=Config(), **more)
 
 

@@ -20,16 +20,23 @@ from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.courses.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-from jupyterhub_gpuspawner.hub.courses.participants import Participant, State, participant
+from jupyterhub_gpuspawner.hub.courses.participants import (
+    Participant,
+    ServerKey,
+    State,
+    participant,
+    participants_of,
+    since,
+)
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed, Snapshot
 from jupyterhub_gpuspawner.hub.pages.course.question import Asked, asked, told
 from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, Tile, concerns, tile
-from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view, participants_of, since
+from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view
 from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft
-from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -273,7 +280,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
         None,
         Asked(
             "stop",
-            ("ben", "cleo"),
+            (ServerKey("ben"), ServerKey("cleo")),
             everybody=True,
             lines=(
                 f"1 server is running: its {FILES_STAY}",
@@ -289,7 +296,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
         {"ben", "dora"},
         Asked(
             "stop",
-            ("ben",),
+            (ServerKey("ben"),),
             lines=(
                 f"1 server is running: its {FILES_STAY}",
                 "1 of the selected people has no server and is left out.",
@@ -302,7 +309,11 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "start some": (
         "start",
         {"ann", "ben", "cleo", "dora"},
-        Asked("start", ("ann", "dora"), lines=("2 of the selected people have a server already and are left out.",)),
+        Asked(
+            "start",
+            (ServerKey("ann"), ServerKey("dora")),
+            lines=("2 of the selected people have a server already and are left out.",),
+        ),
         "Start servers for 2 people?",
         "ann, dora",
         "Start 2 servers",
@@ -310,7 +321,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "give one more time": (
         "extend",
         {"ben"},
-        Asked("extend", ("ben",)),
+        Asked("extend", (ServerKey("ben"),)),
         "Give ben more time",
         "",
         "Extend 1 server",
@@ -318,7 +329,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "tell everybody": (
         "message",
         None,
-        Asked("message", ("ann", "ben", "cleo", "dora"), everybody=True),
+        Asked("message", (ServerKey("ann"), ServerKey("ben"), ServerKey("cleo"), ServerKey("dora")), everybody=True),
         "Send a message to all 4 people",
         "ann, ben, cleo, dora",
         "Send to 4 people",
@@ -355,6 +366,31 @@ def test_the_question_before_an_action(
     """What happens to how many, who is left out, and what the button does."""
     wish = asked(action, ROOM, chosen)
     assert (wish, wish.heading, wish.names, wish.button) == (expected, heading, names, button)
+
+
+LAB = Participant("ada", State.RUNNING, Server("ada", "lab", ready=True))
+THESIS = Participant("ada", State.RUNNING, Server("ada", ready=True))
+
+
+def test_a_tile_and_its_question_name_the_server_that_is_meant() -> None:
+    """The buttons carry it, too."""
+    (html,) = rendered([tile(LAB, now=NOW)])
+    soup = BeautifulSoup(html, "html.parser")
+    question = asked("stop", [LAB], {"ada/lab"})
+
+    assert [each["value"] for each in soup.select("button")] == ["message ada/lab", "extend ada/lab", "stop ada/lab"]
+    assert soup.select_one("b").get_text() == "ada (lab)"  # type: ignore[union-attr]
+    assert (question.heading, question.servers) == ("Stop the server of ada (lab)?", (ServerKey("ada", "lab"),))
+
+
+def test_who_has_another_server_than_the_selected_one_is_left_out() -> None:
+    """The course's server has ended since the page was made; the one that is left is nobody's to stop unseen."""
+    told = "1 of the selected people has another server now than when you selected them: look at the course again."
+
+    question = asked("stop", [THESIS], {"ada/lab"})
+
+    assert (question.servers, question.lines[-1]) == ((), told)
+    assert asked("message", [THESIS], {"ada/lab"}).servers == (ServerKey("ada"),)
 
 
 @pytest.mark.parametrize(
@@ -483,7 +519,7 @@ def test_every_text_of_a_tile_is_escaped() -> None:
     soup = BeautifulSoup(html, "html.parser")
     assert soup.select("script") == []
     assert soup.get_text().count(bad) == 8
-    assert [box["value"] for box in soup.select("input")] == [bad]
+    assert [box["value"] for box in soup.select("input")] == [f"{bad}/"]
 
 
 def test_every_text_above_the_tiles_is_escaped() -> None:

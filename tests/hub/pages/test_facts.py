@@ -138,7 +138,7 @@ def test_slices_of_one_gpu_are_told_apart() -> None:
 CORES = NodeTopology(siblings=((0, 4), (1, 5), (2, 6), (3, 7)))
 GOT: dict[str, tuple[PlacementDocument, NodeTopology | None, tuple[str, ...]]] = {
     "nothing that is known": (PlacementDocument(cpus="not a list"), CORES, ()),
-    "two threads of a core": (PlacementDocument(cpus="0,4"), CORES, ("1 core",)),
+    "two threads of a core": (PlacementDocument(cpus="0,4"), CORES, ("2 CPUs (1 core)",)),
     "threads of four cores": (PlacementDocument(cpus="0-3"), CORES, ("4 cores",)),
     "CPUs that the topology does not have": (PlacementDocument(cpus="8"), CORES, ("1 CPU",)),
     "two MIG slices": (

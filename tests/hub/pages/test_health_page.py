@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.cluster.health import HealthRow, rows
-from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from tests.fleet.nodes import DAY, record, topology, with_gpu
 
 EVIL = "<script>alert(1)</script>"
@@ -39,7 +39,7 @@ def test_the_rows_of_a_fleet() -> None:
             ill=True,
             state="differs",
             has="4 \N{MULTIPLICATION SIGN} v100, 2 siblings",
-            seen="4 of 4 GPUs seen; last report 2 days ago",
+            seen="4 of 4 GPUs seen, by 1 job; last report 2 days ago",
             findings=("0000:07:00.0: PCIe lanes 8; 2 siblings have 16.",),
             hints=(),
             grants="No jobs with GPUs yet.",
@@ -49,7 +49,7 @@ def test_the_rows_of_a_fleet() -> None:
             ill=False,
             state="as its siblings",
             has="4 \N{MULTIPLICATION SIGN} v100, 2 siblings",
-            seen="4 of 4 GPUs seen; last report 2 days ago",
+            seen="4 of 4 GPUs seen, by 1 job; last report 2 days ago",
             findings=(),
             hints=(),
             grants="1 job: none could have been placed better, as far as is known.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.units import Gres
+from tests.snapshots import cluster, node
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
 DOCUMENTS: list[dict[str, object]] = [
@@ -159,7 +161,30 @@ def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tup
     """GPUs with their memory where known, cores, memory and time; ranges where there is a choice."""
     (profile,) = parse_profiles([{"display_name": "It", **document}])
 
-    assert what_you_get(profile, gpu_type="p100") == words
+    assert what_you_get(profile, gpu_type="p100", cpus_per_core=1) == words
+
+
+@pytest.mark.parametrize(
+    ("per_core", "words"), [(1, "8 to 16 cores"), (2, "8 to 16 CPUs (4 to 8 cores)"), (0, "8 to 16 CPUs")]
+)
+def test_cpus_that_are_threads_are_not_called_cores(per_core: int, words: str) -> None:
+    """Slurm gives four cores for eight CPUs where two hardware threads share a core."""
+    cpus = {"range": {"min": 8, "max": 16, "sets": "slurm.cpus"}}
+    (profile,) = parse_profiles([{"display_name": "It", "slurm": {"cpus": 8}, "profile_options": {"cpus": cpus}}])
+
+    assert what_you_get(profile, cpus_per_core=per_core) == (words,)
+
+
+def test_the_form_knows_the_threads_of_the_partitions_nodes() -> None:
+    """And gives them to the page's script, which tells the same of other values."""
+    options = {"cpus": {"range": {"min": 2, "max": 8, "sets": "slurm.cpus"}}}
+    profiles = parse_profiles([{"display_name": "It", "slurm": {"cpus": 8}, "profile_options": options}])
+    threads = cluster(node("n1", cpus=32, cpus_per_core=2))
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=threads, now=NOW)
+    (offer,) = offers(found, FilledIn(), base_url="/hub/", snapshot=threads)
+
+    assert offer.gets[0] == "2 to 8 CPUs (1 to 4 cores)"
+    assert json.loads(offer.told)["cpus_per_core"] == 2
 
 
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
@@ -175,9 +200,9 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
-        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
-        ("2 GPU shards", "2 cores", "1 h"),
-        ("4 cores", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "2 CPUs", "8 GiB memory", "1 h"),
+        ("2 GPU shards", "2 CPUs", "1 h"),
+        ("4 CPUs", "8 GiB memory", "1 h"),
     ]
 
 
@@ -454,7 +479,7 @@ async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytes
         return replace(CLUSTER, taken_at=time.time())
 
     monkeypatch.setattr(SlurmClient, "snapshot", snapshot)
-    people = [SimpleNamespace(name=f"user{number}", groups=[]) for number in range(50)]
+    people = [SimpleNamespace(name=f"user{number}", groups=[], spawners={}) for number in range(50)]
     pages = await asyncio.gather(
         *(render_form(GPUProfilesSpawner(profiles=DOCUMENTS, user=each, config=Config())) for each in people)
     )

@@ -8,7 +8,7 @@ import pytest
 from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.text import home
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub import objects, orm
+from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -36,7 +39,7 @@ class Proxy:
 class Known:
     """A spawner as JupyterHub knows it, without a row in the database."""
 
-    orm_spawner = None
+    orm_spawner: Any = None
 
     def __init__(self) -> None:
         self.server: Any = None
@@ -54,7 +57,7 @@ class Known:
         self.server, self.pending = SimpleNamespace(port=port), None
 
     def get_state(self) -> dict[str, Any]:
-        return {}
+        return {"port": self.server.port} if self.server is not None else {}
 
 
 class Stored(StoredState):
@@ -64,6 +67,17 @@ class Stored(StoredState):
 
     def store(self) -> None:
         self.times += 1
+
+
+class Away(StoredState):
+    """In a database that may take no changes."""
+
+    away = False
+
+    def store(self) -> None:
+        if self.away:
+            raise OperationalError("UPDATE", {}, Exception("disk I/O error"))
+        super().store()
 
 
 class Server:
@@ -142,6 +156,39 @@ async def test_the_hub_follows_a_server_to_another_port(port: int, door: Door | 
     await asyncio.sleep(0.01)
 
     assert (server.report.port, server.known.server.port, server.known.proxy.changed) == (port, port, [route])
+
+
+@pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, Door("taken"), "delete lab")])
+async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
+    tmp_path: Path, port: int, door: Door | None, route: str
+) -> None:
+    """The launcher is not answered, so it reports again; what it reported is stored then, the address included."""
+    db = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
+    user = orm.User(name="ann")
+    row = orm.Spawner(name="lab", user=user, server=orm.Server(ip="g1", port=20001))
+    db.add_all([user, row])
+    db.commit()
+    server = Server()
+    server.known.orm_spawner = row
+    server.report = ServerReport(
+        lambda: server.known, state := Away(lambda: server.known, server="ann:lab", log=LOG), server="ann:lab", log=LOG
+    )
+    server.report.accept(REPORT)
+    server.report.hand_over()
+    server.known.server, server.known.pending = objects.Server(orm_server=row.server), None
+    moved = NodeReport(port, PLACEMENT, door=door)
+    state.away = True
+    with pytest.raises(OperationalError):
+        server.report.accept(moved)
+    db.rollback()
+    await asyncio.sleep(0.01)
+    routes, stored_before = list(server.known.proxy.changed), row.server.port
+    state.away = False
+    server.report.accept(moved)
+    db.expire_all()
+
+    assert (routes, stored_before, row.server.port, row.state) == ([route], 20001, port, {"port": port})
+    db.close()
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dis
 import logging
+import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType
@@ -19,8 +21,8 @@ from jupyterhub import orm
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.sessions import keeper
-from jupyterhub_gpuspawner.hub.sessions.keeper import Recorder, keep, stored_sessions
-from jupyterhub_gpuspawner.sessions.store import SessionStore
+from jupyterhub_gpuspawner.hub.sessions.keeper import Recorder, complete_left, stored_sessions
+from jupyterhub_gpuspawner.sessions.store import PATIENCE, SessionStore
 from tests.fixtures.databases import hub_session
 from tests.sessions.a_session import ENDED, LIFE, SUBMITTED
 
@@ -49,27 +51,22 @@ async def test_events_are_written_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")  # of JupyterHub's own type of column
 async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -> None:
-    """Of two sessions under way one is that of a server that runs; the other expires at once, since it is old."""
+    """Not that of a server that runs, nor one that began since; what is completed expires at once, since it is old."""
     path = tmp_path / "sessions.sqlite"
     with closing(SessionStore(path)) as store:
-        for session in ("runs", "gone"):
-            store.take(replace(SUBMITTED, session=session, at=1.0))
+        for session, at in (("runs", 1.0), ("gone", 1.0), ("new", 5.0)):
+            store.take(replace(SUBMITTED, session=session, begun_at=at, at=at))
     recorder = Recorder(path)
     with hub_session() as db:
         app = App(db)
         assert stored_sessions(app) == {"runs"}
 
-        task = asyncio.ensure_future(keep(app, recorder, 400))
-        while len(await recorder.under_way()) != 1:  # noqa: ASYNC110 - a thread has no event
-            await asyncio.sleep(0.01)
-        with closing(SessionStore(path)) as store:
-            while len(list(store.sessions())) > 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert [each.session for each in store.sessions()] == ["runs"]
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await complete_left(app, recorder, started_at=2.0)
+        assert await recorder.under_way() == {"runs", "new"}
+        await recorder.expire(3.0)
     await asyncio.to_thread(recorder.close)
+    with closing(SessionStore(path)) as store:
+        assert {record.session for record in store.sessions()} == {"runs", "new"}
 
 
 async def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,3 +141,43 @@ def test_an_event_that_is_written_makes_room_wherever_the_next_is_taken_meanwhil
         recorder.close()
 
         assert (number, len(written)) == (number, 4)
+
+
+HUB = """
+import asyncio, logging, sys
+from types import SimpleNamespace
+from traitlets.config import Config
+from jupyterhub_gpuspawner.hub.events.stream import STREAM
+from jupyterhub_gpuspawner.hub.sessions.keeper import begin_sessions
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from tests.sessions.a_session import LIFE
+
+async def hub():
+    logging.basicConfig()
+    config = Config(GPUSessions={"path": sys.argv[1]})
+    begin_sessions(SimpleNamespace(config=config, spawner_class=GPUSlurmSpawner, db=None, db_url="", http_server=True))
+    for event in LIFE:
+        STREAM.publish(event)
+    await asyncio.sleep(0)
+
+asyncio.run(hub())
+"""
+
+
+def test_a_locked_file_does_not_hold_the_end_of_the_hub(tmp_path: Path) -> None:
+    """Of all that waits to be written, one more try is made."""
+    path = tmp_path / "sessions.sqlite"
+    SessionStore(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ended = subprocess.run(
+            [sys.executable, "-c", HUB, path],
+            cwd=Path(__file__).parents[3],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=PATIENCE - 2,
+        )
+
+    assert ended.stderr.count("Sessions are not recorded") == 1
+    assert "database is locked" in ended.stderr

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import pwd
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root, refused_names
+from jupyterhub_gpuspawner.hub.report.reach import resolved
+from jupyterhub_gpuspawner.hub.site.account import (
+    Account,
+    account_of,
+    allowed_groups,
+    configured_value,
+    refuse_root,
+    refused_names,
+)
+from jupyterhub_gpuspawner.hub.site.tasks import connected
 
 
 async def test_root_is_refused() -> None:
@@ -67,6 +82,25 @@ def test_names_that_would_be_refused_are_reported_beforehand() -> None:
     ]
 
 
+def test_what_a_configuration_adds_is_a_value_of_its_own() -> None:
+    """As with ``c.JupyterHub.services.append(...)``; JupyterHub's own reading of it later is not changed by that."""
+    config = Config()
+    config.Authenticator.admin_users.update({"ada"})
+    config.JupyterHub.services.append({"name": "idle"})
+    config.JupyterHub.load_groups.update({"staff": ["ada"]})
+    config.JupyterHub.port = 8000
+    names = config.Authenticator.admin_users
+
+    assert [configured_value(value) for value in (names, *config.JupyterHub.values(), None)] == [
+        {"ada"},
+        [{"name": "idle"}],
+        {"staff": ["ada"]},
+        8000,
+        None,
+    ]
+    assert names.get_value({"root"}) == {"ada", "root"}
+
+
 def test_a_name_that_a_configuration_only_adds_is_read_too() -> None:
     """``c.Authenticator.admin_users.update(...)`` keeps a value that is not there yet."""
     config = Config()
@@ -75,3 +109,39 @@ def test_a_name_that_a_configuration_only_adds_is_read_too() -> None:
     assert refused_names(config) == [
         "c.Authenticator.admin_users: 'root' is an account of uid 0 (root); servers are never started as root.",
     ]
+
+
+HANGS = {
+    "accounts": ("pwd.getpwnam", lambda: account_of("ada")),
+    "groups": (
+        "pwd.getpwnam",
+        lambda: allowed_groups(ClusterSnapshot(partitions=(Partition("p", allow_groups=("g",)),)), "ada"),
+    ),
+    "addresses": ("socket.getaddrinfo", lambda: resolved("node1")),
+    "connections": ("socket.getaddrinfo", lambda: connected("node1", 80)),
+}
+
+
+@pytest.mark.parametrize(("call", "ask"), HANGS.values(), ids=HANGS.keys())
+async def test_a_name_service_that_hangs_holds_nothing_else(
+    call: str, ask: Callable[[], Coroutine[Any, Any, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class presses Start while SSSD hangs: asyncio's threads still read Slurm's answers and find the proxy."""
+    answers = threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        answers.wait(30)
+        raise OSError
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(call, hang)
+        asked = [asyncio.ensure_future(ask()) for _ in range(20)]
+        await asyncio.sleep(0)
+        try:
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "read"), 5) == "read"
+        finally:
+            answers.set()
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)

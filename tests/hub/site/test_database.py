@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from sqlalchemy import select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
-from jupyterhub_gpuspawner.hub.site import database
+from jupyterhub_gpuspawner.hub.site import database, tasks
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, takes_changes, written
+from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.start.records import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import reconciliation
 
@@ -99,11 +101,11 @@ def test_what_the_log_says_of_a_fault_holds_no_value(hub_database: Database) -> 
 
 
 async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
-    hub_database: Database, monkeypatch: pytest.MonkeyPatch
+    hub_database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A database error ends one check, not the task."""
-    monkeypatch.setattr(reconciliation, "AGAIN", 0.0)
-    rolled_back: list[bool] = []
+    """The log says so, and JupyterHub's session can be used by the next request."""
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
+    users: list[str | None] = []
 
     class Client:
         async def every_job(self) -> dict[str, Any]:
@@ -111,31 +113,28 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
 
     class Servers:
         def job_ids(self) -> set[str]:
-            if not rolled_back:
-                hub_database.lock()
-                try:
-                    hub_database.spawner.state = {"job_id": "7"}
-                    hub_database.session.commit()
-                finally:
-                    hub_database.unlock()
             return set()
 
         def starts(self, _: Collection[str]) -> dict[str, RecordedStart]:
+            users.append(hub_database.session.scalar(select(orm.User.name)))
+            if len(users) == 1:
+                hub_database.lock()
+                try:
+                    hub_database.spawner.state = {"job_id": "7"}
+                    hub_database.session.flush()
+                finally:
+                    hub_database.unlock()
             return {}
 
-        def roll_back(self) -> None:
-            database.roll_back(hub_database.session)
-            rolled_back.append(True)
+    site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", job_name="jupyterhub")
+    look = reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").look  # type: ignore[arg-type]
+    app: Any = SimpleNamespace(db=hub_database.session, http_server=object())
+    await every(app, 0, look, "The check for jobs without a server")
 
-    site = SimpleNamespace(
-        connection=lambda: SimpleNamespace(client=Client()),
-        hub_name="demo",
-        job_name="jupyterhub",
-        reconcile_interval=0,
-    )
-    await reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run()  # type: ignore[arg-type]
-
-    assert rolled_back == [True]
+    assert users == ["ann", "ann"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "The check for jobs without a server failed and is repeated: (sqlite3.OperationalError) database is locked"
+    ]
 
 
 async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_path: Path) -> None:

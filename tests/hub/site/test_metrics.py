@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.events.life import Life
+from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -204,3 +206,19 @@ async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
     found = [REGISTRY.get_sample_value(name, {"profile": "known", "stage": stage}) for stage in stages]
     assert found == [3.0, 4.0, 2.0]
     assert REGISTRY.get_sample_value(name, {"profile": "half known", "stage": "ready"}) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "counted"),
+    [({}, 0.0), ({"ending": {"what": "It ended.", "job_id": "6"}}, 0.0), ({"job_id": "7"}, 1.0)],
+    ids=["a new server", "a server that ended before", "a server that runs since before the hub's restart"],
+)
+def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict[str, Any], counted: float) -> None:
+    """JupyterHub loads the state of every spawner, also of one that is new."""
+    spawner, labels = GPUSlurmSpawner(), {"state": "running"}
+    before = REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0
+    spawner.load_state(state)
+    metrics.adopted(spawner, "running")
+    metrics.SERVERS.discard(spawner)
+
+    assert (REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0) - before == counted

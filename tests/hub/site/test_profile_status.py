@@ -10,6 +10,9 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.snapshot import Reservation
+from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document
+from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -106,6 +109,27 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
         "starts now, 3 of 4 K80 free",
         "reservation lab is for other users",
     ]
+
+
+def test_the_form_and_rest_show_the_same_profiles() -> None:
+    """Those of other groups and users, and those that have ended, are named to nobody else."""
+    allowed: dict[str, dict[str, Any]] = {
+        "Mine": {"groups": ["lab"]},
+        "Theirs": {"groups": ["others"]},
+        "Carl's": {"users": ["carl"]},
+        "Over": {"until": "2000-01-01"},
+        "Later": {"from": "2999-01-01"},
+    }
+    profiles = parse_profiles(
+        [{"display_name": name, "kind": "local", "allow": allow} for name, allow in allowed.items()]
+    )
+    found = profile_statuses(
+        profiles, username="ann", groups=["lab"], snapshot=FOUR, now=datetime.fromtimestamp(NOW).astimezone()
+    )
+    form = [offer.profile.display_name for offer in offers(found, FilledIn(), base_url="/hub/")]
+    rest = [profile.display_name for profile in profiles_document(found, FOUR, silent=False).profiles]
+
+    assert (form, rest) == (["Mine", "Later"], ["Mine", "Later"])
 
 
 def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning() -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from jupyterhub import orm
+from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.site.tasks import Looks, connected, first_of
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site import tasks
+from jupyterhub_gpuspawner.hub.site.tasks import Looks, connected, every, first_of
+from tests.fixtures.databases import hub_session
+from tests.fixtures.postgres import about_sqlite
 
 
 async def test_the_first_wait_ends_it_and_the_others_are_cancelled() -> None:
@@ -115,3 +124,104 @@ async def test_a_value_that_cannot_be_had_wakes_whoever_waits_and_ends_no_other_
         await second.wait()
         with pytest.raises(KeyError):
             first.seen()
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A hub that has started, with a real database; what fails is repeated at once."""
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
+    with hub_session() as session:
+        yield SimpleNamespace(db=session, http_server=object())
+
+
+def break_session(session: Session) -> None:
+    """A failed flush, after which JupyterHub's session cannot be used until it is rolled back."""
+    session.add_all((orm.User(name="ann"), orm.User(name="ann")))
+    session.flush()
+
+
+FAULTS = {
+    "the database": (break_session, "(sqlite3.IntegrityError) UNIQUE constraint failed: users.name"),
+    "Slurm": (SlurmUnavailable("squeue got no answer."), "squeue got no answer."),
+    "no thread can be started": (RuntimeError("can't start new thread"), "can't start new thread"),
+    "a name that is not UTF-8": (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates"), None),
+}
+
+
+@about_sqlite
+@pytest.mark.parametrize(("fault", "message"), FAULTS.values(), ids=FAULTS.keys())
+async def test_whatever_fails_in_the_background_is_logged_once_and_goes_on(
+    app: Any, caplog: pytest.LogCaptureFixture, fault: Any, message: str | None
+) -> None:
+    """Three failures in a row are one line of the log; JupyterHub's session can be used after each."""
+    users: list[object] = []
+
+    async def look() -> float | None:
+        users.append(app.db.query(orm.User).all())
+        if len(users) in (1, 2, 3, 5):
+            if isinstance(fault, Exception):
+                raise fault
+            fault(app.db)
+        return 0.0 if len(users) < 6 else None
+
+    caplog.set_level("INFO")
+    await every(app, 0, look, "The look")
+
+    assert users == [[]] * 6
+    failed = f"The look failed and is repeated: {fault if message is None else message}"
+    logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("The look")]
+    assert logged == [failed, "The look works again", failed, "The look works again"]
+
+
+async def test_another_fault_is_logged_beside_the_first(app: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """An admin who mends the first has to know of the second."""
+    faults = [RuntimeError("one"), RuntimeError("two")]
+
+    def look() -> None:
+        if faults:
+            raise faults.pop(0)
+
+    await every(app, 0, look, "The look")
+
+    assert [record.getMessage().rpartition(" ")[2] for record in caplog.records if record.levelname == "ERROR"] == [
+        "one",
+        "two",
+    ]
+
+
+async def test_background_work_begins_when_the_hub_listens_and_ends_with_its_task(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancellation is not taken for a fault."""
+    monkeypatch.setattr(tasks, "_START_POLL_SECONDS", 0.0)
+    app.http_server, begun, looks = None, asyncio.Event(), 0
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = every(app, 60.0, look, "The look")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert looks == 0
+    app.http_server = object()
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert looks == 1
+
+
+async def test_a_pause_ends_when_something_has_changed(app: Any) -> None:
+    """An hour is not waited for."""
+    changed, looks = asyncio.Event(), asyncio.Queue[None]()
+    task = every(app, 3600.0, lambda: looks.put_nowait(None), "The look", wake=changed)
+    for _ in range(3):
+        await looks.get()
+        changed.set()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from tornado.web import HTTPError
+from traitlets import TraitError, Unicode
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -79,6 +82,199 @@ def test_a_restarted_hub_knows_the_application(fields: dict[str, Any], app: str)
 
     assert after.child is not None
     assert (before.child.app, after.child.app) == (app, app)
+
+
+def test_what_the_wrapper_alone_is_given_reaches_the_server() -> None:
+    """Admins set it on the class that they name as the hub's."""
+    own = {"env_keep": ["LD_LIBRARY_PATH"], "oauth_client_allowed_scopes": ["self"]}
+    spawner = wrapper(GPUProfilesSpawner=own)
+    spawner.prepare(request())
+    spawner.hand_down()
+
+    assert settings(spawner, own) == own
+
+
+@pytest.mark.parametrize("section", ["Spawner", "GPUSlurmSpawner", "GPUProfilesSpawner"])
+@pytest.mark.parametrize("name", ["start_timeout", "http_timeout"])
+def test_a_time_in_which_no_server_can_start_is_refused(section: str, name: str) -> None:
+    """When the hub starts, not with each start."""
+    with pytest.raises((ConfigError, TraitError), match=f"{name}: -5 must be at least 1 second"):
+        wrapper(**{section: {name: -5}}).slurm_site()
+
+
+SECOND_CLUSTER = {
+    "exec_prefix": "",
+    "query_prefix": "ssh login-b",
+    "slurm_bin_dir": "/opt/b/bin",
+    "wrapper_dir": "/opt/b/libexec",
+}
+SITE: dict[str, Any] = {"GPUSlurmSpawner": {"exec_prefix": "sudo -n -u {username}"}}
+
+
+def restarted(
+    profile_then: dict[str, Any] | None, state: dict[str, Any], *profiles_now: dict[str, Any]
+) -> GPUProfilesSpawner:
+    """Return the spawner of a hub with ``profiles_now``, after a server of ``profile_then`` stored this state."""
+    before = wrapper(**SITE)
+    if profile_then is not None:
+        before.prepare(request(**profile_then))
+        assert before.child is not None
+        state = {**before.get_state(), "child": state}
+    after = wrapper(**SITE, GPUProfilesSpawner={"profiles": [{"display_name": "P", **each} for each in profiles_now]})
+    after.load_state(json.loads(json.dumps(state)))
+    return after
+
+
+def settings(spawner: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return these settings of the spawner's child."""
+    return {name: getattr(spawner.child_spawner, name) for name in names}
+
+
+THEN = {"traits": {**SECOND_CLUSTER, "stop_wait": 60.0}}
+MOVED = {"traits": {"slurm_bin_dir": "/opt/c/bin", "stop_wait": 50.0}, "poll_interval": 7}
+NOW: dict[str, tuple[tuple[dict[str, Any], ...], float, int]] = {
+    "as it was": ((THEN,), 60.0, 30),
+    "on another cluster": ((MOVED,), 50.0, 7),
+    "removed": ((), 10.0, 30),
+    "of another kind": (({**MOVED, "kind": "local", "traits": {}},), 10.0, 30),
+    "with a setting that is none": (({"traits": {"slurm_bindir": "/opt"}},), 10.0, 30),
+}
+
+
+@pytest.mark.parametrize(("profiles", "stop_wait", "poll_interval"), NOW.values(), ids=NOW.keys())
+def test_a_restarted_hub_finds_the_job_where_it_was_submitted(
+    profiles: tuple[dict[str, Any], ...], stop_wait: float, poll_interval: int
+) -> None:
+    """Whatever has become of its profile, whose other settings are those of today."""
+    spawner = restarted(THEN, {"job_id": "7"}, *profiles)
+
+    assert settings(spawner, SECOND_CLUSTER) == SECOND_CLUSTER
+    assert (spawner.child_spawner.stop_wait, spawner.poll_interval) == (stop_wait, poll_interval)
+    assert spawner.child_spawner.job_id == "7"
+
+
+def test_a_job_of_the_sites_cluster_is_found_there_when_its_profile_has_moved() -> None:
+    """That its profile had no settings for this is known, too."""
+    spawner = restarted({}, {"job_id": "7"}, THEN)
+
+    assert settings(spawner, ("exec_prefix", "slurm_bin_dir")) == {
+        "exec_prefix": "sudo -n -u {username}",
+        "slurm_bin_dir": "",
+    }
+
+
+def test_a_server_of_an_earlier_version_is_found_by_the_settings_of_its_profile_today() -> None:
+    """Which stored none."""
+    spawner = restarted(None, {"profile": "p", "kind": "slurm", "child": {"job_id": "7"}}, THEN)
+
+    assert settings(spawner, SECOND_CLUSTER) == SECOND_CLUSTER
+
+
+ELSEWHERE = "tests.hub.spawners.test_child.ElsewhereSpawner"
+ELSEWHERE_THEN = {
+    "kind": "other",
+    "spawner_class": ELSEWHERE,
+    "traits": {"namespace": "jupyter-b", "port": 8000, "environment": {"TOKEN": "secret"}},
+}
+
+
+class ElsewhereSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """Of another package: finds its servers by its namespace."""
+
+    namespace = Unicode("default", config=True)
+
+
+@pytest.mark.parametrize(
+    ("profiles", "environment"), [((ELSEWHERE_THEN,), {"TOKEN": "secret"}), ((), {})], ids=["as it was", "removed"]
+)
+def test_a_server_of_another_package_is_found_again(
+    profiles: tuple[dict[str, Any], ...], environment: dict[str, str]
+) -> None:
+    """By all settings of its profile but its variables, which may be secret and are not stored."""
+    spawner = restarted(ELSEWHERE_THEN, {"pod_name": "7"}, *profiles)
+
+    assert settings(spawner, ("namespace", "port", "environment")) == {
+        "namespace": "jupyter-b",
+        "port": 8000,
+        "environment": environment,
+    }
+    assert "secret" not in json.dumps(spawner.get_state())
+
+
+def test_settings_of_the_last_profile_do_not_stay() -> None:
+    """After a failed start, after another choice, and after a server that an earlier hub has started."""
+    failed, changed = wrapper(**SITE), wrapper(**SITE)
+    for spawner in (failed, changed):
+        spawner.prepare(request(**THEN, start_timeout=5))
+        spawner.hand_down()
+    failed.clear_state()
+    found_again = restarted(THEN, {"job_id": "7"}, THEN)
+    found_again.clear_state()
+    after = [failed, changed, found_again]
+    for spawner in after:
+        spawner.prepare(request())
+        spawner.hand_down()
+    fresh = wrapper(**SITE)
+    fresh.prepare(request())
+
+    expected = settings(fresh, (*SECOND_CLUSTER, "stop_wait", "start_timeout"))
+    assert [settings(spawner, expected) for spawner in after] == [expected] * 3
+    assert [spawner.start_timeout for spawner in after] == [fresh.start_timeout] * 3
+
+
+def test_lost_jobs_are_looked_for_wherever_a_profile_submits_them() -> None:
+    """Once for each way in which profiles reach Slurm; the site's is one."""
+    profiles = [
+        {"display_name": "A"},
+        {"display_name": "B", **THEN},
+        {"display_name": "C", **THEN},
+        {"display_name": "D", **MOVED},
+        {"display_name": "E", "kind": "local"},
+    ]
+    spawner = wrapper(**SITE, GPUProfilesSpawner={"profiles": profiles})
+
+    assert [(site.exec_prefix, site.slurm_bin_dir) for site in spawner.slurm_sites()] == [
+        ("sudo -n -u {username}", ""),
+        ("", "/opt/b/bin"),
+        ("sudo -n -u {username}", "/opt/c/bin"),
+    ]
+
+
+async def overridden(override: dict[str, Any], **fields: Any) -> Any:
+    """Return the spawner of a start for which JupyterHub has applied a group's overrides."""
+    overrides = {"all": {"groups": ["class"], "spawner_override": override}}
+    spawner: Any = wrapper(Spawner={"group_overrides": overrides}, GPUSlurmSpawner={"idle": {"gpu": "90min"}})
+    spawner.user = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="class")])
+    await spawner.apply_group_overrides()
+    spawner.prepare(request(**fields))
+    spawner.hand_down()
+    return spawner
+
+
+async def test_group_overrides_of_any_setting_reach_the_child() -> None:
+    """And the spawner of the site's settings, from which a trial and the form are made; the profile's come first."""
+    override = {"queue_timeout": "4:00:00", "req_partition": "gpu", "stop_wait": 20.0, "slurm_bin_dir": "/opt/b/bin"}
+    spawner = await overridden(override, traits={"stop_wait": 60.0})
+
+    assert settings(spawner, override) == {**override, "stop_wait": 60.0}
+    assert {name: getattr(spawner.slurm_site(), name) for name in override} == override
+    assert spawner.get_state()["connection"] == {"slurm_bin_dir": "/opt/b/bin"}
+
+
+async def test_a_group_override_of_a_table_is_merged_and_its_lack_of_effect_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The hub's policy for idle servers is the same for all servers of a profile."""
+    spawner = await overridden({"idle": {"action": "stop"}})
+
+    assert spawner.child_spawner.idle == {"gpu": "90min", "action": "stop"}
+    assert "c.Spawner.group_overrides: idle has no effect for a group. Set it in a profile." in caplog.text
+
+
+async def test_a_group_override_that_is_not_valid_is_named() -> None:
+    """Its text is the admin's."""
+    with pytest.raises(ConfigError, match=r"c\.Spawner\.group_overrides: The 'stop_wait' trait"):
+        await overridden({"stop_wait": "long"})
 
 
 def test_a_hooks_time_reaches_the_child() -> None:

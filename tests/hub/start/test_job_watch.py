@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -54,6 +55,11 @@ def own(state: str) -> JobStatus:
     return replace(job("7", state), user="ann", tag=TAG)
 
 
+async def note() -> int | None:
+    """Note that the server has ended."""
+    return 1
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """A spawner; its watcher ends with the test."""
@@ -89,19 +95,37 @@ async def test_a_job_that_has_ended_is_over(server: Server, watched: JobWatch) -
     assert watched.over()
 
 
-@pytest.mark.parametrize(("answered_after", "over"), [(5.0, False), (15.0, True)])
+@pytest.mark.parametrize(("slurm_timeout", "over"), [(10.0, False), (0.0, True)])
 async def test_a_job_that_was_requeued_is_over_by_an_answer_that_is_newer_than_the_server(
-    server: Server, watched: JobWatch, answered_after: float, over: bool
+    server: Server, watched: JobWatch, slurm_timeout: float, over: bool
 ) -> None:
     """An answer may be as old as a Slurm command takes."""
+    server.slurm_timeout = slurm_timeout
     server.shows("PENDING")
     await server.tell()
-    answered = watched.answered_at
-    assert answered is not None
     pending = watched.over()
-    watched.served_at = answered - answered_after
+    watched.serves(note)
+    server.shows("RUNNING")
+    await server.tell()
+    server.shows("PENDING")
+    await server.tell()
 
     assert (pending, watched.over()) == (False, over)
+
+
+async def test_a_job_that_is_hidden_since_it_was_pending_is_not_over(server: Server, watched: JobWatch) -> None:
+    """PrivateData=jobs is switched on while a server starts: later answers, without the job, do not requeue it."""
+    server.slurm_timeout = 0.0
+    server.clock.now = time.time()
+    server.shows("PENDING")
+    await server.tell()
+    watched.serves(note)
+    server.cluster.held.clear()
+    server.cluster.hides = {"ann"}
+    await server.tell()
+    await server.tell()
+
+    assert (watched.hidden, watched.status, watched.over()) == (True, own("PENDING"), False)
 
 
 async def test_the_hub_is_told_as_soon_as_the_job_has_ended(server: Server, watched: JobWatch) -> None:

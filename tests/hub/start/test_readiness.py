@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.deadline import Timeouts
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
 from jupyterhub_gpuspawner.hub.start.start import Start
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation, Phase
@@ -26,7 +29,7 @@ class Job:
     hidden = False
     stopping = False
     submitted_identity = None
-    since_pending = 0.0
+    since_pending: float | None = 0.0
     answers = 1
     status: JobStatus | None = JobStatus("7", Phase.QUEUED, "PENDING", "Priority")
 
@@ -46,7 +49,7 @@ def waiting(job: Job, timeouts: Timeouts) -> asyncio.Task[None]:
     """The wait for a server whose job was submitted just now, and whose node never reports."""
     start = Start.begin("", timeouts)
     start.queued()
-    spawner: Any = SimpleNamespace(ending=None)
+    spawner: Any = SimpleNamespace(ending=None, start_facts=lambda: StartFacts("7"))
     report: Any = SimpleNamespace(reported=asyncio.Event(), address="")
     ending = ServerEnding(job, SimpleNamespace(), lambda: spawner)  # type: ignore[arg-type]
     one: Any = job
@@ -77,21 +80,75 @@ async def test_without_a_limit_a_place_is_kept() -> None:
     wait.cancel()
 
 
+def reported(job: Job, client: Client) -> Any:
+    """The parts of a start whose node has reported."""
+    connection = SimpleNamespace(client=client)
+    spawner: Any = SimpleNamespace(
+        request=None, http_timeout=30, connection=lambda: connection, log=logging.getLogger()
+    )
+    spawner.known = spawner
+    report = ServerReport(lambda: spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
+    report.claimed = PlacementDocument(node="g1")
+    report.reported.set()
+    return spawner, Start.begin("", Timeouts(300.0)), job, report, SimpleNamespace()
+
+
+@pytest.mark.parametrize(
+    ("since_pending", "queue", "given_up"), [(0.0, None, None), (0.0, 0.01, "timeout"), (None, None, "timeout")]
+)
+async def test_a_place_is_kept_where_slurm_hides_the_job_once_it_was_seen_pending(
+    since_pending: float | None, queue: float | None, given_up: str | None
+) -> None:
+    """What is not seen is not gone; only a limit of the queue, or a job that was never seen, ends the wait."""
+    job = Job()
+    job.hidden, job.since_pending = True, since_pending
+    wait = waiting(job, Timeouts(0.01, queue))
+    await asyncio.wait({wait}, timeout=30 if given_up else 0.3)
+
+    reason = vars(wait.exception())["reason"] if wait.done() else None
+    assert reason == given_up
+    wait.cancel()
+
+
 class Client:
     """A Slurm with one job on two nodes."""
 
     def __init__(self) -> None:
         self.asked: list[bool] = []
+        self.faults: list[Exception] = []
 
     async def job(self, job_id: str, *, allocations: bool = False) -> JobDetail:
         """The job; ``asked`` has for each question whether it was about the allocations, too."""
         self.asked.append(allocations)
+        if self.faults:
+            raise self.faults.pop()
         detail = JobDetail(job_id, Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
         granted = (NodeAllocation("g1", (0, 1), 100), NodeAllocation("g2", (0, 1), 100))
         return replace(detail, allocations=granted) if allocations else detail
 
     async def address(self, _node: str) -> str:
         return "127.0.0.1"
+
+
+async def test_an_answer_that_is_not_understood_ends_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its server runs: Slurm is asked again where, and the fault is logged once."""
+    monkeypatch.setattr(readiness, "_ASK_AGAIN", 0.0)
+    job, client, shown = Job(), Client(), asyncio.Event()
+    client.faults = [SlurmOutputError("scontrol printed no job.", raw="") for _ in range(2)]
+    job.is_own = lambda _detail: True  # type: ignore[attr-defined]
+    wait = asyncio.ensure_future(Readiness(*reported(job, client), store=lambda: None, placed=shown.set).wait())
+    await asyncio.wait(
+        {wait, shown_task := asyncio.ensure_future(shown.wait())}, timeout=30, return_when="FIRST_COMPLETED"
+    )
+
+    assert (shown.is_set(), wait.done()) == (True, False)
+    assert [text.partition(" Please")[0] for text in caplog.messages] == [
+        "Slurm is asked again where job 7 runs: scontrol printed no job."
+    ]
+    wait.cancel()
+    shown_task.cancel()
 
 
 @pytest.mark.parametrize(("nodes", "asked"), [("g[1-2]", [True]), (None, [False, True]), ("g1", [False, True])])
@@ -102,12 +159,8 @@ async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
     job, client, shown = Job(), Client(), asyncio.Event()
     job.status = JobStatus("7", Phase.RUNNING, "RUNNING", nodes=nodes, batch_host="g9") if nodes else None
     job.is_own = lambda _detail: True  # type: ignore[attr-defined]
-    spawner: Any = SimpleNamespace(request=None, http_timeout=30, connection=lambda: SimpleNamespace(client=client))
-    spawner.known = spawner
-    report = ServerReport(lambda: spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
-    report.claimed = PlacementDocument(node="g1")
-    report.reported.set()
-    parts: Any = (spawner, Start.begin("", Timeouts(300.0)), job, report, SimpleNamespace())
+    parts = reported(job, client)
+    report = parts[3]
     wait = asyncio.ensure_future(Readiness(*parts, store=lambda: None, placed=shown.set).wait())
     await asyncio.wait_for(shown.wait(), 30)
     wait.cancel()

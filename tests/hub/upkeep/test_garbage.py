@@ -9,13 +9,14 @@ import sys
 PROGRAM = """
 import asyncio, gc, json
 from jupyterhub.app import JupyterHub
-from jupyterhub_gpuspawner.hub.upkeep import garbage
+from jupyterhub_gpuspawner.hub.site import tasks
+from jupyterhub_gpuspawner.hub.upkeep.garbage import begin_garbage
 
 async def hub():
-    garbage.LOOK = 0.01
+    tasks._START_POLL_SECONDS = 0.01
     app = JupyterHub()
-    garbage.register_garbage(app)
-    app.handlers = [("/", object)]
+    app.db = None
+    begin_garbage(app)
     await asyncio.sleep(0.1)
     counts = [gc.get_freeze_count()]
     app.http_server = object()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from jupyterhub import orm
-from sqlalchemy import create_engine, event
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.upkeep.idle import IdleWatch, idle_record
 from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from tests.fixtures.databases import hub_session
 
 START = 1_772_442_000.0
 PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
@@ -54,13 +55,10 @@ class Server:
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    engine = create_engine("sqlite://")
-    orm.Base.metadata.create_all(engine)
     SERVERS.clear()
-    with Session(engine) as session:
+    with hub_session() as session:
         yield session
     SERVERS.clear()
-    engine.dispose()
 
 
 def hub(session: Session, *servers: Server, **rule: Any) -> IdleWatch:
@@ -157,17 +155,3 @@ def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
         "Two A100s was stopped at {time} because it was idle: its GPUs had not been used for 1 h "
         "(at most 1 %, 24 GiB of GPU memory held); job 12 released 2 GPUs."
     )
-
-
-def test_a_hub_that_runs_for_long_deletes_old_rows(session: Session) -> None:
-    """Each day, and not only when it starts."""
-    server = Server("ada")
-    watch = hub(session, server)
-    look(watch, server, 5, 60)
-    server.ready = False
-    left = []
-    for day in (1, 400, 402):
-        watch.look(START + day * 86400)
-        left.append(len(due_since(session.connection(), 0.0)))
-
-    assert left == [1, 1, 0]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub import orm
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -17,7 +20,11 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, state_job_ids
+from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
+    Reconciliation,
+    begin_reconciliation,
+    state_job_ids,
+)
 from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -159,15 +166,39 @@ def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 JOB = JobStatus("12", Phase.RUNNING, user="ann", tag=TAG)
 
 
+async def test_a_hub_looks_wherever_its_profiles_submit_jobs() -> None:
+    """Each cluster that a profile reaches is asked, and not only that of the site's settings."""
+    asked: list[str] = []
+    sites = {name: Site() for name in ("the site's", "a profile's")}
+    for name, site in sites.items():
+        site.reconcile_interval = 0.0
+        site.at_the_question = partial(asked.append, name)
+    hub: Any = SimpleNamespace(
+        http_server=object(),
+        db=orm.new_session_factory("sqlite:///:memory:")(),
+        users={},
+        config=None,
+        hub=None,
+        cookie_secret=b"0" * 32,
+    )
+    hub.spawner_class = lambda **_: SimpleNamespace(slurm_sites=lambda: tuple(sites.values()))
+    hub.spawner_class.slurm_site = None
+    begin_reconciliation(hub)
+    while len(asked) < len(sites):  # noqa: ASYNC110 - another task asks
+        await asyncio.sleep(0.01)
+
+    assert asked == list(sites)
+
+
 async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
     """One squeue and one scancel, at the second check."""
     site = Site(JOB)
     looks = reconciliation(site)
 
-    assert await looks.look() is True
+    assert await looks.look() == 0.0
     assert (site.cancelled, site.told) == ([], [])
 
-    assert await looks.look() is True
+    assert await looks.look() is None
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
 
 
@@ -181,10 +212,10 @@ async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orpha
 
     for site in (came, went, cold):
         looks = reconciliation(site)
-        assert await looks.look() is True
+        await looks.look()
         assert site.cancelled == []
     looks = reconciliation(cold)
-    assert [await looks.look(), await looks.look(), cold.cancelled] == [True, True, []]
+    assert [await looks.look(), await looks.look(), cold.cancelled] == [None, None, []]
 
 
 async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None:
@@ -213,7 +244,7 @@ async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPa
 
 
 async def test_slurm_does_not_answer() -> None:
-    """Nothing is done."""
+    """Nothing is done, and the hub's log says so."""
     site = Site(JOB)
 
     def fail() -> None:
@@ -221,12 +252,13 @@ async def test_slurm_does_not_answer() -> None:
 
     site.at_the_question = fail
 
-    assert await reconciliation(site).look() is False
+    with pytest.raises(SlurmUnavailable):
+        await reconciliation(site).look()
     assert site.cancelled == []
 
 
 async def test_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is done."""
+    """Nothing is done, and the hub's log says so."""
     site = Site(JOB)
 
     def fail(_start_ids: Collection[str]) -> dict[str, RecordedStart]:
@@ -234,7 +266,8 @@ async def test_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(site, "starts", fail)
 
-    assert await reconciliation(site).look() is False
+    with pytest.raises(OperationalError):
+        await reconciliation(site).look()
     assert site.cancelled == []
 
 
@@ -246,7 +279,7 @@ async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
     looks = reconciliation(site)
     with caplog.at_level("INFO"):
         for _ in range(3):
-            assert await looks.look() is True
+            assert await looks.look() is None
 
     assert (site.cancelled, site.told) == ([], [])
     assert [record.getMessage() for record in caplog.records] == [

@@ -197,6 +197,26 @@ def test_a_claim_is_seen_by_other_users(folder: Path, crowd: ExitStack, two_user
     assert claim(str(folder), GPUS, first(8)).gpus == (0, 1, 2, 3, 4)
 
 
+@pytest.mark.users
+def test_files_that_nobody_else_may_read_claim_nothing_by_themselves(
+    folder: Path, crowd: ExitStack, two_users: tuple[str, str]
+) -> None:
+    """Unreadable files in a neighbour's name take no GPU from others; a claim holds, whatever its file's mode."""
+    ada, bob = two_users
+    uid = pwd.getpwnam(bob).pw_uid
+    [claimer] = claimers(crowd, folder, [bob], count=2)
+    assert claimer.gpus() == [0, 1]
+    for gpu in GPUS.values():
+        file = folder / f"gpuspawner-claim.{gpu}.{uid}"
+        file.touch()
+        os.chown(file, uid, -1)
+        file.chmod(0)
+
+    [other] = claimers(crowd, folder, [ada], count=8)
+
+    assert other.gpus() == [2, 3, 4, 5, 6, 7]
+
+
 def test_a_symbolic_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     """A symbolic link in place of our lock file is not followed: its target is neither created nor changed."""
     target = tmp_path / "precious"

@@ -133,6 +133,6 @@ def test_a_command_that_fails_says_why(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     with pytest.raises(UnavailableError) as raised:
-        nvidia_smi.read()
+        next(nvidia_smi.read())
 
     assert str(raised.value).endswith(reason)

@@ -35,7 +35,8 @@ except FileExistsError:
     time.sleep(3)
     sys.exit(0)
 thief = "import socket, time; s = socket.create_server(('127.0.0.1', %d)); print(flush=True); time.sleep(30)" % port
-taken = subprocess.Popen([sys.executable, "-c", thief], stdout=subprocess.PIPE, start_new_session=True)
+pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # the job's end is that of its standard error
+taken = subprocess.Popen([sys.executable, "-c", thief], start_new_session=True, **pipes)
 taken.stdout.readline()
 open(sys.argv[1], "w").write(str(taken.pid))
 socket.create_server(("127.0.0.1", port))

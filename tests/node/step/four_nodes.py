@@ -68,8 +68,8 @@ def until(true: Callable[[], bool], fault: Callable[[], object]) -> None:
 
 
 @contextmanager
-def serving(slurm: PrivateSlurm, folder: Path) -> Iterator[Server]:
-    """A job that the launcher starts as it starts a server."""
+def serving(slurm: PrivateSlurm, folder: Path, *options: str) -> Iterator[Server]:
+    """A job that the launcher starts as it starts a server; ``options``: of sbatch, by default all that there is."""
     home = folder / f"gpuspawner.{time.monotonic_ns() % 10**10:010}"
     home.mkdir()
     (home / "launch.pyz").write_bytes(launcher_archive())
@@ -79,8 +79,8 @@ def serving(slurm: PrivateSlurm, folder: Path) -> Iterator[Server]:
     show = "import json, os, sys, time; json.dump(dict(os.environ), open(sys.argv[1], 'w')); time.sleep(600)"
     launch = f"{sys.executable} -I {home}/launch.pyz --plan {home}/plan.json --"
     script.write_text(f'#!/bin/sh\nexport JUPYTERHUB_API_TOKEN=secret\n{launch} {sys.executable} -c "{show}" {seen}\n')
-    words = ["--parsable", "--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=24", f"--output={home}/log"]
-    job = slurm.run("sbatch", *words, "--gres=gpu:k80:4", str(script))
+    everything = ("--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=24", "--gres=gpu:k80:4")
+    job = slurm.run("sbatch", "--parsable", f"--output={home}/log", *(options or everything), str(script))
     try:
         until(seen.exists, lambda: (home / "log").read_text() if (home / "log").exists() else "the job has not started")
         time.sleep(0.2)

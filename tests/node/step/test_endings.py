@@ -50,6 +50,11 @@ def test_the_cause_is_named(ended: list[Ending], status: int, verdict: Verdict) 
     assert judge(ended, NODES, status) == verdict
 
 
+def test_a_step_that_srun_refuses_is_no_fault_of_its_ranks() -> None:
+    """No rank has begun; srun itself has written why."""
+    assert judge([], NODES, 1, started=False) == Verdict(1, ("srun started no rank; its exit code is 1",))
+
+
 @pytest.mark.parametrize(
     ("labelled", "chunks", "lines"),
     [

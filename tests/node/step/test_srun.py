@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import pytest
 
 from jupyterhub_gpuspawner.node.step import job
 from jupyterhub_gpuspawner.node.step.job import Job
 from jupyterhub_gpuspawner.node.step.options import Options
-from jupyterhub_gpuspawner.node.step.srun import command, environment, keeps, layout, without_own_binding
+from jupyterhub_gpuspawner.node.step.srun import command, environment, gpus_of_step, keeps, layout, without_own_binding
 
 FOUR = Job("7", ("g1", "g2", "g3", "g4"), (4, 4, 4, 4), "g1")
 UNEVEN = Job("7", ("g1", "g2"), (4, 2), "g1")
@@ -36,6 +37,21 @@ def test_the_job_s_nodes_and_their_gpus(environ: dict[str, str], answer: str, fo
     """From slurmctld's answer, or, without one, from the environment."""
     mine = job.read({"SLURM_JOB_ID": "7", **environ}, answer)
     assert (mine.nodes, mine.gpus, mine.here) == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_all"),
+    [
+        ("TresPerNode=gres:gpu:4", False),
+        ("TresPerNode=gres/gpu:4\n   TresPerTask=cpu=4", False),
+        ("TresPerJob=gres:gpu:9", True),
+        ("TresPerJob=gres/gpu:9\n   TresPerTask=cpu=4", True),
+    ],
+)
+def test_how_the_job_asked_for_its_gpus(asked: str, in_all: bool) -> None:
+    """For each node or for all together, as Slurm 22.05 and 26.05 write it; and the CPUs on each node."""
+    mine = job.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {asked}\n")
+    assert (mine.gpus_in_all, mine.cpus) == (in_all, (8, 8, 4))
 
 
 def test_without_a_job() -> None:
@@ -68,12 +84,17 @@ def test_ranks_on_each_node(mine: Job, options: Options, ranks: dict[str, int]) 
     [
         (FOUR, Options(PYTHON, nodes=5), "--nodes: 5 nodes were asked for; job 7 has 4"),
         (WITHOUT, Options(PYTHON, per_gpu=True), "--per-gpu: this job has no GPU; use --per-node or --ntasks"),
+        (
+            replace(UNEVEN, gpus_in_all=True),
+            Options(("torchrun", "a.py")),
+            r"this job's nodes have different numbers of GPUs \(g1 4, g2 2\); .*: use --per-gpu",
+        ),
     ],
 )
 def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
     """What is missing is named."""
     with pytest.raises(ValueError, match=fault):
-        layout(mine, options)
+        gpus_of_step(mine, layout(mine, options), ())
 
 
 @pytest.mark.parametrize(
@@ -86,15 +107,40 @@ def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
             "--ntasks=8 --nodes=2 --ntasks-per-node=4 --distribution=block --nodelist=g1,g2 --gpu-bind=single:1 "
             "--mpi=pmix",
         ),
-        (UNEVEN, Options(PYTHON), "--ntasks=6 --nodes=2 --distribution=arbitrary --nodelist=/run/hosts --label"),
+        (UNEVEN, Options(PYTHON), "--ntasks=6 --distribution=arbitrary --nodelist=/run/hosts --label"),
+        (
+            replace(UNEVEN, gpus_in_all=True),
+            Options(PYTHON),
+            "--ntasks=6 --distribution=arbitrary --nodelist=/run/hosts --gpus-per-task=1 --label",
+        ),
+        (
+            replace(FOUR, gpus_in_all=True),
+            Options(("torchrun", "a.py")),
+            "--ntasks=4 --nodes=4 --ntasks-per-node=1 --distribution=block --gpus-per-node=4 --label",
+        ),
+        (
+            replace(UNEVEN, gpus_in_all=True),
+            Options(PYTHON, nodes=1, per_node=True),
+            "--ntasks=1 --nodes=1 --ntasks-per-node=1 --distribution=block --nodelist=g1 --gpus=4",
+        ),
+        (
+            replace(FOUR, cpus=(4, 3, 4, 4)),
+            Options(PYTHON),
+            "--ntasks=16 --nodes=4 --ntasks-per-node=4 --distribution=block --overcommit --label",
+        ),
+        (
+            replace(WITHOUT, gpus_in_all=True, cpus=(1, 1)),
+            Options(PYTHON),
+            "--ntasks=2 --nodes=2 --ntasks-per-node=1 --distribution=block --label",
+        ),
     ],
 )
 def test_the_command_line(mine: Job, options: Options, words: str) -> None:
-    """srun gets a list of hosts only if the nodes have different numbers of ranks."""
+    """srun gets a list of hosts only if numbers of ranks differ, and options only for what it does not do by itself."""
     line = command(options, mine, layout(mine, options), hosts="/run/hosts")
     first = "srun --overlap --export=ALL --kill-on-bad-exit=1 --input=none"
     assert line[: line.index("/bin/sh")] == f"{first} {words}".split()
-    assert line[-3:] == ["gpuspawner-run", *PYTHON]
+    assert line[-3:] == ["gpuspawner-run", *options.command]
 
 
 BATCH = {

@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.node.step.variables import (
     nccl_file,
     nearest_nics,
     of_rank,
+    processes,
     torchrun,
 )
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
@@ -20,7 +21,7 @@ from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 FIFTH = Position(rank=5, world=16, local=1, beside=4, node=1, nodes=4)
 SECOND_NODE = Position(rank=1, world=4, local=0, beside=1, node=1, nodes=4)
 MASTER = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"}
-STATIC = "--nnodes=4 --node_rank=1 --master_addr=10.0.0.1 --master_port=20001"
+STATIC = "--nnodes=4 --node_rank=1 --master_addr=10.0.0.1"
 DGX = load(str(Path(__file__).parents[2] / "data" / "machines" / "dgx-a100.json"))
 
 
@@ -79,8 +80,27 @@ def test_interfaces(environ: dict[str, str], interface: str | None, infiniband: 
     ],
 )
 def test_torchrun_gets_what_its_user_did_not_give(command: str, started: str) -> None:
-    """The rendezvous as a whole, and the number of processes; options of the script are its own."""
-    assert torchrun(command.split(), SECOND_NODE, MASTER, processes=8) == started.split()
+    """The rendezvous as a whole, and the number of processes; options of the script are its own.
+
+    The port stands in no command line, where a neighbour would see it before torchrun opens it.
+    """
+    port = {"PET_MASTER_PORT": "20001"} if STATIC in started else {}
+    assert torchrun(command.split(), SECOND_NODE, MASTER, processes=8) == (started.split(), port)
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("torchrun a.py --nproc_per_node=3", 8),
+        ("torchrun --nproc-per-node=2 a.py", 2),
+        ("python -m torch.distributed.run --nproc_per_node 2 a.py", 2),
+        ("torchrun --nproc-per-node=cpu a.py", 64),
+        ("torchrun --nproc-per-node gpu a.py", 8),
+    ],
+)
+def test_how_many_processes_torchrun_starts(command: str, number: int) -> None:
+    """As its user says, or one for each GPU."""
+    assert processes(command.split(), gpus=8, cpus=64) == number
 
 
 def test_nics_nearest_to_a_rank() -> None:

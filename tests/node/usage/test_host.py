@@ -60,6 +60,20 @@ def test_without_a_cgroup_of_the_job_the_servers_processes_are_added_up(tmp_path
     assert host.read(10, tree(tmp_path, PROCESSES)) == HostReading(4.0, 2 * 2560 * page >> 20)
 
 
+def test_a_detached_process_of_the_job_counts_with_what_it_has_started(tmp_path: Path) -> None:
+    """It is nobody's child, and has the job's number in its environment; another job's process does not count."""
+    files = {
+        **PROCESSES,
+        "proc/20/stat": "20 (train) R 1 20 20 0 -1 0 0 0 0 0 {0} 0 0 0 20",
+        "proc/20/environ": "A=1\0SLURM_JOB_ID=42\0",
+        "proc/21/stat": "21 (env) R 20 20 20 0 -1 0 0 0 0 0 {0} {0} 0 0 20",
+        "proc/22/stat": "22 (other) R 1 22 22 0 -1 0 0 0 0 0 {0} 0 0 0 20",
+        "proc/22/environ": "SLURM_JOB_ID=421\0",
+    }
+
+    assert host.read(10, tree(tmp_path, files), job="42").cpu_seconds == 7.0
+
+
 def test_what_a_cgroup_does_not_tell_is_taken_from_the_processes(tmp_path: Path) -> None:
     """A site whose Slurm does not limit memory has no memory in the job's cgroup."""
     files = {name: text for name, text in V2.items() if "memory" not in name}
@@ -72,6 +86,28 @@ def test_what_a_cgroup_does_not_tell_is_taken_from_the_processes(tmp_path: Path)
 def test_of_a_server_that_has_ended_nothing_is_known(tmp_path: Path) -> None:
     """Unknown, not zero."""
     assert host.read(99, tree(tmp_path, PROCESSES)) == HostReading(None, None)
+
+
+def test_the_real_kernel_tells_the_cpu_time_of_a_detached_process() -> None:
+    """``setsid ... &`` in a terminal, as people start a training for the night."""
+    work = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    server = [sys.executable, "-c", "print(flush=True); input()"]
+    with (
+        subprocess.Popen(server, stdin=subprocess.PIPE) as alone,
+        subprocess.Popen(
+            ["setsid", sys.executable, "-c", work],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "SLURM_JOB_ID": "424242"},
+        ) as detached,
+    ):
+        assert detached.stdout is not None
+        detached.stdout.readline()
+        found = [host.read(alone.pid, job=job).cpu_seconds or 0.0 for job in ("", "424242")]
+        alone.kill()
+        detached.kill()
+
+    assert found[1] - found[0] >= 0.4
 
 
 def test_the_real_kernel_tells_the_cpu_time_of_a_child() -> None:

@@ -164,7 +164,7 @@ def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyP
 
 def test_a_node_without_the_drivers_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPUs' use is unknown, the job's is known."""
-    monkeypatch.setattr("jupyterhub_gpuspawner.node.usage.nvml.LIBRARY", "libno-such-library.so.1")
+    monkeypatch.setattr("jupyterhub_gpuspawner.node.nvml.LIBRARY", "libno-such-library.so.1")
     looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
     found = looking.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,14 @@ async def test_a_question_arrives_with_its_words_and_an_environment_of_its_own(l
     answer = await login.installation.run("squeue", "-O", "a:|x $(id) 'q',b", "")
 
     assert (answer.code, answer.stdout) == (0, "-O|a:|x $(id) 'q',b||%s no zone C.UTF-8\n")
+
+
+async def test_no_question_lasts_for_ever(login: LoginNode) -> None:
+    """`squeue --iterate=1` would: the kernel ends it after the longest time for which a hub waits (600 s)."""
+    login.add("squeue", f"#!{sys.executable} -I\nimport signal\nprint(signal.alarm(0))\n")
+    answer = await login.installation.run("squeue", "--iterate=1")
+
+    assert 600 < int(answer.stdout) <= 660
 
 
 async def test_a_login_node_that_is_away_is_no_answer(login: LoginNode) -> None:

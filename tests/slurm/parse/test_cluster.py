@@ -40,6 +40,14 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
     )
 
 
+@pytest.mark.parametrize(("cpus", "per_core"), [(128, 2), (64, 1)])
+def test_a_core_has_as_many_cpus_as_slurm_gives_out(cpus: int, per_core: int) -> None:
+    """With CPUs= the number of cores, their hardware threads are not given out, whatever ThreadsPerCore is."""
+    (node,) = parse_nodes(f"NodeName=n1 CPUTot={cpus} Sockets=2 CoresPerSocket=32 ThreadsPerCore=2 State=IDLE")
+
+    assert node.cpus_per_core == per_core
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_of_each_version(version: str) -> None:
     """All versions agree on sizes, GPUs, states, and the reasons of nodes that are out of service."""
@@ -121,8 +129,13 @@ def test_partitions_of_each_version(version: str) -> None:
         max_cpus_per_node=8,
         max_memory_per_node_mib=32000,
         allow_groups=("alice",),
+        preemptable=True,
     )
-    assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), qos="tiny")
+    assert found["hid"] == Partition(
+        name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), qos="tiny", preemptable=True
+    )
+    tiers = {name: (found[name].priority_tier, found[name].preemptable) for name in ("hi", "gpu", "lowcan", "lowreq")}
+    assert tiers == {"hi": (100, False), "gpu": (1, False), "lowcan": (1, True), "lowreq": (1, True)}
     assert {one.name: one.state for one in found.values() if one.state != "UP"} == {
         "inactive": "INACTIVE",
         "downp": "DOWN",

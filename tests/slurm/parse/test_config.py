@@ -44,6 +44,20 @@ def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides:
 
 
 @pytest.mark.parametrize(
+    ("plugin", "preemption"),
+    [
+        ("preempt/none", ""),
+        ("(null)", ""),
+        ("preempt/partition_prio", "partition"),
+        ("preempt/qos", "qos"),
+    ],
+)
+def test_by_what_jobs_preempt_others(plugin: str, preemption: str) -> None:
+    """PreemptType is a plugin's name."""
+    assert parse_config(told(PreemptType=plugin)).preemption == preemption
+
+
+@pytest.mark.parametrize(
     ("values", "unit"),
     [
         ({}, "core"),

@@ -279,6 +279,16 @@ def test_a_job_whose_name_imitates_another_gives_neither() -> None:
     assert not {"45", "900"} & set(found)
 
 
+def test_a_job_with_threads_set_aside_is_read() -> None:
+    """With --thread-spec, scontrol prints ThreadSpec= in the place of CoreSpec=."""
+    text = recorded("24.11", "hub", "job_running").stdout
+    threads = text.replace(" CoreSpec=*", " ThreadSpec=2")
+
+    assert threads != text
+    assert parse_job(threads, "1") == parse_job(text, "1")
+    assert parse_allocations(threads) == parse_allocations(text) != {}
+
+
 def test_no_jobs_have_nothing() -> None:
     """Slurm prints a sentence for an empty cluster."""
     assert parse_allocations("No jobs in the system\n") == {}

@@ -7,13 +7,16 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
-from jupyterhub.scopes import needs_scope
+from jupyterhub.scopes import Scope, needs_scope
 from jupyterhub.user import User
 from tornado import web
 
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.api.server.report import reporting_server
+from jupyterhub_gpuspawner.hub.courses.rights import teaches
+from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.extension.sentences import refusal
 from jupyterhub_gpuspawner.hub.idle.servers import NotKept
@@ -22,6 +25,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 
 if TYPE_CHECKING:
+    from jupyterhub.handlers.base import BaseHandler
     from jupyterhub.spawner import Spawner
 
     from jupyterhub_gpuspawner.hub.extension.bounds import Reason
@@ -34,6 +38,37 @@ PATIENCE = 2.0
 """Seconds for which GET waits for Slurm."""
 BODY_LIMIT = 1024
 """Bytes."""
+
+
+def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
+    """The name of whoever sends the request, if they are staff for this server: its profile's limits are not for them.
+
+    Staff are administrators, those who teach the course of which the server is, and those who have the scope `servers`
+    for more than this one server. The server's own user is not, and nobody with whom the server is shared. Empty for
+    all others.
+    """
+    requester: Any = handler.current_user
+    if requester.kind == "user" and requester.name == spawner.user.name:
+        return ""
+    scopes = handler.parsed_scopes
+    if is_admin(scopes) or _beyond_this_server(scopes.get("servers"), spawner) or _teaches(handler, spawner):
+        return str(requester.name)
+    return ""
+
+
+def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
+    """Whether a scope with these filters covers the server together with others of its user's."""
+    if filters is None or filters is Scope.ALL:
+        return filters is Scope.ALL
+    user: Any = spawner.user
+    groups = {group.name for group in user.groups}
+    return user.name in filters.get("user", ()) or not groups.isdisjoint(filters.get("group", ()))
+
+
+def _teaches(handler: BaseHandler, spawner: Spawner) -> bool:
+    book, profile = course_book(handler.settings), server_of(spawner, with_start=False).profile
+    courses = book.courses_of(spawner.user.name) if book is not None else ()
+    return any(slug_of(course.slug) == profile and teaches(handler, course.slug) for course in courses)
 
 
 class _RunningServerHandler(APIHandler):
@@ -61,15 +96,12 @@ class _RunningServerHandler(APIHandler):
             raise late
         return user.spawners[server_name]
 
-    def _staff(self, user_name: str) -> str:
-        """Who asks, where that is not the server's user."""
-        return self.current_user.name if self.current_user.name != user_name else ""
-
 
 class MoreTimeHandler(_RunningServerHandler):
     """More time for a running server; for whoever may start and stop it, and for the server's own token.
 
-    A request for somebody else's server does not count as one of the extensions that its profile allows.
+    A request of an administrator, of who teaches the server's course, or of who has the scope `servers` for more than
+    this server does not count as one of the extensions that its profile allows.
     """
 
     async def get(self, user_name: str, server_name: str = "") -> None:
@@ -99,7 +131,7 @@ class MoreTimeHandler(_RunningServerHandler):
     async def _extend(self, user_name: str, server_name: str) -> None:
         spawner = self._found(user_name, server_name)
         try:
-            done = await extend_server(spawner, self._minutes(), by=self._staff(user_name))
+            done = await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
         except GPUSpawnerError as error:
             self._refuse(error)
             return
@@ -160,8 +192,9 @@ class KeepHandler(_RunningServerHandler):
         self.write(json.dumps(idle_document(found)))
 
     async def _keep(self, user_name: str, server_name: str) -> None:
+        spawner = self._found(user_name, server_name)
         try:
-            kept = keep_server(self._found(user_name, server_name), by=self._staff(user_name))
+            kept = keep_server(spawner, by=staff_for(self, spawner))
         except NotKept as error:
             self.set_status(error.status_code)
             self.finish(json.dumps({"status": error.status_code, "message": error.told, "reason": error.reason}))

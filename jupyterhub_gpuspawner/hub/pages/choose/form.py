@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.text import choose, times
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
@@ -57,6 +58,7 @@ async def render_form(source: OfferSource) -> str:
         now=now,
         defaults=defaults,
         owner=owner,
+        own_jobs=job_ids_of([source.user]),
         unix_groups=await allowed_groups(snapshot, owner),
         site_queue_limit=site_queue_limit,
         choice={"profile": visit.filled_in.profile, **visit.filled_in.values},

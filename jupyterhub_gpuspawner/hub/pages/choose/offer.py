@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.errors import RefusalKind
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import COUNTED, for_the_script, what_a_job_gets, what_you_get
 from jupyterhub_gpuspawner.hub.text import choose
@@ -170,39 +170,30 @@ def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: b
     return FilledIn(note=filled_in.note or choose.no_longer(closed)) if closed else filled_in
 
 
-def is_shown(status: ProfileStatus) -> bool:
-    """Whether the profile is listed on this user's page.
-
-    Profiles of other users and those that have ended are left out: the user can do nothing about them, and their names
-    may be confidential. A profile that begins later is listed with its first day.
-    """
-    return status.refusal is None or status.refusal.kind is RefusalKind.NOT_YET
-
-
 def offers(
     statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
 ) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
-    found = [_offer(status, filled_in, base_url, snapshot) for status in statuses if is_shown(status)]
+    found = [_offer(status, filled_in, base_url, snapshot) for status in statuses if status.is_shown]
     one = chosen(found, filled_in)
     return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in found]
 
 
 def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
     profile, resources = status.profile, status.resources
-    gpu_type = _only_type(resources, snapshot)
+    gpu_type, cpus_per_core = _only_type(resources, snapshot), cpus_per_core_of(resources, snapshot)
     changed = profile.slug == filled_in.profile and bool(filled_in.values)
     return Offer(
         profile,
-        gets=what_a_job_gets(resources, gpu_type=gpu_type)
+        gets=what_a_job_gets(resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core)
         if changed and resources is not None and not filled_in.fault_at_value
-        else what_you_get(profile, resources, gpu_type=gpu_type),
+        else what_you_get(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core),
         fields=option_fields(profile, {}),
         availability=status.availability,
         closed=closed_by(status),
         opens=status.refusal.when if status.refusal is not None else None,
         link=link_to(base_url, profile.slug, {}),
-        told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type))
+        told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core))
         if resources is not None and profile.profile_options
         else "",
     )
@@ -252,7 +243,5 @@ def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | 
     """The partition's type of GPU, for a job that requests any GPU; empty where there are several types."""
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
-    default = next((partition.name for partition in snapshot.partitions if partition.default), "")
-    nodes = capacity_of(snapshot).nodes
-    types = {kind for name in (resources.partition or default).split(",") for kind in nodes(name).types}
+    types = {kind for name in partitions_of(resources, snapshot) for kind in capacity_of(snapshot).nodes(name).types}
     return types.pop() if len(types) == 1 else ""

@@ -17,7 +17,10 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, d
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.turns import Turns
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
-from jupyterhub_gpuspawner.hub.spawners.server import has_job, with_profiles
+from jupyterhub_gpuspawner.hub.pages.server.home import UNUSED_LINK
+from jupyterhub_gpuspawner.hub.pages.server.switch import as_query
+from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
@@ -55,11 +58,26 @@ class ChoosePage(SpawnHandler):
         return answer
 
     @needs_scope("servers")
+    async def _get(self, user_name: str, server_name: str, **named: str) -> None:
+        """JupyterHub's, except that a link to another profile than the one that is there says so on the home page."""
+        user: Any = self.find_user(user_name)
+        spawner = user.spawners.get(server_name) if user is self.current_user else None
+        wanted = self.visit.linked.get("profile")
+        if wanted and spawner is not None and spawner.active and server_of(spawner).profile not in wanted:
+            choice = as_query({name: values[0] for name, values in self.visit.linked.items()})
+            query = {UNUSED_LINK: choice, "server": server_name, "next": self.get_query_argument("next", "")}
+            self.redirect(url_concat(f"{self.hub.base_url}home", query), status=HTTPStatus.SEE_OTHER)
+            return
+        await super()._get(user_name=user_name, server_name=server_name, **named)
+
+    @needs_scope("servers")
     async def _post(self, user_name: str, server_name: str, **named: str) -> None:
         """Start the server; a second click, also from another tab, leads to where the first one did.
 
         JupyterHub 6 passes a ``display_name``, too.
         """
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
         user = self.find_user(user_name)
         spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
         if spawner is not None and spawner.ready:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.hub.text import choose
-from jupyterhub_gpuspawner.words import in_unit, memory
+from jupyterhub_gpuspawner.words import cpus, in_unit, memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,36 +19,44 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(asked: ResolvedResources, *, gpu_type: str = "") -> tuple[str, ...]:
+def what_a_job_gets(asked: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
     """The same for one job."""
     values = {name: [value] if (value := getattr(asked, name)) is not None else [] for name in COUNTED}
-    return _told(values, gpu_type, time_unit=asked.time_unit)
+    return _told(values, gpu_type, cpus_per_core, time_unit=asked.time_unit)
 
 
-def for_the_script(profile: Profile, asked: ResolvedResources, *, gpu_type: str = "") -> dict[str, Any]:
+def for_the_script(
+    profile: Profile, asked: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0
+) -> dict[str, Any]:
     """What the page's script needs to tell the same of other values: the job's fields, and the names of GPU types."""
     types = {each: str(gpu_model(each)) for each in (*_values(profile, "gpu_type"), asked.gpu_type, gpu_type) if each}
     return {
         "asks": {name: value for name in COUNTED if (value := getattr(asked, name)) is not None},
         "types": types | ({"": types[gpu_type]} if gpu_type else {}),
+        "cpus_per_core": cpus_per_core,
     }
 
 
-def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "") -> tuple[str, ...]:
+def what_you_get(
+    profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "", cpus_per_core: int = 0
+) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
     ``asked`` is what a job of the profile requests when no option is changed: it holds the site's defaults, too.
-    ``gpu_type`` is the partition's type of GPU, for a job that requests any GPU.
+    ``gpu_type`` is the partition's type of GPU, for a job that requests any GPU. ``cpus_per_core`` is how many of
+    Slurm's CPUs a core of its nodes has; 0: not known, or not the same on all of them.
     """
 
     def values(name: str) -> list[Any]:
         of_site = None if asked is None else getattr(asked, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
-    return _told({name: values(name) for name in COUNTED}, gpu_type)
+    return _told({name: values(name) for name in COUNTED}, gpu_type, cpus_per_core)
 
 
-def _told(values: Mapping[str, list[Any]], gpu_type: str, *, time_unit: str = "") -> tuple[str, ...]:
+def _told(
+    values: Mapping[str, list[Any]], gpu_type: str, cpus_per_core: int, *, time_unit: str = ""
+) -> tuple[str, ...]:
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
     types = " or ".join(str(gpu_model(each)) for each in values["gpu_type"] or [gpu_type] if each)
     nodes = _span(values["nodes"])
@@ -56,7 +64,7 @@ def _told(values: Mapping[str, list[Any]], gpu_type: str, *, time_unit: str = ""
     on_a_node = (
         f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
         _counted(_span(values["shards"]), "GPU shard"),
-        _counted(_span(values["cpus"]), "core"),
+        cpus(min(values["cpus"]), max(values["cpus"]), per_core=cpus_per_core) if values["cpus"] else "",
         _memory(values["memory"]),
     )
     parts = (

@@ -54,7 +54,7 @@ def rows(found: FleetHealth, now: float) -> tuple[HealthRow, ...]:
 
 def _row(node: NodeHealth, now: float) -> HealthRow:
     said = [*map(sentences.difference, node.differences), *map(sentences.contradiction, node.contradictions)]
-    hints = ["" if node.complete else sentences.PARTIAL, sentences.gains(node)]
+    hints = [sentences.doubt(node), "" if node.complete else sentences.PARTIAL, sentences.gains(node)]
     alike = text.ALIKE if node.siblings else text.ALONE
     has = [sentences.shape(node.shape), text.siblings(node.siblings), text.SIMULATED if node.simulated else ""]
     return HealthRow(

@@ -129,7 +129,6 @@ class ClusterPage(ClusterSight, BaseHandler):
             )
             rows = await asyncio.to_thread(self._rows, look.found, asked, rights, self.template_namespace)
             told = {"rows": rows, "summary": summary(look.found), "taken": taken}
-            told["age"] = max(0.0, time.time() - look.found.taken_at)
         self.finish(await self.render_template("cluster.html", look=look, asked=asked, **told))
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:

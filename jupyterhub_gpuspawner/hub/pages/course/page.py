@@ -18,6 +18,7 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.hub.api.server.progress_stream import OpenStreams
+from jupyterhub_gpuspawner.hub.courses.actions import Result
 from jupyterhub_gpuspawner.hub.courses.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -109,15 +110,15 @@ class CoursePage(_OfCourses):
     async def post(self, slug: str) -> None:
         """Ask, or do what was confirmed and go back to the page (303).
 
-        The action is in ``one`` (with a user's name), ``selected`` (with names in ``user``) or ``everybody``. A single
-        start is done without a question.
+        The action is in ``one`` (with a server as ``USER/SERVER``), ``selected`` (with servers in ``user``) or
+        ``everybody``. A single start is done without a question.
         """
         found = await self.taught(slug)
         action, chosen = self._wish()
         room = self.room(found)
         wish = asked(action, room.participants(), chosen)
         single_start = action == START and "one" in self.request.body_arguments
-        if not wish.users or not (single_start or self.get_body_argument("confirmed", "")):
+        if not wish.servers or not (single_start or self.get_body_argument("confirmed", "")):
             await self._ask(found, wish, "")
             return
         typed = self.get_body_argument({MESSAGE: "text", EXTEND: "minutes"}.get(action, ""), "")
@@ -127,7 +128,7 @@ class CoursePage(_OfCourses):
             await self._ask(found, wish, typed, fault)
             return
         try:
-            outcomes = await self._do(found, wish, typed)
+            outcomes = await self._do(found, wish, typed, room)
         except SQLAlchemyError:
             roll_back(self.db)
             self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -139,13 +140,13 @@ class CoursePage(_OfCourses):
 
     def _wish(self) -> tuple[str, frozenset[str] | None]:
         """The action, and for whom; None for everybody. Raises 400."""
-        one, _, user = self.get_body_argument("one", "").partition(" ")
+        one, _, server = self.get_body_argument("one", "").partition(" ")
         selected, everybody = (self.get_body_argument(name, "") for name in ("selected", "everybody"))
         action = one or selected or everybody
         if action not in ACTIONS:
             raise web.HTTPError(400, course.NO_ACTION)
         if one:
-            return action, frozenset({user})
+            return action, frozenset({server})
         return action, frozenset(self.get_body_arguments("user")) if selected else None
 
     async def _ask(self, found: HubCourse, wish: Asked, typed: str, fault: str = "") -> None:
@@ -160,10 +161,10 @@ class CoursePage(_OfCourses):
         )
         self.finish(html)
 
-    async def _do(self, found: HubCourse, wish: Asked, typed: str) -> tuple[Outcome, ...]:
+    async def _do(self, found: HubCourse, wish: Asked, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
         actions = course_actions(self.settings)
-        only = None if wish.everybody else wish.users
+        only = None if wish.everybody else tuple(map(str, wish.servers))
         user: Any = self.current_user
         if wish.action == START:
             return actions.start(found, only)
@@ -171,7 +172,13 @@ class CoursePage(_OfCourses):
             return actions.stop(found, only, by=user.name)
         if wish.action == MESSAGE:
             return actions.message(found, typed, only, by=user.name)
-        return await actions.extend(found, int(typed) if typed else None, only, by=user.name)
+
+        def note_refusals(outcomes: tuple[Outcome, ...]) -> None:
+            refused = [each for each in outcomes if each.result is Result.REFUSED]
+            if refused:
+                room.note(told(EXTEND, user.name, refused))
+
+        return await actions.extend(found, int(typed) if typed else None, only, by=user.name, on_late=note_refusals)
 
     def _address(self, slug: str) -> str:
         return f"{self.hub.base_url}gpuspawner/course/{slug}"

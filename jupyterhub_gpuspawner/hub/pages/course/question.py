@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from jupyterhub_gpuspawner.hub.courses.actions import Outcome
-    from jupyterhub_gpuspawner.hub.courses.participants import Participant
+    from jupyterhub_gpuspawner.hub.courses.participants import Participant, ServerKey
 
 ACTIONS = (START, MESSAGE, EXTEND, STOP)
 NAMED = 12
@@ -27,8 +27,8 @@ class Asked:
 
     action: str
     """``start``, ``message``, ``extend`` or ``stop``."""
-    users: tuple[str, ...]
-    """Those whom it concerns."""
+    servers: tuple[ServerKey, ...]
+    """The servers that it concerns."""
     everybody: bool = False
     """It is for everybody on the course, also those who are concerned only when it is confirmed."""
     lines: tuple[str, ...] = ()
@@ -37,28 +37,41 @@ class Asked:
     @property
     def heading(self) -> str:
         """The question."""
-        return course.question(self.action, self.users, self.everybody)
+        return course.question(self.action, self._titles, self.everybody)
 
     @property
     def names(self) -> str:
         """The first of the people; empty for one, whom the heading names."""
-        if len(self.users) == 1:
+        if len(self.servers) == 1:
             return ""
-        more = len(self.users) - NAMED
-        return ", ".join((*self.users[:NAMED], *([course.and_more(more)] if more > 0 else [])))
+        more = len(self.servers) - NAMED
+        return ", ".join((*self._titles[:NAMED], *([course.and_more(more)] if more > 0 else [])))
 
     @property
     def button(self) -> str:
         """What the button says that does it."""
-        return course.confirm(self.action, len(self.users))
+        return course.confirm(self.action, len(self.servers))
+
+    @property
+    def _titles(self) -> tuple[str, ...]:
+        return tuple(server.title for server in self.servers)
 
 
 def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> Asked:
-    """The question before ``action``; ``chosen`` are the people who were selected, None for everybody."""
-    those = [each for each in room if chosen is None or each.user in chosen]
+    """The question before ``action``; ``chosen`` are the servers that were selected (as text), None for everybody.
+
+    Participants with another server than the selected one are left out, except for a message.
+    """
+    users = {each.partition("/")[0] for each in chosen or ()}
+    those = [
+        each
+        for each in room
+        if chosen is None or {each.user, str(each.key)} & set(chosen) or (action == MESSAGE and each.user in users)
+    ]
+    moved = sum(each.user in users for each in room) - len(those) if chosen is not None else 0
     concerned = [each for each in those if concerns(action, each)]
     lines = []
-    if not those:
+    if not those and not moved:
         lines.append(course.NOBODY_SELECTED)
     elif not concerned:
         lines.append(course.NOBODY_CONCERNED)
@@ -67,7 +80,9 @@ def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | No
             lines += _of_stop(concerned)
         if chosen is not None and len(those) > len(concerned):
             lines.append(course.left_out(action, len(those) - len(concerned)))
-    return Asked(action, tuple(each.user for each in concerned), chosen is None, tuple(lines))
+    if moved:
+        lines.append(course.other_server(moved))
+    return Asked(action, tuple(each.key for each in concerned), chosen is None, tuple(lines))
 
 
 def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:

@@ -11,14 +11,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.courses.check import Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.courses.actions import session_name, user_options
-from jupyterhub_gpuspawner.hub.courses.participants import ended_servers, servers_of
 from jupyterhub_gpuspawner.hub.courses.recent_actions import RecentActions
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed
 from jupyterhub_gpuspawner.hub.pages.course.seats_left import seats_left
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Line
-from jupyterhub_gpuspawner.hub.pages.course.view import course_view, participants_of
+from jupyterhub_gpuspawner.hub.pages.course.view import course_view
 from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
@@ -92,18 +90,12 @@ class CourseRoom:
         return book.get(self._slug) if book is not None else None
 
     def _of(self, found: HubCourse) -> tuple[Participant, ...]:
-        people = frozenset(found.people)
-        servers = list(servers_of(self._settings["users"].values(), people))
-        profiles = {user_options(found)["profile"]} if found.course is not None else ()
         actions = course_actions(self._settings)
-        queued = {user for user in people if user in actions.pace}
         try:
-            servers += ended_servers(self._settings["db"], people - {each.user for each in servers if not each.name})
-            starts = actions.starts.find(found.slug, session_name(found))
+            return actions.participants(found, with_start=True)
         except SQLAlchemyError:  # the hub logs what it does while the database is away
             roll_back(self._settings["db"])
-            starts = {}
-        return participants_of(found, servers, now=time.time(), profiles=profiles, starts=starts, queued=queued)
+            return actions.participants_in_memory(found)
 
     async def _view(self) -> CourseView:
         found = self._course()

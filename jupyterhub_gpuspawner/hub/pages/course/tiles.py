@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.hub.courses.participants import Participant, State
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.courses.participants import Participant, ServerKey, State
 from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft, time_left
 from jupyterhub_gpuspawner.hub.pages.server.facts import got
 from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line
@@ -62,6 +61,13 @@ class Tile:
     log: str = ""
     """The last lines of the log of a start that failed."""
     actions: tuple[str, ...] = ()
+    server: str = ""
+    """The name of the server that the tile and its actions are about; empty for the default server."""
+
+    @property
+    def key(self) -> ServerKey:
+        """The server that the tile and its actions are about."""
+        return ServerKey(self.user, self.server)
 
     @property
     def word(self) -> str:
@@ -77,23 +83,23 @@ class Tile:
     def version(self) -> str:
         """A checksum of everything on the tile except the time left."""
         ends = self.left.ends if self.left is not None else None
-        told = (self.user, self.state, self.needs_help, self.where, ends, self.lines, self.log, self.actions)
+        told = (self.key, self.state, self.needs_help, self.where, ends, self.lines, self.log, self.actions)
         return f"{zlib.crc32(repr(told).encode()):08x}"
 
 
 def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
     """The tile of a participant; a stop before ``since`` is not told. Both in seconds since the epoch."""
     server, state = found.server, found.state
-    made = Tile(found.user, state.value, found.needs_help, actions=_ACTIONS[state])
-    if state is State.RUNNING:
-        placement = server.placement
-        if placement is None:
-            return made
+    made = Tile(found.user, state.value, found.needs_help, actions=_ACTIONS[state], server=server.name)
+    placement = server.placement
+    if state is State.RUNNING and placement is not None:
         use = in_a_line(server.usage)
         lines = (Line(use),) if use else ()
         return replace(made, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
+    if found.queued:
+        return replace(made, lines=(Line(course.QUEUED if state is State.STARTING else course.STOP_QUEUED),))
     if state in (State.WAITING, State.STARTING):
-        return replace(made, lines=(Line(course.QUEUED),) if found.queued else tuple(_of_start(found, now)))
+        return replace(made, lines=tuple(_of_start(found, now)))
     if state in (State.FAILED, State.ENDED):
         # what a server wrote while it ran is its participant's own
         log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
@@ -136,10 +142,7 @@ def _of_start(found: Participant, now: float) -> Iterator[Line]:
 
 
 def _of_ending(found: Participant) -> Iterator[Line]:
-    ending, failure = found.server.ending, found.server.failure
-    if ending is None:
-        yield Line(found.fault or (first_line(failure) if failure is not None else "") or course.START_FAILED)
-        return
-    yield Line(ending.what)
-    if ending.served and ending.at is not None:
+    yield Line(found.why or course.START_FAILED)
+    ending = found.server.ending
+    if ending is not None and ending.served and ending.at is not None:
         yield Line(course.ENDED_AT, ending.at)

@@ -7,24 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.courses.participants import NO_STARTS, State, room_of, totals
+from jupyterhub_gpuspawner.hub.courses.participants import State, since, totals
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, tile
 from jupyterhub_gpuspawner.hub.text import course
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.participants import Participant
-    from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
     from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
     from jupyterhub_gpuspawner.hub.pages.course.tiles import Tile
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
-EARLIER = 3600.0
-"""Seconds before the beginning of a session from which an ending counts as one of that session."""
-WITHOUT_SESSION = 12 * 3600.0
-"""Seconds for which an ending is told where there is no session."""
 _WITHOUT_SERVER = (State.FAILED, State.ENDED, State.ABSENT)
 
 
@@ -56,26 +50,6 @@ class CourseView:
         return f"{zlib.crc32(repr(told).encode()):08x}"
 
 
-def participants_of(
-    found: HubCourse,
-    servers: Iterable[Server],
-    *,
-    now: float,
-    profiles: Collection[str] = (),
-    starts: Mapping[str, CourseStart] = NO_STARTS,
-    queued: Container[str] = (),
-) -> tuple[Participant, ...]:
-    """Everybody on the course, as of ``now`` (seconds since the epoch); see :func:`room_of`."""
-    earliest = since(found, now)
-    return room_of(found.people, servers, profiles=profiles, since=earliest, starts=starts, queued=queued)
-
-
-def since(found: HubCourse, now: float) -> float:
-    """From when on endings are told: since before the session under way, or for some hours."""
-    session = found.session_at(_moment(now))
-    return session.start.timestamp() - EARLIER if session is not None else now - WITHOUT_SESSION
-
-
 def course_view(
     found: HubCourse,
     room: Sequence[Participant],
@@ -87,7 +61,7 @@ def course_view(
     """The page of a course; ``seats`` is None where the cluster or the profile is not known."""
     earliest = since(found, now)
     missing = sum(each.state in _WITHOUT_SERVER for each in room)
-    waiting = sum(each.state is State.WAITING or each.queued for each in room)
+    waiting = sum(each.state is State.WAITING or (each.queued and each.state is State.STARTING) for each in room)
     told = course.SEATS_UNKNOWN if seats is None else course.seats_left(max(0, seats.fit - waiting), missing)
     fault = found.file.fault
     faults = (*((str(fault),) if fault is not None else ()), *found.faults)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
@@ -23,6 +24,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -90,7 +92,7 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
         owner=owner,
         unix_groups=await allowed_groups(snapshot, owner),
     )
-    return tuple(map(_alternative, closest(asked.resources, statuses)))
+    return tuple(_alternative(each, snapshot) for each in closest(asked.resources, statuses))
 
 
 def closest(asked: ResolvedResources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
@@ -134,6 +136,8 @@ def _as_good(asked: ResolvedResources, offered: ResolvedResources) -> bool:
     return wanted.memory_gb is not None and given.memory_gb is not None and given.memory_gb >= wanted.memory_gb
 
 
-def _alternative(status: ProfileStatus) -> Alternative:
+def _alternative(status: ProfileStatus, snapshot: ClusterSnapshot) -> Alternative:
     with_defaults = status.profile.model_copy(update={"slurm": Resources(), "profile_options": {}})
-    return Alternative(status.profile.slug, status.profile.display_name, what_you_get(with_defaults, status.resources))
+    per_core = cpus_per_core_of(status.resources, snapshot)
+    gets = what_you_get(with_defaults, status.resources, cpus_per_core=per_core)
+    return Alternative(status.profile.slug, status.profile.display_name, gets)

@@ -14,6 +14,7 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.api.server.more_time import staff_for
 from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.pages.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
@@ -51,14 +52,14 @@ class KeepPage(_RunningServerPage):
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page, which shows how the server stands; also where there is nothing to keep it from."""
-        user, spawner = self.found(user_name, server_name)
+        _, spawner = self.found(user_name, server_name)
         with suppress(NotKept):
-            keep_server(spawner, by=self.current_user.name if user is not self.current_user else "")
+            keep_server(spawner, by=staff_for(self, spawner))
         self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
 
 
 class ExtendPage(_RunningServerPage):
-    """Gives a server more time; of somebody else's, it asks for how many minutes."""
+    """Gives a server more time; it asks staff for how many minutes."""
 
     @web.authenticated
     @needs_scope("servers")
@@ -72,16 +73,16 @@ class ExtendPage(_RunningServerPage):
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
         user, spawner = self.found(user_name, server_name)
-        staff = self.current_user.name if user is not self.current_user else ""
         try:
-            await extend_server(spawner, self._minutes(), by=staff)
+            await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
         except GPUSpawnerError as error:
             if not isinstance(error, RequestError):
                 self.log.error("%s is not extended: %s", self.request.path, error)  # noqa: TRY400 - no traceback
             self.set_status(error.status_code)
             await self._show(user, spawner, fault=error.told)
             return
-        self.redirect(self.request.path if staff else f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
+        own = user is self.current_user
+        self.redirect(f"{self.hub.base_url}home" if own else self.request.path, status=HTTPStatus.SEE_OTHER)
 
     def _minutes(self) -> int | None:
         text = self.get_body_argument("minutes", "")
@@ -94,14 +95,13 @@ class ExtendPage(_RunningServerPage):
     async def _show(self, user: Any, spawner: Spawner, *, fault: str = "") -> None:
         await refresh_more_time([spawner], patience=PATIENCE)
         card = server_card(server_of(spawner))
-        staff = user is not self.current_user
         html = await self.render_template(
             "extend.html",
             card=card,
             fault=fault,
             ends=card.left.ends if card.left is not None else None,
-            staff=staff,
+            staff=bool(staff_for(self, spawner)),
             minutes_at_most=MINUTES_AT_MOST,
-            title=home.of_user(card.title, user.name if staff else ""),
+            title=home.of_user(card.title, user.name if user is not self.current_user else ""),
         )
         self.finish(html)

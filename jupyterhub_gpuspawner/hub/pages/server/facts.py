@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.picture import node_svg
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import gpu_name
+from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 from jupyterhub_gpuspawner.words import gpu_memory, memory
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def gpus_in_words(placement: PlacementDocument) -> tuple[str, ...]:
 
 
 def _cores(cpus: str, node: NodeTopology | None) -> str:
-    """``4 cores``; CPUs, where it is not known which of them share a core."""
+    """As the form says it: ``4 cores``, ``8 CPUs (4 cores)``; CPUs, where it is not known which share a core."""
     try:
         own = set(parse_cpulist(cpus))
     except ValueError:
@@ -143,8 +144,9 @@ def _cores(cpus: str, node: NodeTopology | None) -> str:
     if not own:
         return ""
     if node is None or not own.issubset(cpu for core in node.siblings for cpu in core):
-        return home.cpus(len(own))
-    return home.cores(sum(not own.isdisjoint(core) for core in node.siblings))
+        return cpus_in_words(len(own), per_core=0)
+    whole = sum(not own.isdisjoint(core) for core in node.siblings)
+    return cpus_in_words(len(own), per_core=-(-len(own) // whole))
 
 
 def _model(gpu: PlacedGpu) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from jupyterhub.handlers.pages import HomeHandler
 from tornado import web
@@ -11,12 +12,16 @@ from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
-from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time
+from jupyterhub_gpuspawner.hub.pages.server.switch import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 from jupyterhub_gpuspawner.hub.text import home
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+UNUSED_LINK = "link"
+"""Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""
 PATIENCE = 2.0
 """Seconds for which the page waits for Slurm."""
 
@@ -71,7 +76,21 @@ class HomePage(HomeHandler):
         if name == "home.html":
             number = _named(namespace["user"])
             namespace.update(name_fault=self.name_fault, typed=self.typed, named_servers=number)
+            namespace["unused_link"] = self._unused_link(namespace["user"])
         return super().render_template(name, sync=sync, **namespace)
+
+    def _unused_link(self, user: Any) -> tuple[str, str]:
+        """What is said of a link that was not used, and its address; both empty where there is none."""
+        choice = parse_choice_query(self.get_query_argument(UNUSED_LINK, ""))
+        name = self.get_query_argument("server", "")
+        spawner = user.spawners.get(name)
+        if not choice or spawner is None:
+            return "", ""
+        form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(name, safe='')}".rstrip("/")
+        title = server_title(server_of(spawner, with_start=False))
+        said = home.LINK_UNUSED.format(server=title) if spawner.active else home.LINK_USABLE
+        there = self.get_query_argument("next", "")  # JupyterHub checks where it leads when it follows it
+        return said, url_concat(f"{form}?{as_query(choice)}", {"next": there} if there else {})
 
 
 def _named(user: Any) -> int:

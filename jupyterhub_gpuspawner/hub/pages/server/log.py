@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.ending.joblog import Extent
 
+SCOPE = "access:servers"
+"""The scope to read what a server has written."""
+
 
 class LogPage(BaseHandler):
     """The path and the last lines of a server's log, read with the rights of its owner."""
 
     @web.authenticated
-    @needs_scope("access:servers")
+    @needs_scope(SCOPE)
     async def get(self, user_name: str, server_name: str = "") -> None:
         """The page, or with ``?download`` the log as a file; 404 for a server without a log."""
         user = self.find_user(user_name)

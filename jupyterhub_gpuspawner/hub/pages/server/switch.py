@@ -1,8 +1,9 @@
 """``POST /hub/gpuspawner/switch/...``: give up a server that waits in the queue, and start another profile instead.
 
 JupyterHub has one start at a time under a server's name, so the waiting one is cancelled first. The choice is checked
-before that, and nothing is given up for a profile that is no longer free. The address of the page that follows carries
-what was given up: it is offered again where the new start fails.
+before that, and nothing is given up for a profile that is no longer free. Where the stop takes longer than JupyterHub
+waits for it, the new start follows it all the same. The address of the page that follows carries what was given up: it
+is offered again where the new start fails.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.pages.server.alternatives import alternatives, waits_in_line
 from jupyterhub_gpuspawner.hub.pages.server.stop import pending_url, stop_server
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +35,7 @@ NOT_FREE = "not_free"
 """Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
 _AT_ONCE = 1.0
 """Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
+_LOOK = 0.05
 _SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 """By user and server: a second click waits for the first one."""
 
@@ -46,6 +50,8 @@ class SwitchPage(BaseHandler):
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(403, "%s", FOR_OTHERS)
         where = pending_url(self.hub.base_url, user, server_name)
         async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
             spawner = with_profiles(user.spawners[server_name])
@@ -66,14 +72,34 @@ class SwitchPage(BaseHandler):
         given_up = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name
         await stop_server(self, user, name)
-        if server_of(user.spawners[name], with_start=False).active:  # Slurm takes its time: the page shows how it goes
-            return given_up
+        if user.spawners[name].active:  # Slurm takes its time: the page shows how it goes
+            in_background(self._start_when_stopped(user, name, slug))
+        else:
+            await self._start(user, name, slug)
+        return given_up
+
+    async def _start_when_stopped(self, user: Any, name: str, slug: str) -> None:
+        await _settled(user, name)
+        if user.spawners[name].active:  # the start took longer to cancel than the stop waits for it
+            await stop_server(self, user, name)
+            await _settled(user, name)
+        if user.spawners[name].active:
+            self.log.error("%s runs on and is not replaced: it could not be stopped", log_name(user.spawners[name]))
+        else:
+            await self._start(user, name, slug)
+
+    async def _start(self, user: Any, name: str, slug: str) -> None:
         start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
         await asyncio.wait({start}, timeout=_AT_ONCE)
         start.add_done_callback(_retrieved)
         if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
             set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
-        return given_up
+
+
+async def _settled(user: Any, name: str) -> None:
+    """Wait until the server neither starts nor stops."""
+    while user.spawners[name].pending:  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(_LOOK)
 
 
 def as_query(options: Mapping[str, object]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.base import UserUrlHandler
@@ -14,6 +15,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of, ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.pages.server.alternatives import AT_MOST, alternatives, waits_in_line
+from jupyterhub_gpuspawner.hub.pages.server.log import SCOPE as LOG_SCOPE
 from jupyterhub_gpuspawner.hub.pages.server.switch import GAVE_UP, NOT_FREE, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
@@ -93,7 +95,13 @@ class _Told:
 
     async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
         told = await _TOLD[name](spaces, self._query())
+        if told.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
+            told["ending"] = replace(told["ending"], log="", lines="")
         return await super().render_template(name, **{**spaces, **told})  # type: ignore[misc]
+
+    def _may_read_log(self, user: Any, server_name: str) -> bool:
+        allowed = self.get_scope_filter(LOG_SCOPE)  # type: ignore[attr-defined]
+        return bool(allowed(user.spawners[server_name].orm_spawner, "server"))
 
     def _query(self) -> Mapping[str, str]:
         return {}

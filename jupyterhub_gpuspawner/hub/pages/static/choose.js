@@ -41,6 +41,12 @@ function memory(mib) {
 
 const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
 
+/** CPUs, and the cores of which they are threads (words.py). */
+function cpus(number, perCore) {
+  if (perCore > 1) return `${counted(number, "CPU")} (${counted(Math.ceil(number / perCore), "core")})`;
+  return counted(number, perCore ? "core" : "CPU");
+}
+
 /** A duration in the unit in which it was entered, where that makes a whole number (words.py). */
 function inUnit(seconds, unit) {
   const short = { 1: "s", 60: "min", 3600: "h", 86400: "days" }[unit];
@@ -49,12 +55,12 @@ function inUnit(seconds, unit) {
 }
 
 /** What a job gets, in a few words each; as hub/pages/choose/what_you_get.py tells it. */
-function gets(asks, types, words) {
+function gets(asks, { types, cpus_per_core }, words) {
   const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
   const onANode = [
     gpus && `${gpus} × ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
     asks.shards && counted(asks.shards, "GPU shard"),
-    asks.cpus && counted(asks.cpus, "core"),
+    asks.cpus && cpus(asks.cpus, cpus_per_core),
     asks.memory === 0 ? words.all_memory : asks.memory && `${memory(asks.memory)} memory`,
   ];
   const onEach = (part) => (part && part !== words.all_memory ? `${part}${words.on_each}` : part);
@@ -136,12 +142,12 @@ function choose(form) {
   function chips(profile) {
     const list = profile.querySelector(".gpuspawner-gets");
     if (!list || !profile.dataset.told) return;
-    const { asks: base, types } = JSON.parse(profile.dataset.told);
-    const asks = asked(profile, { asks: base });
+    const ofProfile = JSON.parse(profile.dataset.told);
+    const asks = asked(profile, ofProfile);
     if (!asks) return;
     list.style.minBlockSize = `${list.offsetHeight}px`;
     list.replaceChildren(
-      ...gets(asks, types, words).map((text) => {
+      ...gets(asks, ofProfile, words).map((text) => {
         const item = document.createElement("li");
         item.textContent = text;
         return item;

@@ -1,7 +1,7 @@
 // The page of a course, kept up to date by a stream of events.
 
 import { keepUpToDate } from "./hub.js";
-import { duration, showTimes } from "./times.js";
+import { duration, now, showTimes } from "./times.js";
 
 const MINUTE = 60_000;
 const PATIENCE = 10_000;
@@ -24,7 +24,7 @@ function course(page) {
 
   function tick() {
     for (const left of page.querySelectorAll("[data-ends]")) {
-      const span = Date.parse(left.dataset.ends) - Date.now();
+      const span = Date.parse(left.dataset.ends) - now();
       const text = span <= 0 ? say.over : span < MINUTE ? say.less : duration(Math.floor(span / MINUTE) * 60);
       const shown = left.querySelector("[data-left]");
       if (shown.textContent !== text) shown.textContent = text;
@@ -33,7 +33,8 @@ function course(page) {
 
   /** What was selected and opened stays so. Returns what finds the focused part of the old tile in the new one. */
   function keep(old, put) {
-    put.querySelector("input[type=checkbox]").checked = old.querySelector("input[type=checkbox]").checked;
+    const [before, after] = [old, put].map((tile) => tile.querySelector("input[type=checkbox]"));
+    after.checked = before.checked && before.value === after.value; // a selection is of one server
     for (const fold of put.querySelectorAll("details")) {
       const was = old.querySelector(`details.${fold.classList[0]}`);
       if (was && old.dataset.state === put.dataset.state) fold.open = was.open;

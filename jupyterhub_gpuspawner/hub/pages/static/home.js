@@ -1,7 +1,7 @@
 // The cards of a user's servers and the messages to them, kept up to date.
 
 import { keepUpToDate, page } from "./hub.js";
-import { duration, showTimes } from "./times.js";
+import { duration, now, showTimes } from "./times.js";
 
 /** Shows the messages of a newer page. */
 function showMessages(fresh) {
@@ -10,6 +10,14 @@ function showMessages(fresh) {
   was.replaceChildren(...document.importNode(is, true).childNodes);
   was.dataset.version = is.dataset.version;
   showTimes(was);
+}
+
+const CONTROLS = "a, button, summary, [tabindex]";
+
+/** What a link, a button or a fold of a card is for: the same in the card that replaces it. */
+function purpose(control) {
+  const fold = control.closest("details")?.dataset.fold ?? "";
+  return `${control.tagName} ${control.getAttribute("href") ?? control.form?.action ?? control.ariaLabel ?? ""} ${fold}`;
 }
 
 // keeps the time left up to date; a change is announced once, when it happens
@@ -30,7 +38,7 @@ function servers(place) {
     for (const card of cards.children) {
       const ends = card.querySelector("[data-ends]");
       if (!ends) continue;
-      const left = Date.parse(ends.dataset.ends) - Date.now();
+      const left = Date.parse(ends.dataset.ends) - now();
       const level = left <= 0 ? "timeIsOver" : left <= 5 * minute ? "verySoon" : left <= 15 * minute ? "soon" : "";
       const text = level && say[level];
       const warning = card.querySelector("[data-warning]");
@@ -64,9 +72,11 @@ function servers(place) {
       const same = old && old.dataset.version === card.dataset.version;
       const put = same ? old : document.importNode(card, true);
       if (!same && old) {
-        const folds = old.querySelectorAll("details");
-        put.querySelectorAll("details").forEach((fold, n) => (fold.open = folds[n]?.open ?? fold.open));
+        const open = new Map([...old.querySelectorAll("details")].map((fold) => [fold.dataset.fold, fold.open]));
+        for (const fold of put.querySelectorAll("details")) fold.open = open.get(fold.dataset.fold) ?? fold.open;
+        const focused = old.contains(document.activeElement) && purpose(document.activeElement);
         old.replaceWith(put);
+        if (focused) [...put.querySelectorAll(CONTROLS)].find((each) => purpose(each) === focused)?.focus();
       } else if (!old) {
         before ? before.after(put) : cards.prepend(put);
       }

@@ -7,13 +7,25 @@ const LIVE_INTERVAL = 30_000;
 const SOON_INTERVAL = 3_000;
 const PATIENCE = 30_000;
 
-/** The page at this address as the hub sends it now; null where the hub is away or redirects. */
+/** Say why the page is not kept up to date, "away" or "signedOut"; nothing: it is. */
+function showAway(why) {
+  const notice = document.getElementById("gpuspawner-away");
+  if (!notice) return;
+  const text = notice.dataset[why] ?? "";
+  notice.hidden = !text;
+  if (notice.textContent !== text) notice.textContent = text;
+}
+
+/** The page at this address as the hub sends it now; null, and said so, where the hub is away or wants a sign-in. */
 export async function page(address = location.href) {
   try {
     const answer = await fetch(address, { signal: AbortSignal.timeout(PATIENCE) });
-    if (!answer.ok || answer.redirected) return null;
+    const refused = answer.redirected || answer.status === 403;
+    showAway(refused ? "signedOut" : answer.ok ? "" : "away");
+    if (refused || !answer.ok) return null;
     return new DOMParser().parseFromString(await answer.text(), "text/html");
   } catch {
+    showAway("away");
     return null;
   }
 }

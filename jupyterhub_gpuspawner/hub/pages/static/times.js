@@ -1,5 +1,19 @@
 // Durations and times, in one form on every page.
 
+/** Milliseconds by which the hub's clock is ahead of the browser's, which may be minutes off. */
+function skew() {
+  const hub = Date.parse(document.querySelector("[data-now]")?.dataset.now ?? "");
+  const [page] = performance.getEntriesByType?.("navigation") ?? [];
+  if (!hub || !page?.transferSize) return 0; // from the browser's cache: the page is of an earlier time
+  const ahead = hub - (performance.timeOrigin + page.responseStart);
+  return Math.abs(ahead) < 5000 ? 0 : ahead;
+}
+
+const AHEAD = skew();
+
+/** Milliseconds since the epoch by the hub's clock. */
+export const now = () => Date.now() + AHEAD;
+
 /** "45 s", "12 min", "1 h 30 min", "2 days 12 h": as the hub says durations (words.py). */
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
@@ -15,12 +29,12 @@ export function duration(seconds) {
 
 /** The time of day in the reader's zone and language, with the date where it is not today (text/times.py). */
 function clock(at) {
-  if (at.toDateString() === new Date().toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
+  if (at.toDateString() === new Date(now()).toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
   return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 }
 
 function relative(at) {
-  const seconds = (at - Date.now()) / 1000;
+  const seconds = (at - now()) / 1000;
   if (Math.abs(seconds) < 5) return "now";
   return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
 }

@@ -1,7 +1,7 @@
 // The page of a server that is starting, stopping, or not running.
 
 import { page as pageNow } from "./hub.js";
-import { duration, say } from "./times.js";
+import { duration, now, say } from "./times.js";
 
 function waitForServer(page) {
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
@@ -35,7 +35,7 @@ function waitForServer(page) {
   /** "took 6 s" for a stage that is done, "for 12 min" for the current one. */
   function showDuration(item) {
     const { state, since, took } = item.dataset;
-    const seconds = state === "current" && since ? (Date.now() - new Date(since)) / 1000 : Number(took || 0);
+    const seconds = state === "current" && since ? (now() - new Date(since)) / 1000 : Number(took || 0);
     const sentence = state === "current" ? words.lasts : words.took;
     const text = seconds >= 1 ? sentence.replace("{duration}", duration(seconds)) : "";
     const part = item.querySelector('[data-part="lasts"]');

@@ -1,0 +1,142 @@
+"""The companion's page part in a browser, with stand-ins for JupyterLab and the server: what it says, and when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from jupyterhub_gpuspawner.lab import files
+
+pytestmark = pytest.mark.browser
+
+COMPANION = Path(files.__file__).with_name("companion.js").read_text("utf-8")
+SITE = "http://hub.example"
+LAB = """
+const modules = {
+  "@jupyterlab/application": { ILabShell: "shell" },
+  "@jupyterlab/statusbar": { IStatusBar: "bar" },
+  "@jupyterlab/apputils": { ICommandPalette: "palette" },
+  "@jupyterlab/services": { ServerConnection: { makeRequest: (url, init) => fetch(url, init) } },
+  "@lumino/widgets": { Widget: class { constructor({ node }) { this.node = node; } } },
+};
+const services = {
+  shell: {},
+  bar: { registerStatusItem: (id, { item }) => document.body.append(item.node) },
+  palette: { addItem() {} },
+};
+const show = (text) => document.body.append(Object.assign(document.createElement("p"), { textContent: text }));
+const app = {
+  serviceManager: { serverSettings: { baseUrl: location.pathname } },
+  commands: {
+    hasCommand: () => true,
+    addCommand() {},
+    execute: async (id, args) => id === "apputils:notify" && show(args.message),
+  },
+  restored: Promise.resolve(),
+};
+(async () => {
+  const container = window._JUPYTERLAB["gpuspawner-companion"];
+  const entry = (module) => ({ "4.0.0": { get: async () => () => module } });
+  container.init(Object.fromEntries(Object.entries(modules).map(([name, module]) => [name, entry(module)])));
+  const plugin = (await container.get("./extension"))().default;
+  if (plugin.autoStart === true) plugin.activate(app, ...plugin.optional.map((token) => services[token]));
+})();
+"""
+"""Starts plugins as JupyterLab 4.0 does."""
+SESSION: dict[str, Any] = {
+    "version": 1,
+    "now": "2026-03-02T09:00:00+00:00",
+    "ends_at": "2026-03-02T17:00:00+00:00",
+    "gpus": ["K80"],
+    "messages": [],
+}
+
+
+class Servers:
+    """One person's servers, by path: the session that each tells, or the status with which it is refused."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.sessions: dict[str, dict[str, Any] | int] = {}
+        page.route(f"{SITE}/**", self._answer)
+
+    def _answer(self, route: Route) -> None:
+        path, _, name = route.request.url.removeprefix(SITE).partition("gpuspawner/")
+        session = self.sessions[path]
+        if not name:
+            route.fulfill(content_type="text/html", body="<!doctype html><title>Lab</title>")
+        elif isinstance(session, int):
+            route.fulfill(status=session, content_type="text/html", body="<h1>Server not running</h1>")
+        elif name == "session":
+            route.fulfill(content_type="application/json", body=json.dumps(session))
+        else:
+            route.fulfill(status=204)
+
+    def open(self, path: str) -> None:
+        """JupyterLab of the server there."""
+        self.page.goto(f"{SITE}{path}")
+        self.page.add_script_tag(content=COMPANION)
+        self.page.add_script_tag(content=LAB)
+
+
+@pytest.fixture
+def servers(page: Page) -> Servers:
+    page.clock.install(time="2026-03-02T09:10:00Z")  # ten minutes ahead of the hub's
+    return Servers(page)
+
+
+@pytest.mark.parametrize(("status", "words"), [(424, "This server has ended"), (503, "No connection to this server")])
+def test_no_time_is_left_of_a_server_that_has_ended(servers: Servers, status: int, words: str) -> None:
+    """After scancel there is nothing behind the page; a minute later it says so. JupyterLab 4.0 starts it, too."""
+    servers.sessions["/user/ada/"] = SESSION
+    servers.open("/user/ada/")
+    shown = servers.page.locator(".gpuspawner-status")
+    expect(shown).to_have_text("8 h left · K80")
+
+    servers.sessions["/user/ada/"] = status
+    servers.page.clock.fast_forward("01:00")
+    expect(shown).to_have_text(words)
+
+    servers.sessions["/user/ada/"] = SESSION
+    servers.page.clock.fast_forward("01:00")
+    expect(shown).to_have_text("8 h left · K80")
+
+
+def test_a_message_is_told_once_to_the_user_of_two_servers(servers: Servers) -> None:
+    """All servers share the browser's storage, and each has its own messages."""
+    message = {
+        "course": "",
+        "at": "2026-03-02T08:00:00+00:00",
+        "text": "The cluster is closed on Friday.",
+        "sender": "root",
+    }
+    servers.sessions = {"/user/ada/": {**SESSION, "messages": [message]}, "/user/ada/two/": SESSION}
+    told = []
+    for path in ("/user/ada/", "/user/ada/two/", "/user/ada/"):
+        servers.open(path)
+        expect(servers.page.locator(".gpuspawner-status")).to_have_text("8 h left · K80")
+        told.append(servers.page.locator("p").all_text_contents())
+
+    assert told == [["root: The cluster is closed on Friday."], [], []]
+
+
+def test_all_times_are_by_the_clock_that_the_user_sees(servers: Servers) -> None:
+    """The browser's clock is ten minutes ahead; what the hub stops at 9:30 ends at 9:40 there."""
+    idle = {
+        "said": "Idle since {time}.",
+        "since": "2026-03-02T08:30:00+00:00",
+        "follows": "It is stopped at {time}.",
+        "stops_at": "2026-03-02T09:30:00+00:00",
+        "warnings": 1,
+        "keeps": "",
+        "can_keep": False,
+    }
+    servers.sessions["/user/ada/"] = {**SESSION, "idle": idle}
+    servers.open("/user/ada/")
+    shown = "new Date(Date.UTC(2026, 2, 2, {})).toLocaleTimeString([], {{ timeStyle: 'short' }})"
+    since, stops = (servers.page.evaluate(shown.format(f"{hour}, {minute}")) for hour, minute in ((8, 40), (9, 40)))
+    expect(servers.page.locator("p")).to_have_text(f"Idle since {since}. It is stopped at {stops}.")

@@ -1,0 +1,66 @@
+"""Running the checks: what keeps one of them from being finished is one finding, and the others stay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
+from jupyterhub_gpuspawner.check.profiles import offered
+from jupyterhub_gpuspawner.check.run import findings
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
+from tests.check.sites import RecordedClient, context, found_in
+from tests.cli.test_check import ONE_ACCOUNT, check
+
+PROFILE = 'c.GPUProfilesSpawner.profiles = [{"display_name": "CPU", "slurm": {"partition": "batch"}}]\n'
+
+
+class WithoutConfig(RecordedClient):
+    """Slurm's settings cannot be read."""
+
+    async def config(self) -> SlurmConfig:
+        """An answer that is cut off."""
+        raise SlurmOutputError("scontrol show config did not report PrivateData.")
+
+
+def test_an_answer_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
+    """Several checks ask for it; what they find otherwise is told, too."""
+    found = found_in(context(tmp_path, PROFILE, client=WithoutConfig()))
+
+    assert [(each.severity, each.code) for each in found] == [
+        (Severity.OK, "profile"),
+        (Severity.OK, "slurm"),
+        (Severity.ERROR, "slurm-answer"),
+    ]
+
+
+def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
+    """It is not said to be silent, nor is the configuration said to be wrong."""
+    for name, text in {"sinfo": "slurm 22.05.8", "scontrol": "what is this", "squeue": ""}.items():
+        command = tmp_path / name
+        command.write_text(f"#!/bin/sh\necho '{text}'\n")
+        command.chmod(0o755)
+    lines = f"c.JupyterHub.spawner_class = 'gpu-profiles'\n{PROFILE}{ONE_ACCOUNT}"
+    checked = check(tmp_path, f"{lines}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n", None, "--json")
+    found = json.loads(checked.stdout)["findings"]
+
+    assert checked.exit_code == 1
+    assert [(each["severity"], each["code"]) for each in found] == [("ok", "profile"), ("error", "slurm-answer")]
+
+
+def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
+    """It names the error and its place; the other checks are made."""
+
+    async def broken(_context: Context) -> list[Finding]:
+        raise TypeError("what is this")
+
+    where = context(tmp_path, PROFILE)
+    failed, profile = asyncio.run(findings(where, (Check(broken, ()), offered.CHECK)))
+
+    assert (failed.severity, failed.code) == (Severity.ERROR, "check-incomplete")
+    assert failed.text.startswith(f"TypeError in {__name__} (line ")
+    assert failed.text.endswith("): what is this")
+    assert profile.code == "profile"

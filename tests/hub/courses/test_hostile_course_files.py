@@ -1,0 +1,186 @@
+"""Course files that somebody has spoilt, on purpose or not: nobody else's course, and no start, suffers from them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.hub.courses.book import CourseBook
+from jupyterhub_gpuspawner.hub.courses.enrolment import HubPeople
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of, look_at_courses
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+
+PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
+GOOD = """
+name: A course
+instructors: carl
+roster: ada
+profile: k80
+sessions: [{date: 2999-03-04, from: 9:00, to: 17:00}]
+"""
+FIELDS = (
+    "fields are instructors, materials, message, name, outside_sessions, profile, roster, sessions, start_ahead, "
+    "unvisited_after, zone"
+)
+NO_ZONE = "zone: is not a time zone: use a name such as Europe/Brussels or UTC"
+HOSTILE: dict[str, tuple[dict[str, str], str]] = {
+    "every Friday for ever": (
+        {"sessions": "[{weekly: [friday], first: 2026-03-06, last: 9999-12-31, from: 9:00, to: 17:00}]"},
+        "bad.yaml:6: sessions[0].last: must be in the years 2000 to 2999",
+    ),
+    "the last days of all": (
+        {"sessions": "[{weekly: [friday], first: 9999-12-30, last: 9999-12-31, from: 9:00, to: 17:00}]"},
+        "bad.yaml:6: sessions[0].first: must be in the years 2000 to 2999. Also wrong: bad.yaml:6: sessions[0].last.",
+    ),
+    "the first day of all, started ahead": (
+        {"sessions": "[{date: 0001-01-01, from: 0:00, to: 0:30}]", "start_ahead": "9999h", "zone": "Asia/Tokyo"},
+        "bad.yaml:6: sessions[0].date: must be in the years 2000 to 2999",
+    ),
+    "a name of 131,073 characters": (
+        {"roster": "{file: people.csv}"},
+        "people.csv: line 2 is not a row of a CSV file",
+    ),
+    "a heading of 131,073 characters": (
+        {"roster": "{file: heading.csv}"},
+        "heading.csv: line 1 is not a row of a CSV file",
+    ),
+    "a roster that is no text": ({"roster": "{file: binary.csv}"}, "bad.yaml:4: roster.file: the file is not UTF-8"),
+    "a list for a name": ({"name": "[[[[]]]]"}, "bad.yaml:2: name: must be text: put it in quotes"),
+    "a table for a course": ({"sessions": "{a: {b: {c: d}}}"}, "bad.yaml:6: sessions: must be a valid tuple"),
+    "a number of hundreds of digits": ({"start_ahead": "9" * 400}, "bad.yaml:7: a number is too large"),
+    "odd characters": (
+        {"name": '"\\0\\ud800"'},
+        "bad.yaml:2: while parsing a quoted scalar, found invalid Unicode character escape code",
+    ),
+    "a zone outside of the zones": ({"zone": "../../../etc/passwd"}, f"bad.yaml:7: {NO_ZONE}"),
+    "a zone that is a folder": ({"zone": "Europe"}, f"bad.yaml:7: {NO_ZONE}"),
+    "a key that is a number": (
+        {"1": "2"},
+        f"bad.yaml:7: 1: no such field; {FIELDS}",
+    ),
+    "a key as long as a page": ({"a" * 1000: "2"}, f"bad.yaml:7: no such field; {FIELDS}"),
+    "an alias of itself": (
+        {"name": "&a [*a]"},
+        "bad.yaml:2: an alias refers to no part that is complete before it",
+    ),
+}
+
+
+class Hub:
+    """A hub without groups, whose authenticator fails at one name."""
+
+    def people(self, _groups: Any) -> HubPeople:
+        """No groups."""
+        return HubPeople({}, user_name=self._user_name)
+
+    @staticmethod
+    def _user_name(name: str) -> str:
+        if name == "mallory":
+            raise LookupError(name)
+        return name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a good course, and the rosters that the bad ones name."""
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "people.csv").write_text(f"username\n{'a' * 131_073}\n")
+    (tmp_path / "heading.csv").write_text(f"{'a' * 131_073}\nada\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00ada")
+    return tmp_path
+
+
+def spoilt(**fields: str) -> str:
+    """The good course's file with some fields replaced."""
+    lines = dict(line.partition(": ")[::2] for line in GOOD.strip().splitlines()) | fields
+    return "\n" + "".join(f"{name}: {value}\n" for name, value in lines.items())
+
+
+async def seen(folder: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """The faults of each course, and what a participant of both is offered when she starts a server."""
+    site = GPUProfilesSpawner(profiles=PROFILES, config=Config())
+    book = CourseBook(str(folder), Hub(), lambda files: faults_of(site, files))
+    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book})
+    spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
+    await spawner.look_at_profiles()
+    return {each.slug: each.faults for each in book.courses()}, [each.slug for each in spawner.offered()]
+
+
+@pytest.mark.parametrize(("fields", "fault"), HOSTILE.values(), ids=HOSTILE.keys())
+async def test_a_spoilt_file_is_a_fault_of_its_own_course_alone(
+    fields: dict[str, str], fault: str, folder: Path
+) -> None:
+    """The other course is offered as ever."""
+    (folder / "bad.yaml").write_text(spoilt(**fields))
+
+    assert await seen(folder) == ({"bad": (fault,), "good": ()}, ["k80", "course-good"])
+
+
+async def test_a_name_at_which_the_sites_authenticator_fails_is_a_fault_of_its_own_course_alone(folder: Path) -> None:
+    """An authenticator may be a site's own, and ask a service of its own."""
+    (folder / "bad.yaml").write_text(spoilt(roster="[ada, mallory]"))
+
+    assert await seen(folder) == (
+        {"bad": ("The people of the course are not known (LookupError).",), "good": ()},
+        ["k80", "course-good"],
+    )
+
+
+@pytest.mark.parametrize("broken", ["courses.folder.read_document", "hub.spawners.course_offers.course_profile"])
+async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
+    broken: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what nobody has thought of; the text of such an error may quote the file, so only its type is told."""
+    (folder / "bad.yaml").write_text(spoilt(name="Unthinkable"))
+    module, _, name = broken.rpartition(".")
+    path = f"jupyterhub_gpuspawner.{module}.{name}"
+    whole = pytest.importorskip(f"jupyterhub_gpuspawner.{module}").__dict__[name]
+
+    def fail(first: Any, *rest: Any, **more: Any) -> Any:
+        if "Unthinkable" in str(first):
+            raise ArithmeticError("Unthinkable")
+        return whole(first, *rest, **more)
+
+    monkeypatch.setattr(path, fail)
+    faults, offered = await seen(folder)
+
+    assert (faults["good"], offered) == ((), ["k80", "course-good"])
+    assert [fault.endswith("(ArithmeticError)") for fault in faults["bad"]] == [True]
+
+
+async def test_without_a_thread_the_courses_last_read_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the hub's unit has reached TasksMax: no page and no start fails, and the fault is told."""
+    book = CourseBook(str(folder), Hub())
+    first = await book.refresh(0)
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    assert (first, await book.refresh(0), [course.slug for course in book.courses()], str(book.fault)) == (
+        True,
+        False,
+        ["good"],
+        f"{folder}: the folder cannot be read: this process has too many threads; the courses last read go on",
+    )
+
+
+async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path) -> None:
+    """Whatever the error: the hub logs it, and the courses read last are offered."""
+
+    class Broken(CourseBook):
+        async def refresh(self, max_age: float = 0.0) -> bool:
+            raise RuntimeError(f"can't start new thread {max_age}")
+
+    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), Hub())})
+    spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
+
+    await look_at_courses(spawner)
+
+    assert [each.slug for each in spawner.offered()] == ["k80"]

@@ -1,0 +1,117 @@
+"""A site's own page templates, and ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader
+from jupyterhub.app import JupyterHub
+
+from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Message
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
+from jupyterhub_gpuspawner.hub.text import cluster, course, course_actions, times
+
+STOCK = JupyterHub()._template_paths_default()
+ANNOUNCEMENT = """{% extends "templates/page.html" %}
+{% block announcement %}<div class="container text-center announcement">Welcome</div>{% endblock %}
+"""
+"""As in JupyterHub's example of an announcement service."""
+NATIVE = """{% extends "templates/page.html" %}
+{% block nav_bar_left_items %}{{ super() }}<li><a href="/hub/authorize">Authorize Users</a></li>{% endblock %}
+"""
+"""As NativeAuthenticator has it."""
+
+
+def page(folder: Path, template: str) -> BeautifulSoup:
+    """A page of a hub with this template of the site's for the frame."""
+    (folder / "page.html").write_text(template)
+    jupyterhubs = ChoiceLoader(
+        [
+            PrefixLoader({"templates": FileSystemLoader(STOCK)}),
+            FileSystemLoader([str(folder), str(TEMPLATES), *STOCK]),
+        ]
+    )
+    tools = SimpleNamespace(
+        **{each.__name__.rpartition(".")[2]: each for each in (cluster, course, times)},
+        messages=course_actions,
+        messages_to=lambda _reader: [Message(EVERYBODY, "root", "Down at noon.", 0.0, 1.0)],
+        may_see_cluster=lambda _scopes: True,
+        teaches_any=lambda _scopes, _reader: True,
+    )
+    reader = SimpleNamespace(name="ada", json_escaped_name="ada")
+    hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
+    html = Environment(loader=loader_with_ours(jupyterhubs, STOCK), autoescape=True).get_template("page.html")
+    return BeautifulSoup(
+        html.render(**hub, user=reader, parsed_scopes={}, gpuspawner=tools, gpuspawner_reader=reader), "html.parser"
+    )
+
+
+def links(soup: BeautifulSoup) -> list[str]:
+    """The texts of the navigation bar's links."""
+    return [link.get_text() for link in soup.select("#thenavbar .navbar-nav.me-auto a")]
+
+
+@pytest.mark.parametrize(
+    ("template", "own"),
+    [(ANNOUNCEMENT, ["Welcome"]), (NATIVE, ["Authorize Users"])],
+    ids=["an announcement", "NativeAuthenticator"],
+)
+def test_our_part_of_a_page_survives_a_sites_template(tmp_path: Path, template: str, own: list[str]) -> None:
+    """A template that extends JupyterHub's as its documentation has it, and replaces the announcement."""
+    soup = page(tmp_path, template)
+
+    assert soup.select_one(".gpuspawner-message b").get_text() == "Down at noon."  # type: ignore[union-attr]
+    assert links(soup)[:4] == ["Home", "Token", "Cluster", "Courses"]
+    assert [element.get_text() for element in soup.select(".announcement")] + links(soup)[4:] == own
+
+
+MESSAGES = "pages do not show the messages of instructors and administrators"
+LINKS = "pages have no links to the cluster's map and the courses"
+CARDS = "the home page does not show the cards of servers"
+EXTENDS = '{% extends "templates/page.html" %}'
+REPLACED: dict[str, tuple[dict[str, str], list[tuple[str, str]]]] = {
+    "none": ({}, []),
+    "the documented form": ({"page.html": ANNOUNCEMENT}, []),
+    "with super": ({"page.html": NATIVE}, []),
+    "a page of its own": (
+        {"page.html": "<html></html>"},
+        [("page.html", f'{MESSAGES}, and {LINKS}: it does not extend "templates/page.html"')],
+    ),
+    "the links": (
+        {"page.html": EXTENDS + "{% block nav_bar_left_items %}Home{% endblock %}"},
+        [("page.html", LINKS + ": its block nav_bar_left_items has no {{ super() }}")],
+    ),
+    "the navigation bar": (
+        {"page.html": EXTENDS + "{% block nav_bar %}{% endblock %}"},
+        [("page.html", f"{MESSAGES}, and {LINKS}: its block nav_bar has no {{{{ super() }}}}")],
+    ),
+    "by a template of its own": ({"page.html": '{% extends "frame.html" %}', "frame.html": EXTENDS}, []),
+    "the home page": (
+        {"home.html": '{% extends "page.html" %}{% block main %}Hello{% endblock %}', "page.html": ANNOUNCEMENT},
+        [("home.html", f'{CARDS}: it does not extend "templates/home.html"')],
+    ),
+    "the home page's cards": (
+        {"home.html": '{% extends "templates/home.html" %}{% block main %}Hello{% endblock %}'},
+        [("home.html", CARDS + ": its block main has no {{ super() }}")],
+    ),
+    "not known here": ({"page.html": "{% trans %}Home{% endtrans %}"}, []),
+}
+
+
+@pytest.mark.parametrize(("files", "lost"), REPLACED.values(), ids=REPLACED.keys())
+def test_a_template_that_leaves_out_a_part_of_ours_is_named(
+    tmp_path: Path, files: dict[str, str], lost: list[tuple[str, str]]
+) -> None:
+    """With what pages lose, and why; the first folder that has the template counts."""
+    own, later = tmp_path / "own", tmp_path / "later"
+    for folder in (own, later):
+        folder.mkdir()
+    for name, text in files.items():
+        (own / name).write_text(text)
+        (later / name).write_text("<html></html>")
+
+    assert list(lost_parts([str(own), str(later), *STOCK])) == [f"{own / name}: {text}" for name, text in lost]
