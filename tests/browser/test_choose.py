@@ -413,6 +413,7 @@ def test_a_finger_hits_everything(course: HubProcess, browser: Browser) -> None:
     )
     covered = page.locator("label[for=profile-dgx1]").evaluate(
         """(label) => {
+            label.scrollIntoView({block: "center", behavior: "instant"}); // only what is in the window is at a point
             const card = label.closest(".gpuspawner-profile").getBoundingClientRect();
             const at = document.elementFromPoint(card.right - 8, card.top + 8);
             return label === at;
