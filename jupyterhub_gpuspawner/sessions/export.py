@@ -1,4 +1,4 @@
-"""Writes records as a data package: one table, a description of it for Frictionless, and one as Croissant."""
+"""Writes records as a data package: one table, and a description of it for Frictionless."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.sessions.columns import COLUMNS, Published, Value
-from jupyterhub_gpuspawner.sessions.croissant import croissant
 from jupyterhub_gpuspawner.sessions.disclosure import coarsened, is_coarser
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Exported:
 def export(
     records: Sequence[SessionRecord], folder: Path, *, kind: str, pseudonyms: Pseudonyms, group: int, made: str
 ) -> Exported:
-    """Write the table, ``datapackage.json`` and ``croissant.json`` into a folder, which is made if need be.
+    """Write the table and ``datapackage.json`` into a folder, which is made if need be.
 
     Of each combination of traits in the table there are at least ``group`` people. Sessions under way are not
     exported. ``made`` is the time of the export, ISO 8601. Raises ConfigError.
@@ -66,8 +65,6 @@ def export(
         about = {"name": table.name, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
         package = data_package(about, kind=kind, group=group, made=made)
         (folder / "datapackage.json").write_text(json.dumps(package, indent=2) + "\n", "utf-8")
-        described = croissant(about, media_type=MEDIA_TYPES[kind], title=TITLE, description=_about(group), made=made)
-        (folder / "croissant.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}.", where=str(folder)) from error
     coarser = sum(is_coarser(each.record, each.traits) for each in published)
@@ -118,7 +115,8 @@ def data_package(about: dict[str, Any], *, kind: str, group: int, made: str) -> 
 
 def _write_csv(path: Path, rows: Sequence[Sequence[Value]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        # RFC 4180: lines end in CRLF, which is also what makes Python 3.11 and older quote a cell with a CR in it
+        writer = csv.writer(file)
         writer.writerow([column.name for column in COLUMNS])
         writer.writerows([_cell(value) for value in row] for row in rows)
 

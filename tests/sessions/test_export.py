@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import mlcroissant
 import pytest
 from frictionless import Package
 from frictionless.resources import TableResource
+from pyarrow import parquet
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
@@ -84,25 +84,28 @@ def test_frictionless_reads_the_data_package(folder: Path) -> None:
     assert {type(row["aligned"]) for row in rows if row["gpu_model"]} == {bool}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that it uses
-@pytest.mark.parametrize("kind", [CSV, PARQUET])
-def test_mlcroissant_reads_the_rows(tmp_path: Path, kind: str) -> None:
-    """By the description alone."""
-    export(
-        [replace(RECORD, username=f"u{n}") for n in range(6)],
-        tmp_path,
-        kind=kind,
-        pseudonyms=Pseudonyms(KEY),
-        group=5,
-        made=MADE,
-    )
-    data = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
-    rows = list(data.records(record_set="sessions"))
+def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
+    """With the types and meanings of the columns."""
+    records = [replace(RECORD, username=f"u{n}") for n in range(6)]
+    export(records, tmp_path, kind=PARQUET, pseudonyms=Pseudonyms(KEY), group=5, made=MADE)
+    table = parquet.read_table(tmp_path / "sessions.parquet")
 
-    assert not data.metadata.ctx.issues.errors
-    assert len(rows) == 6
-    assert {bytes(row["sessions/profile"]).decode() for row in rows} == {"two-k80"}
-    assert {int(row["sessions/gpu_seconds_held"]) for row in rows} == {1200}
+    assert [field.metadata[b"description"].decode() for field in table.schema] == [each.meaning for each in COLUMNS]
+    assert [
+        {name: "" if value is None else str(value) for name, value in row.items()}
+        | {name: str(row[name]).lower() for name in ("aligned", "simulated")}
+        for row in table.to_pylist()
+    ] == exported(tmp_path, records)
+
+
+def test_a_carriage_return_stays_in_its_cell(tmp_path: Path) -> None:
+    """What a profile of a participant is called cannot begin a row of its own."""
+    records = [replace(RECORD, username=f"u{n}", profile="two\r=1+1") for n in range(5)]
+    export(records, tmp_path, kind=CSV, pseudonyms=Pseudonyms(KEY), group=5, made=MADE)
+    with (tmp_path / "sessions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    assert [row["profile"] for row in rows] == ["two\r=1+1"] * 5
 
 
 def test_no_name_is_in_an_export(folder: Path) -> None:

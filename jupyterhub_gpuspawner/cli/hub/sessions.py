@@ -163,7 +163,7 @@ def export(
     database: Path | None,
     config: Path,
 ) -> None:
-    """Export sessions that have ended, with pseudonyms, as a table with datapackage.json and croissant.json.
+    """Export sessions that have ended, with pseudonyms, as a table with datapackage.json.
 
     Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
     """
