@@ -47,9 +47,9 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
+from jupyterhub_gpuspawner.hub.records.keeper import begin_sessions
+from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
-from jupyterhub_gpuspawner.hub.sessions.keeper import begin_sessions
-from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database

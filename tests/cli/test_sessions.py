@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes, due_since
-from jupyterhub_gpuspawner.sessions.store import SessionStore
+from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.cli.runner import cli_runner
 from tests.fixtures.databases import session_of, with_tables
-from tests.sessions.a_session import LIFE
+from tests.records.a_session import LIFE
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.events import log
 from jupyterhub_gpuspawner.hub.events.stream import Stream
+from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.registration import UPKEEP, register_templates
-from jupyterhub_gpuspawner.hub.sessions import keeper
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.fixtures.databases import hub_session

@@ -16,10 +16,10 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
-from jupyterhub_gpuspawner.sessions.events import Ended, Placed, Ready, Submitted, Usage
-from jupyterhub_gpuspawner.sessions.record import SessionRecord
-from jupyterhub_gpuspawner.sessions.store import SessionStore
+from jupyterhub_gpuspawner.records.cause import Cause, Kind
+from jupyterhub_gpuspawner.records.events import Ended, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_life import wait_for
 from tests.hub.visitor import Visitor

@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.words import counted, duration, people
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.sessions.record import SessionRecord
-    from jupyterhub_gpuspawner.sessions.store import SessionStore
+    from jupyterhub_gpuspawner.records.record import SessionRecord
+    from jupyterhub_gpuspawner.records.store import SessionStore
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _AGO = re.compile(r"([0-9]{1,4})([hdw])", re.ASCII)
@@ -64,7 +64,7 @@ def file_of(config: Path, database: Path | None) -> Path:
 
     from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+    from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
 
     if database is not None:
@@ -78,7 +78,7 @@ def file_of(config: Path, database: Path | None) -> Path:
 
 
 def _open(config: Path, database: Path | None) -> SessionStore:
-    from jupyterhub_gpuspawner.sessions.store import SessionStore
+    from jupyterhub_gpuspawner.records.store import SessionStore
 
     return SessionStore(file_of(config, database), create=False)
 
@@ -167,8 +167,8 @@ def export(
 
     Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
     """
-    from jupyterhub_gpuspawner.sessions.export import export as write
-    from jupyterhub_gpuspawner.sessions.pseudonym import Pseudonyms, read_key
+    from jupyterhub_gpuspawner.records.export import export as write
+    from jupyterhub_gpuspawner.records.pseudonym import Pseudonyms, read_key
 
     try:
         path = file_of(config, database)
@@ -205,8 +205,8 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
     It contains no names.
     """
     from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.sessions.report import report as page
-    from jupyterhub_gpuspawner.sessions.summary import summary
+    from jupyterhub_gpuspawner.records.report import report as page
+    from jupyterhub_gpuspawner.records.summary import summary
 
     try:
         with closing(_open(config, database)) as store:
@@ -250,7 +250,7 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
     Raises ConfigError and StoreError.
     """
     from jupyterhub_gpuspawner.check.site import load_site
-    from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+    from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
 
     path = file_of(config, database)
     if database is None and not path.is_file() and not GPUSessions(config=load_site(config).config).enabled:

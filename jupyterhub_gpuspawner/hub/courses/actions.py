@@ -39,7 +39,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
 from jupyterhub_gpuspawner.hub.text import course_actions as text
-from jupyterhub_gpuspawner.sessions.cause import Stopper
+from jupyterhub_gpuspawner.records.cause import Stopper
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:

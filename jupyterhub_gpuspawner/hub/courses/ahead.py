@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import Failures
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
 from jupyterhub_gpuspawner.hub.text import course_actions as text
-from jupyterhub_gpuspawner.sessions.cause import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub

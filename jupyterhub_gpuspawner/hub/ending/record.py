@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.sessions.cause import Cause, parse_cause
+from jupyterhub_gpuspawner.records.cause import Cause, parse_cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,15 +16,15 @@ from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.text import home, wait
 from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
-from jupyterhub_gpuspawner.sessions.cause import UNKNOWN, end_of_job, job_ended_in_start
-from jupyterhub_gpuspawner.sessions.cause import start_failed as failed_start
+from jupyterhub_gpuspawner.records.cause import UNKNOWN, end_of_job, job_ended_in_start
+from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
-    from jupyterhub_gpuspawner.sessions.cause import Cause
+    from jupyterhub_gpuspawner.records.cause import Cause
 
 TIME_LIMIT = 5.0
 """Seconds to find out how a job ended, and to read its log."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
 from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.sessions.cause import Stopper, cause_of
-from jupyterhub_gpuspawner.sessions.events import Ended, Placed, Ready, Submitted, Usage, stages
+from jupyterhub_gpuspawner.records.cause import Stopper, cause_of
+from jupyterhub_gpuspawner.records.events import Ended, Placed, Ready, Submitted, Usage, stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.events.stream import Stream
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.sessions.cause import Cause
+    from jupyterhub_gpuspawner.records.cause import Cause
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
     from jupyterhub_gpuspawner.wire.usage import UsageSummary
 

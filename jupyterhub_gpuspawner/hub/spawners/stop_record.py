@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
 from jupyterhub_gpuspawner.hub.spawners.server import life_of, server_of
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.sessions.cause import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from jupyter_events.logger import EventLogger
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.events.log import SCHEMAS, emitter, register_schemas
-from jupyterhub_gpuspawner.sessions.cause import Kind
-from jupyterhub_gpuspawner.sessions.events import EVENTS, Ended, Event
-from tests.sessions.a_session import LIFE
+from jupyterhub_gpuspawner.records.cause import Kind
+from jupyterhub_gpuspawner.records.events import EVENTS, Ended, Event
+from tests.records.a_session import LIFE
 
 pytestmark = pytest.mark.oldest
 

@@ -10,7 +10,7 @@ from jupyterhub.scopes import Scope
 
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.spawners.stop_record import note_stopper, stopper_of
-from jupyterhub_gpuspawner.sessions.cause import Stopper
+from jupyterhub_gpuspawner.records.cause import Stopper
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.sessions.columns import COLUMNS, Published, Value
-from jupyterhub_gpuspawner.sessions.disclosure import coarsened, is_coarser
+from jupyterhub_gpuspawner.records.columns import COLUMNS, Published, Value
+from jupyterhub_gpuspawner.records.disclosure import coarsened, is_coarser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.sessions.pseudonym import Pseudonyms
-    from jupyterhub_gpuspawner.sessions.record import SessionRecord
+    from jupyterhub_gpuspawner.records.pseudonym import Pseudonyms
+    from jupyterhub_gpuspawner.records.record import SessionRecord
 
 CSV, PARQUET = "csv", "parquet"
 MEDIA_TYPES = {CSV: "text/csv", PARQUET: "application/x-parquet"}

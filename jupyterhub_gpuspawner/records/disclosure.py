@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jupyterhub_gpuspawner.sessions.record import SessionRecord
+    from jupyterhub_gpuspawner.records.record import SessionRecord
 
 FORMATS = {"minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%HZ", "day": "%Y-%m-%d", "month": "%Y-%m", "": ""}
 """How the time of a row is written, by its precision; without any it is left out."""

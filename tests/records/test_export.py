@@ -15,13 +15,13 @@ from frictionless.resources import TableResource
 from pyarrow import parquet
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
-from jupyterhub_gpuspawner.sessions.columns import COLUMNS
-from jupyterhub_gpuspawner.sessions.disclosure import coarsened
-from jupyterhub_gpuspawner.sessions.export import CSV, PARQUET, export
-from jupyterhub_gpuspawner.sessions.pseudonym import Pseudonyms, read_key
-from jupyterhub_gpuspawner.sessions.record import SessionRecord
-from tests.sessions.a_session import NOON, RECORD
+from jupyterhub_gpuspawner.records.cause import Cause, Kind
+from jupyterhub_gpuspawner.records.columns import COLUMNS
+from jupyterhub_gpuspawner.records.disclosure import coarsened
+from jupyterhub_gpuspawner.records.export import CSV, PARQUET, export
+from jupyterhub_gpuspawner.records.pseudonym import Pseudonyms, read_key
+from jupyterhub_gpuspawner.records.record import SessionRecord
+from tests.records.a_session import NOON, RECORD
 
 KEY = bytes(range(32))
 MADE = "2026-05-01T12:00:00+00:00"

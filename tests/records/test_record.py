@@ -7,10 +7,10 @@ from functools import reduce
 
 import pytest
 
-from jupyterhub_gpuspawner.sessions.cause import UNKNOWN, start_failed
-from jupyterhub_gpuspawner.sessions.events import stages
-from jupyterhub_gpuspawner.sessions.record import SessionRecord, applied, lost
-from tests.sessions.a_session import COMMON, ENDED, LIFE, NOON, PLACED, READY, RECORD, SUBMITTED, USAGE
+from jupyterhub_gpuspawner.records.cause import UNKNOWN, start_failed
+from jupyterhub_gpuspawner.records.events import stages
+from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost
+from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, READY, RECORD, SUBMITTED, USAGE
 
 
 def test_a_session_from_its_submission_to_its_end() -> None:

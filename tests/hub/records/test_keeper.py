@@ -20,11 +20,11 @@ import pytest
 from jupyterhub import orm
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.sessions import keeper
-from jupyterhub_gpuspawner.hub.sessions.keeper import Recorder, complete_left, stored_sessions
-from jupyterhub_gpuspawner.sessions.store import PATIENCE, SessionStore
+from jupyterhub_gpuspawner.hub.records import keeper
+from jupyterhub_gpuspawner.hub.records.keeper import Recorder, complete_left, stored_sessions
+from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore
 from tests.fixtures.databases import hub_session
-from tests.sessions.a_session import ENDED, LIFE, SUBMITTED
+from tests.records.a_session import ENDED, LIFE, SUBMITTED
 
 
 class App:
@@ -148,9 +148,9 @@ import asyncio, logging, sys
 from types import SimpleNamespace
 from traitlets.config import Config
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
-from jupyterhub_gpuspawner.hub.sessions.keeper import begin_sessions
+from jupyterhub_gpuspawner.hub.records.keeper import begin_sessions
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from tests.sessions.a_session import LIFE
+from tests.records.a_session import LIFE
 
 async def hub():
     logging.basicConfig()

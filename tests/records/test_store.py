@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.sessions.cause import UNKNOWN
-from jupyterhub_gpuspawner.sessions.store import MIGRATIONS, SessionStore, StoreError
-from tests.sessions.a_session import ENDED, LIFE, NOON, RECORD, SUBMITTED
+from jupyterhub_gpuspawner.records.cause import UNKNOWN
+from jupyterhub_gpuspawner.records.store import MIGRATIONS, SessionStore, StoreError
+from tests.records.a_session import ENDED, LIFE, NOON, RECORD, SUBMITTED
 
 
 @pytest.fixture
@@ -115,13 +115,13 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
     """The file can be used by the version before, and the next try succeeds."""
     filled(path, "ada").close()
     monkeypatch.setattr(
-        "jupyterhub_gpuspawner.sessions.store.MIGRATIONS",
+        "jupyterhub_gpuspawner.records.store.MIGRATIONS",
         (*MIGRATIONS, "ALTER TABLE sessions ADD COLUMN more TEXT; SELECT fault_of_a_migration"),
     )
     with pytest.raises(StoreError):
         SessionStore(path)
     monkeypatch.setattr(
-        "jupyterhub_gpuspawner.sessions.store.MIGRATIONS",
+        "jupyterhub_gpuspawner.records.store.MIGRATIONS",
         (*MIGRATIONS, "ALTER TABLE sessions ADD COLUMN more TEXT"),
     )
     with closing(SessionStore(path)) as store:

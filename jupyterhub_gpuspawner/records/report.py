@@ -9,14 +9,14 @@ from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.sessions.charts import STYLE, Row, bars, day, key
+from jupyterhub_gpuspawner.records.charts import STYLE, Row, bars, day, key
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import tzinfo
 
-    from jupyterhub_gpuspawner.sessions.summary import Summary, Waits
+    from jupyterhub_gpuspawner.records.summary import Summary, Waits
 
 _PAGE = """
 :root {

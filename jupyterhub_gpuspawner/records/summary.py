@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import tzinfo
 
-    from jupyterhub_gpuspawner.sessions.cause import Kind
-    from jupyterhub_gpuspawner.sessions.record import SessionRecord
+    from jupyterhub_gpuspawner.records.cause import Kind
+    from jupyterhub_gpuspawner.records.record import SessionRecord
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyterhub_gpuspawner.sessions.disclosure import Traits
-    from jupyterhub_gpuspawner.sessions.record import SessionRecord
+    from jupyterhub_gpuspawner.records.disclosure import Traits
+    from jupyterhub_gpuspawner.records.record import SessionRecord
 
 Value = str | int | float | bool | None
 

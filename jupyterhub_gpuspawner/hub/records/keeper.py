@@ -20,10 +20,10 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.events.life import session_in
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
-from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
-from jupyterhub_gpuspawner.sessions.store import PATIENCE, SessionStore, StoreError
+from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.app import JupyterHub
 
-    from jupyterhub_gpuspawner.sessions.events import Event
+    from jupyterhub_gpuspawner.records.events import Event
 
 T = TypeVar("T")
 WAITING_AT_MOST = 10_000

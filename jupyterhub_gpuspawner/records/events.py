@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jupyterhub_gpuspawner.sessions.cause import UNKNOWN, Cause
+from jupyterhub_gpuspawner.records.cause import UNKNOWN, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from jupyterhub_gpuspawner.sessions.cause import UNKNOWN, Cause
-from jupyterhub_gpuspawner.sessions.events import Ended, Event, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.records.cause import UNKNOWN, Cause
+from jupyterhub_gpuspawner.records.events import Ended, Event, Placed, Ready, Submitted, Usage
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from datetime import timezone
 
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.sessions.cause import Cause, Kind, start_failed
-from jupyterhub_gpuspawner.sessions.report import report
-from jupyterhub_gpuspawner.sessions.summary import Alignment, GpuHours, Waits, quantile, summary
-from tests.sessions.a_session import NOON, RECORD
+from jupyterhub_gpuspawner.records.cause import Cause, Kind, start_failed
+from jupyterhub_gpuspawner.records.report import report
+from jupyterhub_gpuspawner.records.summary import Alignment, GpuHours, Waits, quantile, summary
+from tests.records.a_session import NOON, RECORD
 
 REFUSED = replace(
     RECORD,

@@ -14,14 +14,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
-from jupyterhub_gpuspawner.sessions.record import SessionRecord, applied, lost
+from jupyterhub_gpuspawner.records.cause import Cause, Kind
+from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.sessions.events import Event
+    from jupyterhub_gpuspawner.records.events import Event
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""
