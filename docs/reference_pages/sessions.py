@@ -10,9 +10,8 @@ import yaml
 
 from jupyterhub_gpuspawner.hub.events.log import SCHEMAS
 from jupyterhub_gpuspawner.records import cause
-from jupyterhub_gpuspawner.records.columns import COLUMNS
-from jupyterhub_gpuspawner.records.events import EVENTS
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.export import COLUMNS
+from jupyterhub_gpuspawner.records.record import EVENTS, SessionRecord
 from jupyterhub_gpuspawner.records.store import MIGRATIONS
 
 from .wording import attribute_docs, code, markdown, table, type_in_words

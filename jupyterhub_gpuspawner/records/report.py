@@ -5,18 +5,278 @@ It names no users. What it shows of a course with few people may still be about 
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner.records.charts import STYLE, Row, bars, day, key
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import tzinfo
 
-    from jupyterhub_gpuspawner.records.summary import Summary, Waits
+    from jupyterhub_gpuspawner.records.cause import Kind
+    from jupyterhub_gpuspawner.records.record import SessionRecord
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long people waited, from the click until the server answered, in seconds."""
+
+    label: str
+    number: int
+    """Starts that became ready."""
+    median: float
+    most: float
+    """Nine of ten did not wait longer."""
+    queue: float | None
+    """The median time in Slurm's queue; None: not known of any of them."""
+
+
+@dataclass(frozen=True)
+class GpuHours:
+    """GPU-hours of the sessions of one profile."""
+
+    label: str
+    held: float
+    busy: float
+    """Of these, in which a kernel ran, as far as that is known."""
+    unknown: float
+    """Of these, for which the use is not known."""
+
+    @property
+    def idle(self) -> float:
+        """Of these, in which no kernel ran."""
+        return max(self.held - self.busy - self.unknown, 0.0)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Sessions of one GPU model by whether GPUs, CPUs and memory were on the same NUMA nodes."""
+
+    label: str
+    aligned: int
+    across: int
+    unknown: int
+
+    @property
+    def number(self) -> int:
+        """All of them."""
+        return self.aligned + self.across + self.unknown
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything that a report shows."""
+
+    sessions: int
+    people: int
+    first: float | None
+    """When the first session began, in seconds since the epoch; None: there is none."""
+    last: float | None
+    simulated: int
+    waits: tuple[Waits, ...]
+    """By profile, the longest wait first."""
+    hours: tuple[Waits | None, ...]
+    """By the hour of the day at which a server was asked for, from 0 to 23; None: no server was."""
+    use: tuple[GpuHours, ...]
+    """By profile, the most GPU-hours first."""
+    alignment: tuple[Alignment, ...]
+    """By GPU model."""
+    links: tuple[tuple[str, int], ...]
+    """The slowest link of sessions with several GPUs, and their number."""
+    causes: tuple[tuple[Kind, int], ...]
+    faults: tuple[tuple[str, int], ...]
+    """Classes of errors of starts that failed."""
+
+
+def summarize(records: Iterable[SessionRecord], zone: tzinfo | None = None) -> Summary:
+    """The summary of sessions that are over; ``zone`` is that of the hours, by default this machine's."""
+    over = [record for record in records if record.ended_at is not None]
+    served = [record for record in over if record.wait_seconds is not None]
+    by_hour = _grouped(served, lambda record: datetime.fromtimestamp(record.begun_at, zone).hour)
+    causes = Counter(record.cause.kind for record in over if record.cause is not None)
+    faults = Counter(record.cause.fault for record in over if record.cause is not None and record.cause.fault)
+    placed = [record for record in over if record.gpus]
+    return Summary(
+        sessions=len(over),
+        people=len({record.username for record in over}),
+        first=min((record.begun_at for record in over), default=None),
+        last=max((record.begun_at for record in over), default=None),
+        simulated=sum(record.simulated for record in over),
+        waits=tuple(
+            sorted(
+                (_waits_of(name or "(no profile)", some) for name, some in _grouped(served, _profile).items()),
+                key=lambda waits: (-waits.median, waits.label),
+            )
+        ),
+        hours=tuple(_waits_of(str(hour), by_hour[hour]) if hour in by_hour else None for hour in range(24)),
+        use=tuple(
+            sorted(
+                (_gpu_hours(name or "(no profile)", some) for name, some in _grouped(placed, _profile).items()),
+                key=lambda hours: (-hours.held, hours.label),
+            )
+        ),
+        alignment=tuple(
+            _alignment(model or "(not known)", some)
+            for model, some in sorted(_grouped(placed, lambda record: record.gpu_model).items())
+        ),
+        links=tuple(Counter(record.weakest_link for record in placed if record.weakest_link).most_common()),
+        causes=tuple(sorted(causes.items(), key=lambda item: (-item[1], item[0].value))),
+        faults=tuple(sorted(faults.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _profile(record: SessionRecord) -> str:
+    return record.profile
+
+
+def _grouped(records: Iterable[SessionRecord], key: Callable[[SessionRecord], T]) -> dict[T, list[SessionRecord]]:
+    groups: dict[T, list[SessionRecord]] = defaultdict(list)
+    for record in records:
+        groups[key(record)].append(record)
+    return groups
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The smallest of the values that at least this part of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(part * len(ordered)) - 1, 0)]
+
+
+def _waits_of(label: str, records: Sequence[SessionRecord]) -> Waits:
+    waits = [record.wait_seconds for record in records if record.wait_seconds is not None]
+    queue = [record.queue_seconds for record in records if record.queue_seconds is not None]
+    return Waits(label, len(waits), quantile(waits, 0.5), quantile(waits, 0.9), quantile(queue, 0.5) if queue else None)
+
+
+def _gpu_hours(label: str, records: Sequence[SessionRecord]) -> GpuHours:
+    held = busy = unknown = 0.0
+    for record in records:
+        whole = record.gpu_seconds_held or 0.0
+        measured = min(record.gpu_seconds_measured, whole)
+        held += whole
+        busy += min(record.gpu_seconds_busy, measured)
+        unknown += whole - measured
+    return GpuHours(label, held / 3600, busy / 3600, unknown / 3600)
+
+
+def _alignment(label: str, records: Sequence[SessionRecord]) -> Alignment:
+    numbers: Mapping[bool | None, int] = Counter(record.aligned for record in records)
+    return Alignment(label, numbers.get(True, 0), numbers.get(False, 0), numbers.get(None, 0))
+
+
+STYLE = """
+.bars { width: 100%; border-collapse: collapse; margin: .75rem 0 }
+.bars caption { text-align: start; color: var(--soft); padding-bottom: .4rem }
+.bars th, .bars td { text-align: start; padding: .25rem .75rem .25rem 0; vertical-align: middle; font-weight: 400 }
+.bars thead th, .bars thead td { color: var(--soft); font-size: .875rem; border-bottom: 1px solid var(--line) }
+.bars tbody th { overflow-wrap: anywhere; min-width: 6rem }
+.bars .number { text-align: end; font-variant-numeric: tabular-nums; white-space: nowrap }
+.bars .bar { width: 45% }
+.bars svg { display: block; width: 100%; height: 1rem }
+.day { display: block; width: 100%; max-width: 46rem; height: auto; font: 12px system-ui, sans-serif }
+.day text { fill: var(--soft) }
+.day path { stroke: var(--line); fill: none }
+.a { fill: var(--a) } .b { fill: var(--b) } .c { fill: var(--c) }
+.key { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; margin: .5rem 0 }
+.key svg { width: .8rem; height: .8rem; vertical-align: -.05rem; margin-inline-end: .4rem }
+@media (max-width: 40rem) {
+  .bars .bar { width: 28% }
+  .bars th, .bars td { padding-inline-end: .5rem }
+  .bars .extra { display: none }
+}
+""".strip()
+_BOX = 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table with bars."""
+
+    label: str
+    parts: Sequence[float]
+    """Lengths of the bar's parts, which follow each other; their colours are those of the key."""
+    numbers: Sequence[str]
+
+
+def bars(caption: str, head: Sequence[str], rows: Sequence[Row], *, extra: Sequence[int] = ()) -> str:
+    """A table with a bar in each row. ``head`` names the first column and those of the numbers.
+
+    Columns in ``extra`` (of the numbers, from 0) are left out on small screens.
+    """
+    longest = max((sum(row.parts) for row in rows), default=0.0) or 1.0
+    classes = ["number extra" if n in extra else "number" for n in range(len(head) - 1)]
+    heads = "".join(
+        f'<th scope="col" class="{style}">{escape(name)}</th>' for style, name in zip(classes, head[1:], strict=True)
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(row.label)}</th><td class="bar">{_bar(row.parts, longest)}</td>'
+        + "".join(f'<td class="{style}">{escape(text)}</td>' for style, text in zip(classes, row.numbers, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<table class="bars"><caption>{escape(caption)}</caption><thead><tr><th scope="col">{escape(head[0])}</th>'
+        f'<td class="bar"></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    )
+
+
+def key(names: Sequence[str]) -> str:
+    """The meaning of the colours, in their order."""
+    items = (
+        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{colour}" width="10" height="10"/></svg>'
+        f"{escape(name)}</li>"
+        for colour, name in zip("abc", names, strict=False)
+    )
+    return f'<ul class="key">{"".join(items)}</ul>'
+
+
+def _bar(parts: Sequence[float], longest: float) -> str:
+    drawn, left = "", 0.0
+    for colour, part in zip("abc", parts, strict=False):
+        width = _BOX * part / longest
+        if part:
+            drawn += f'<rect class="{colour}" x="{left:.1f}" width="{max(width, 2.0):.1f}" height="10"/>'
+        left += width
+    return f'<svg viewBox="0 0 {_BOX} 10" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'
+
+
+def day(
+    values: Sequence[tuple[float, float] | None], *, highest: float, title: str, said: str, labels: tuple[str, str]
+) -> str:
+    """A column for each hour of the day: the first of its values is filled, the second a mark above it.
+
+    ``highest`` is the top of the axis, and ``labels`` are those at half its height and at the top. ``said`` has the
+    same facts for screen readers.
+    """
+    width, height, left, bottom, top = 420, 170, 52, 145, 12
+    step = (width - left) / 24
+    drawn = [f'<path d="M{left} {top}H{width}M{left} {(top + bottom) / 2}H{width}M{left} {bottom}H{width}"/>']
+    for text, y in ((labels[1], top), (labels[0], (top + bottom) / 2), ("0", bottom)):
+        drawn.append(f'<text x="{left - 6}" y="{y + 3}" text-anchor="end">{escape(text)}</text>')
+    for hour, value in enumerate(values):
+        x = left + hour * step
+        if hour % 3 == 0:
+            drawn.append(f'<text x="{x + step / 2:.1f}" y="{height - 10}" text-anchor="middle">{hour}</text>')
+        if value is None:
+            continue
+        median, most = ((bottom - top) * seconds / highest for seconds in value)
+        drawn.append(
+            f'<rect class="a" x="{x + 2:.1f}" y="{bottom - median:.1f}" width="{step - 4:.1f}" height="{median:.1f}"/>'
+            f'<rect class="b" x="{x + 1:.1f}" y="{bottom - most - 1:.1f}" width="{step - 2:.1f}" height="2"/>'
+        )
+    return (
+        f'<svg class="day" viewBox="0 0 {width} {height}" role="img" aria-labelledby="day-title day-said">'
+        f'<title id="day-title">{escape(title)}</title><desc id="day-said">{escape(said)}</desc>{"".join(drawn)}</svg>'
+    )
+
 
 _PAGE = """
 :root {
@@ -43,10 +303,10 @@ _TOPS = (*(10, 20, 60, 120, 240, 600, 1200, 1800, 3600), *(hours * 3600 for hour
 """Tops of the axis of waits, in seconds."""
 
 
-def report(found: Summary, *, title: str, made: float, zone: tzinfo | None = None) -> str:
-    """The file; ``made`` is when, in seconds since the epoch, and ``zone`` that of the times, by default local."""
-    body = "".join(_body(found, zone))
-    at = _day(made, zone)
+def report(summary: Summary, *, title: str, created: float, zone: tzinfo | None = None) -> str:
+    """The file; ``created`` is when, in seconds since the epoch, and ``zone`` that of the times, by default local."""
+    body = "".join(_body(summary, zone))
+    at = _day(created, zone)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -58,52 +318,52 @@ def report(found: Summary, *, title: str, made: float, zone: tzinfo | None = Non
     )
 
 
-def _body(found: Summary, zone: tzinfo | None) -> Iterator[str]:
-    if found.first is None or found.last is None:
+def _body(summary: Summary, zone: tzinfo | None) -> Iterator[str]:
+    if summary.first is None or summary.last is None:
         yield "<p>There are no sessions that have ended.</p>"
         return
     yield (
-        f"<p>{found.sessions:,} sessions of {found.people:,} people, begun from {_day(found.first, zone)} to "
-        f"{_day(found.last, zone)}.</p>"
+        f"<p>{summary.sessions:,} sessions of {summary.people:,} people, begun from {_day(summary.first, zone)} to "
+        f"{_day(summary.last, zone)}.</p>"
     )
-    if found.simulated:
-        yield f"<p>The GPUs of {found.simulated:,} sessions were simulated.</p>"
-    yield from _waits(found)
-    yield from _use(found)
-    yield from _placement(found)
-    yield from _ends(found)
+    if summary.simulated:
+        yield f"<p>The GPUs of {summary.simulated:,} sessions were simulated.</p>"
+    yield from _waits(summary)
+    yield from _use(summary)
+    yield from _placement(summary)
+    yield from _ends(summary)
 
 
-def _waits(found: Summary) -> Iterator[str]:
+def _waits(summary: Summary) -> Iterator[str]:
     yield "<section><h2>Waits by profile</h2>"
-    if not found.waits:
+    if not summary.waits:
         yield "<p>No server became ready.</p></section>"
         return
     yield "<p>From the click until the server answered. “9 of 10”: nine of ten starts took no longer than that.</p>"
     rows = [
         Row(
-            each.label,
-            (each.median,),
+            waits.label,
+            (waits.median,),
             (
-                duration(each.median),
-                "not known" if each.queue is None else duration(each.queue),
-                duration(each.most),
-                f"{each.number:,}",
+                duration(waits.median),
+                "not known" if waits.queue is None else duration(waits.queue),
+                duration(waits.most),
+                f"{waits.number:,}",
             ),
         )
-        for each in found.waits
+        for waits in summary.waits
     ]
     head = ("Profile", "Median", "In Slurm's queue", "9 of 10", "Starts")
     yield bars("The bars are medians.", head, rows, extra=(1, 3))
     yield "</section><section><h2>Waits by hour of the day</h2>"
-    known = [each for each in found.hours if each is not None]
-    highest = _axis(max(each.most for each in known))
+    hours = [waits for waits in summary.hours if waits is not None]
+    highest = _axis(max(waits.most for waits in hours))
     yield key(("Median", "9 of 10 waited no longer"))
     yield day(
-        [None if each is None else (each.median, each.most) for each in found.hours],
+        [None if waits is None else (waits.median, waits.most) for waits in summary.hours],
         highest=highest,
         title="Waits by the hour of the day at which a server was asked for",
-        said=" ".join(map(_hour_said, known)),
+        said=" ".join(map(_hour_in_words, hours)),
         labels=(duration(highest / 2), duration(highest)),
     )
     yield "</section>"
@@ -114,65 +374,70 @@ def _axis(most: float) -> float:
     return next((top for top in _TOPS if most <= top), most)
 
 
-def _hour_said(each: Waits) -> str:
-    starts = "1 start" if each.number == 1 else f"{each.number:,} starts"
-    return f"{each.label}:00, {starts}: median {duration(each.median)}, 9 of 10 {duration(each.most)}."
+def _hour_in_words(waits: Waits) -> str:
+    starts = "1 start" if waits.number == 1 else f"{waits.number:,} starts"
+    return f"{waits.label}:00, {starts}: median {duration(waits.median)}, 9 of 10 {duration(waits.most)}."
 
 
-def _use(found: Summary) -> Iterator[str]:
+def _use(summary: Summary) -> Iterator[str]:
     yield '<section class="use"><h2>Use of GPUs</h2>'
-    if not found.use:
+    if not summary.use:
         yield "<p>No session had a GPU.</p></section>"
         return
     yield (
-        "<p>GPU-hours that jobs held, and in which of them a kernel ran. The use is what a process beside each server "
+        "<p>GPU-hours that jobs held, and in which of them a kernel ran. The use is what a process beside hours server "
         "measured; for the rest it is not known, which does not mean that the GPUs were idle.</p>"
     )
     yield key(("Busy", "No kernel ran", "Not known"))
     rows = [
         Row(
-            each.label,
-            (each.busy, each.idle, each.unknown),
-            (_hours(each.held), _hours(each.busy), _percent(each.busy, each.busy + each.idle), _hours(each.unknown)),
+            hours.label,
+            (hours.busy, hours.idle, hours.unknown),
+            (
+                _hours(hours.held),
+                _hours(hours.busy),
+                _percent(hours.busy, hours.busy + hours.idle),
+                _hours(hours.unknown),
+            ),
         )
-        for each in found.use
+        for hours in summary.use
     ]
     head = ("Profile", "Held", "Busy", "Busy of known", "Not known")
     yield bars("In GPU-hours.", head, rows, extra=(1, 3))
     yield "</section>"
 
 
-def _placement(found: Summary) -> Iterator[str]:
+def _placement(summary: Summary) -> Iterator[str]:
     yield '<section class="placed"><h2>Alignment</h2>'
-    if not found.alignment:
+    if not summary.alignment:
         yield "<p>No session had a GPU.</p></section>"
         return
     yield "<p>Whether the GPUs, CPUs and memory of a session were on the same NUMA nodes.</p>"
     yield key(("Aligned", "Across NUMA nodes", "Not known"))
     rows = [
         Row(
-            each.label,
-            (each.aligned, each.across, each.unknown),
-            (f"{each.number:,}", f"{each.aligned:,}", f"{each.across:,}", f"{each.unknown:,}"),
+            alignment.label,
+            (alignment.aligned, alignment.across, alignment.unknown),
+            (f"{alignment.number:,}", f"{alignment.aligned:,}", f"{alignment.across:,}", f"{alignment.unknown:,}"),
         )
-        for each in found.alignment
+        for alignment in summary.alignment
     ]
     yield bars("In sessions.", ("GPU", "Sessions", "Aligned", "Across", "Not known"), rows, extra=(1, 3))
-    if found.links:
+    if summary.links:
         yield "<p>The slowest link among the GPUs of a session, as <code>nvidia-smi topo -m</code> names it.</p>"
-        yield bars("In sessions.", ("Link", "Sessions"), [Row(n, (c,), (f"{c:,}",)) for n, c in found.links])
+        yield bars("In sessions.", ("Link", "Sessions"), [Row(n, (c,), (f"{c:,}",)) for n, c in summary.links])
     yield "</section>"
 
 
-def _ends(found: Summary) -> Iterator[str]:
+def _ends(summary: Summary) -> Iterator[str]:
     yield "<section><h2>Ends by cause</h2>"
     rows = [
-        Row(kind.value.capitalize(), (number,), (f"{number:,}", _percent(number, found.sessions)))
-        for kind, number in found.causes
+        Row(kind.value.capitalize(), (number,), (f"{number:,}", _percent(number, summary.sessions)))
+        for kind, number in summary.causes
     ]
     yield bars("In sessions.", ("Cause", "Sessions", "Of all"), rows)
-    if found.faults:
-        faults = [Row(fault, (number,), (f"{number:,}",)) for fault, number in found.faults]
+    if summary.faults:
+        faults = [Row(fault, (number,), (f"{number:,}",)) for fault, number in summary.faults]
         yield bars("Starts that failed, by the class of the error.", ("Class", "Starts"), faults)
     yield "</section>"
 

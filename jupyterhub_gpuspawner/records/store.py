@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.records.events import Event
+    from jupyterhub_gpuspawner.records.record import Event
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""
@@ -182,13 +182,13 @@ class SessionStore:
 
     def close_lost(self, sessions: Collection[str]) -> int:
         """Complete the records of sessions whose end nobody saw, and return how many were open; raises StoreError."""
-        found = [record for record in self.under_way() if record.session in sessions]
+        lost_records = [record for record in self.under_way() if record.session in sessions]
         try:
-            for record in found:
+            for record in lost_records:
                 self._db.execute(_WRITE, _row(lost(record)))
         except sqlite3.Error as error:
             raise StoreError(f"Sessions could not be completed in {self.path}: {error}.") from error
-        return len(found)
+        return len(lost_records)
 
     def expire(self, before: float) -> int:
         """Delete the records of sessions that ended before this time, and return how many; raises StoreError."""

@@ -17,8 +17,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.records.cause import Cause, Kind
-from jupyterhub_gpuspawner.records.events import Ended, Placed, Ready, Submitted, Usage
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.record import Ended, Placed, Ready, SessionRecord, Submitted, Usage
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_life import wait_for

@@ -8,8 +8,7 @@ from datetime import timezone
 from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.records.cause import Cause, Kind, start_failed
-from jupyterhub_gpuspawner.records.report import report
-from jupyterhub_gpuspawner.records.summary import Alignment, GpuHours, Waits, quantile, summary
+from jupyterhub_gpuspawner.records.report import Alignment, GpuHours, Waits, quantile, report, summarize
 from tests.records.a_session import NOON, RECORD
 
 REFUSED = replace(
@@ -29,36 +28,36 @@ OTHER = replace(OTHER, allocated_at=NOON + 131, aligned=None, weakest_link="SYS"
 
 def test_sessions_are_summed_up() -> None:
     """Waits, GPU-hours, alignment and causes."""
-    found = summary([RECORD, OTHER, REFUSED, replace(RECORD, session="now", ended_at=None)], timezone.utc)
+    summary = summarize([RECORD, OTHER, REFUSED, replace(RECORD, session="now", ended_at=None)], timezone.utc)
 
-    assert (found.sessions, found.people, found.first, found.last) == (3, 2, NOON, NOON + 3600)
-    assert found.waits == (Waits("two-k80", 2, 45.0, 105.0, 30.0),)
-    assert [(hour, each) for hour, each in enumerate(found.hours) if each is not None] == [
+    assert (summary.sessions, summary.people, summary.first, summary.last) == (3, 2, NOON, NOON + 3600)
+    assert summary.waits == (Waits("two-k80", 2, 45.0, 105.0, 30.0),)
+    assert [(hour, each) for hour, each in enumerate(summary.hours) if each is not None] == [
         (12, Waits("12", 1, 45.0, 45.0, 30.0)),
         (13, Waits("13", 1, 105.0, 105.0, 90.0)),
     ]
     held = 2 * (614 + 3600)
-    assert found.use == (GpuHours("two-k80", held / 3600, 300 / 3600, (held - 1200) / 3600),)
-    assert found.alignment == (Alignment("Tesla K80", 1, 0, 1),)
-    assert found.links == (("PIX", 1), ("SYS", 1))
-    assert found.causes == ((Kind.CULLED, 1), (Kind.START_FAILED, 1), (Kind.TIME_LIMIT, 1))
-    assert found.faults == (("queue_timeout", 1),)
+    assert summary.use == (GpuHours("two-k80", held / 3600, 300 / 3600, (held - 1200) / 3600),)
+    assert summary.alignment == (Alignment("Tesla K80", 1, 0, 1),)
+    assert summary.links == (("PIX", 1), ("SYS", 1))
+    assert summary.causes == ((Kind.CULLED, 1), (Kind.START_FAILED, 1), (Kind.TIME_LIMIT, 1))
+    assert summary.faults == (("queue_timeout", 1),)
 
 
 def test_a_time_in_the_queue_that_is_not_known_is_not_zero() -> None:
     """As of a server whose start was resumed by another hub process."""
-    found = summary([replace(RECORD, queue_seconds=None)], timezone.utc)
+    summary = summarize([replace(RECORD, queue_seconds=None)], timezone.utc)
 
-    assert found.waits == (Waits("two-k80", 1, 45.0, 45.0, None),)
-    text = BeautifulSoup(report(found, title="Sessions", made=NOON), "html.parser").get_text(" ")
+    assert summary.waits == (Waits("two-k80", 1, 45.0, 45.0, None),)
+    text = BeautifulSoup(report(summary, title="Sessions", created=NOON), "html.parser").get_text(" ")
     assert "two-k80 45 s not known 45 s 1" in " ".join(text.split())
 
 
 def test_use_is_never_more_than_was_held() -> None:
     """Whoever owns a server may claim any use."""
-    (found,) = summary([replace(RECORD, gpu_seconds_measured=1e9, gpu_seconds_busy=1e9)]).use
+    (summary,) = summarize([replace(RECORD, gpu_seconds_measured=1e9, gpu_seconds_busy=1e9)]).use
 
-    assert (found.busy, found.idle, found.unknown) == (found.held, 0.0, 0.0)
+    assert (summary.busy, summary.idle, summary.unknown) == (summary.held, 0.0, 0.0)
 
 
 def test_a_quantile_is_one_of_the_values() -> None:
@@ -69,7 +68,7 @@ def test_a_quantile_is_one_of_the_values() -> None:
 def test_a_report_is_one_file_without_names() -> None:
     """No script, nothing from elsewhere; each chart has its numbers as text."""
     hostile = replace(RECORD, session="x", profile="<script>alert(1)</script>")
-    text = report(summary([RECORD, OTHER, REFUSED, hostile], timezone.utc), title="Course <dl>", made=NOON)
+    text = report(summarize([RECORD, OTHER, REFUSED, hostile], timezone.utc), title="Course <dl>", created=NOON)
     page = BeautifulSoup(text, "html.parser")
 
     assert page.title is not None
@@ -91,4 +90,4 @@ def test_a_report_is_one_file_without_names() -> None:
 
 def test_a_report_of_nothing_says_so() -> None:
     """A hub that has just been set up, or a course that has not begun."""
-    assert "There are no sessions that have ended." in report(summary([]), title="Sessions", made=NOON)
+    assert "There are no sessions that have ended." in report(summarize([]), title="Sessions", created=NOON)

@@ -167,8 +167,8 @@ def export(
 
     Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
     """
+    from jupyterhub_gpuspawner.records.export import Pseudonyms, read_key
     from jupyterhub_gpuspawner.records.export import export as write
-    from jupyterhub_gpuspawner.records.pseudonym import Pseudonyms, read_key
 
     try:
         path = file_of(config, database)
@@ -179,7 +179,7 @@ def export(
         if new:
             click.echo(f"Made the key of the pseudonyms, {key_file}: whoever has it can recognise names.", err=True)
         made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        done = write(records, output, kind=kind, pseudonyms=Pseudonyms(secret), group=min_group, made=made)
+        done = write(records, output, kind=kind, pseudonyms=Pseudonyms(secret), group=min_group, created=made)
     except GPUSpawnerError as error:
         fail(error)
     rows = counted(done.rows, "session")
@@ -206,19 +206,19 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
     """
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.records.report import report as page
-    from jupyterhub_gpuspawner.records.summary import summary
+    from jupyterhub_gpuspawner.records.report import summarize
 
     try:
         with closing(_open(config, database)) as store:
-            found = summary(store.sessions(since=since, course=course))
+            summary = summarize(store.sessions(since=since, course=course))
         title = f"Sessions of course {course}" if course else "Sessions"
         try:
-            output.write_text(page(found, title=title, made=time.time()), "utf-8")
+            output.write_text(page(summary, title=title, created=time.time()), "utf-8")
         except OSError as error:
             raise ConfigError(f"the report cannot be written: {error}.", where=str(output)) from error
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(f"{output}: {counted(found.sessions, 'session')} of {people(found.people)}.")
+    click.echo(f"{output}: {counted(summary.sessions, 'session')} of {people(summary.people)}.")
 
 
 @sessions.command()

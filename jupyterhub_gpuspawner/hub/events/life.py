@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.records.cause import Stopper, cause_of
-from jupyterhub_gpuspawner.records.events import Ended, Placed, Ready, Submitted, Usage, stages
+from jupyterhub_gpuspawner.records.record import Ended, Placed, Ready, Submitted, Usage, stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.events.stream import Take
-    from jupyterhub_gpuspawner.records.events import Event
+    from jupyterhub_gpuspawner.records.record import Event
 
 SCHEMAS = Path(__file__).parent / "schemas"
 

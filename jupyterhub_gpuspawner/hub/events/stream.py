@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from traitlets.log import get_logger
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.records.events import Event
+    from jupyterhub_gpuspawner.records.record import Event
 
 Take = Callable[["Event"], None]
 

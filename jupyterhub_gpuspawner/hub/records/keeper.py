@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.app import JupyterHub
 
-    from jupyterhub_gpuspawner.records.events import Event
+    from jupyterhub_gpuspawner.records.record import Event
 
 T = TypeVar("T")
 WAITING_AT_MOST = 10_000

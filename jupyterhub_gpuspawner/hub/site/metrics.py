@@ -16,13 +16,13 @@ from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
 from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.records.events import Ready
+from jupyterhub_gpuspawner.records.record import Ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.records.events import Event
+    from jupyterhub_gpuspawner.records.record import Event
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TYPES_AT_MOST = 20

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.records.cause import Cause, Kind, Stopper
-from jupyterhub_gpuspawner.records.events import Ended, Event, Ready, Usage
+from jupyterhub_gpuspawner.records.record import Ended, Event, Ready, Usage
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.events.log import SCHEMAS, emitter, register_schemas
 from jupyterhub_gpuspawner.records.cause import Kind
-from jupyterhub_gpuspawner.records.events import EVENTS, Ended, Event
+from jupyterhub_gpuspawner.records.record import EVENTS, Ended, Event
 from tests.records.a_session import LIFE
 
 pytestmark = pytest.mark.oldest
