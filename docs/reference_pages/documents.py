@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
-from jupyterhub_gpuspawner.fleet import grants, siblings, slurm_view
+from jupyterhub_gpuspawner.fleet import differences
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_document
@@ -103,14 +103,14 @@ def page() -> str:
         "One of its `nodes`; it also has `ill`, true if there are differences or contradictions:\n",
         _record(fleet.NodeHealth),
         "A node's `shape`:\n",
-        _record(siblings.Shape),
-        f"One of its `differences`; its `kind` is one of {', '.join(code(kind.value) for kind in siblings.Kind)}:\n",
-        _record(siblings.Difference),
+        _record(differences.Shape),
+        f"One of its `differences`; its `kind` is one of {', '.join(code(kind.value) for kind in differences.Kind)}:\n",
+        _record(differences.Difference),
         "One of its `contradictions`; its `fault` is one of "
-        f"{', '.join(code(fault.value) for fault in slurm_view.Fault)}:\n",
-        _record(slurm_view.Contradiction),
+        f"{', '.join(code(fault.value) for fault in differences.Fault)}:\n",
+        _record(differences.Contradiction),
         "`grants`:\n",
-        _record(grants.GrantSummary),
+        _record(fleet.GrantSummary),
         f"## Course check document, version {report.VERSION}\n",
         *_records(report.CheckDocument),
         f"## Node report, version {documents.REPORT_VERSION}\n",
@@ -166,7 +166,7 @@ def _fields(cls: type) -> list[dataclasses.Field[Any]]:
 
 def _hints(cls: type) -> dict[str, Any]:
     # not those of ClusterJob, which is in no document; GPUs that are asked for are written as --gres takes them
-    local = {"Difference": siblings.Difference, "Contradiction": slurm_view.Contradiction}
+    local = {"Difference": differences.Difference, "Contradiction": differences.Contradiction}
     return get_type_hints(cls, localns={"Mapping": Mapping, "ClusterJob": object, "Gres": str, **local})
 
 

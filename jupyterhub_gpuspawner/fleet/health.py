@@ -1,25 +1,122 @@
-"""The health of a fleet of nodes: differences, contradictions and grants, node by node. Pure."""
+"""The health of a fleet of nodes: differences, contradictions and grants, node by node. Pure.
+
+A launcher can only order the GPUs that its job was granted. What a better grant would have been worth is a question to
+Slurm's configuration; see :mod:`.gres_conf`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.fleet.grants import GrantSummary, summary
+from jupyterhub_gpuspawner.fleet.differences import Shape, contradictions, differences, has_links, shape_of
+from jupyterhub_gpuspawner.fleet.gres_conf import socket_of, sockets
 from jupyterhub_gpuspawner.fleet.node_record import gpu_count
-from jupyterhub_gpuspawner.fleet.siblings import Shape, differences, shape_of
-from jupyterhub_gpuspawner.fleet.slurm_view import contradictions, has_links
+from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.units import parse_gres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.fleet.grants import Grant
+    from jupyterhub_gpuspawner.fleet.differences import Contradiction, Difference
     from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
-    from jupyterhub_gpuspawner.fleet.siblings import Difference
-    from jupyterhub_gpuspawner.fleet.slurm_view import Contradiction
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.units import Gres
+
+SAME = 0.5
+"""Per cent of bandwidth below which two rings count as equal."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a job was granted on one node, judged when it started."""
+
+    job_id: str
+    node: str
+    at: float
+    """Seconds since the epoch."""
+    gpus: int
+    """How many GPUs."""
+    aligned: bool | None = None
+    """Whether its CPUs are close to its GPUs; None if that is not known."""
+    across: bool | None = None
+    """Its GPUs are of several sockets although one had enough free ones; None if that is not known."""
+    loss: float | None = None
+    """How much slower the slowest link of its best ring is than the best ring among the free GPUs, in per cent.
+
+    None for a single GPU, and if links or free GPUs were not known.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """The grant as it is stored."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class GrantSummary:
+    """The grants on one node."""
+
+    grants: int = 0
+    """Jobs with GPUs."""
+    misaligned: int = 0
+    """Of those: with CPUs away from their GPUs."""
+    alignment_known: int = 0
+    """Of those: with an alignment that is known."""
+    compared: int = 0
+    """Jobs with several GPUs whose ring could be compared with the best."""
+    off_ring: int = 0
+    """Of those: with a slower ring."""
+    across: int = 0
+    """Of those: on several sockets although one had room."""
+    mean_loss: float = 0.0
+    """Of those compared, in per cent."""
+    worst_loss: float = 0.0
+
+
+def grant_from(document: Mapping[str, Any]) -> Grant:
+    """Read a stored grant; raises TypeError for anything else."""
+    return Grant(**document)
+
+
+def judge_grant(
+    topology: NodeTopology, granted: Sequence[int], free: Collection[int], *, aligned: bool | None, grant: Grant
+) -> Grant:
+    """The grant with its judgement; ``free`` are the positions of the GPUs that Slurm could choose from.
+
+    All of ``granted`` are among them. The topology must be complete; otherwise use the grant as it is.
+    """
+    if len(granted) < 2:
+        return grant
+    usable = sorted({*free, *granted})
+    best = choose(topology, granted=usable, count=len(granted)).ring_gbps
+    got = choose(topology, granted=granted, count=len(granted)).ring_gbps
+    loss = None if best is None or got is None else round(max(0.0, 100 * (1 - got / best)), 1)
+    cpus = sockets(topology)
+    homes = {position: socket_of(topology, position, cpus) for position in usable}
+    across: bool | None = None
+    if cpus and None not in homes.values():
+        spread = len({homes[position] for position in granted}) > 1
+        room = any(list(homes.values()).count(socket) >= len(granted) for socket in range(len(cpus)))
+        across = spread and room
+    return Grant(grant.job_id, grant.node, grant.at, len(granted), aligned, across, loss)
+
+
+def summarize(grants: Sequence[Grant]) -> GrantSummary:
+    """Counts over some grants."""
+    losses = [grant.loss for grant in grants if grant.loss is not None]
+    return GrantSummary(
+        grants=len(grants),
+        misaligned=sum(grant.aligned is False for grant in grants),
+        alignment_known=sum(grant.aligned is not None for grant in grants),
+        compared=len(losses),
+        off_ring=sum(loss >= SAME for loss in losses),
+        across=sum(grant.across is True for grant in grants),
+        mean_loss=round(mean(losses), 1) if losses else 0.0,
+        worst_loss=max(losses, default=0.0),
+    )
+
 
 VERSION = 1
 
@@ -74,25 +171,24 @@ class FleetHealth:
 
 
 def health(
-    records: Iterable[NodeRecord], grants: Sequence[Grant], slurm: Mapping[str, Sequence[Gres]] | None = None
+    records: Sequence[NodeRecord], grants: Sequence[Grant], slurm: Mapping[str, Sequence[Gres]] | None = None
 ) -> FleetHealth:
     """The health of the nodes of these records; ``slurm``: generic resources by node, as slurmctld reports them now."""
-    known = list(records)
-    unlike = differences(known)
-    shapes = [shape_of(record) for record in known]
-    alike = Counter(shapes)
-    made: dict[str, list[Grant]] = defaultdict(list)
+    unlike = differences(records)
+    shapes = [shape_of(record) for record in records]
+    siblings = Counter(shapes)
+    by_node: dict[str, list[Grant]] = defaultdict(list)
     for grant in grants:
-        made[grant.node].append(grant)
+        by_node[grant.node].append(grant)
     nodes = []
-    for record, shape in zip(known, shapes, strict=True):
+    for record, shape in zip(records, shapes, strict=True):
         gres = slurm.get(record.node, ()) if slurm is not None else parse_gres(record.gres)
         listed = len(record.topology.devices) or gpu_count(gres) or None
         nodes.append(
             NodeHealth(
                 node=record.node,
                 shape=shape,
-                siblings=alike[shape] - 1,
+                siblings=siblings[shape] - 1,
                 seen_at=record.seen_at,
                 gpus_seen=len(record.present),
                 gpus=len(record.present) if record.whole_at is not None else listed,
@@ -103,8 +199,8 @@ def health(
                 differences=unlike[record.node],
                 contradictions=contradictions(record, gres),
                 links_help=has_links(record),
-                grants=summary(made[record.node]),
+                grants=summarize(by_node[record.node]),
             )
         )
     nodes.sort(key=lambda node: (not node.ill, node.node))
-    return FleetHealth(tuple(nodes), slurm is not None, summary(grants))
+    return FleetHealth(tuple(nodes), slurm is not None, summarize(grants))

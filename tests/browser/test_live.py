@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES, PrivateSlurm
-from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import View
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.text import times

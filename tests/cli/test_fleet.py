@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import create_engine
 
-from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
+from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from tests.fixtures.databases import disposed, with_tables
 from tests.fleet.nodes import DAY, only, topology, view, with_gpu

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.fleet.grants import Grant, GrantSummary, grant_from, judged, summary
+from jupyterhub_gpuspawner.fleet.health import Grant, GrantSummary, grant_from, judge_grant, summarize
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from tests.fleet.nodes import topology
 
@@ -41,7 +41,7 @@ def test_a_grant_is_compared_with_the_free_gpus(
 ) -> None:
     """The best ring among those that Slurm could choose from, and whether one socket had room."""
     grant = Grant("7", "g1", 1.0, len(granted))
-    found = judged(node, granted, free, aligned=True, grant=grant)
+    found = judge_grant(node, granted, free, aligned=True, grant=grant)
 
     expected = (grant.aligned, None, None) if loss is None else (True, across, loss)
     assert (found.aligned, found.across, found.loss) == expected
@@ -50,7 +50,7 @@ def test_a_grant_is_compared_with_the_free_gpus(
 def test_without_numa_nodes_sockets_are_not_known() -> None:
     """Then only the ring is compared."""
     node = topology(numa_nodes=(), packages=())
-    found = judged(node, (0, 2), {1, 3}, aligned=None, grant=Grant("7", "g1", 1.0, 2))
+    found = judge_grant(node, (0, 2), {1, 3}, aligned=None, grant=Grant("7", "g1", 1.0, 2))
     assert (found.across, found.loss) == (None, 86.0)
 
 
@@ -62,8 +62,8 @@ def test_grants_in_figures() -> None:
         Grant("3", "g1", 1.0, 2, aligned=True, across=False, loss=0.0),
         Grant("4", "g1", 1.0, 2),
     ]
-    assert summary(made) == GrantSummary(
+    assert summarize(made) == GrantSummary(
         grants=4, misaligned=1, alignment_known=3, compared=2, off_ring=1, across=1, mean_loss=43.0, worst_loss=86.0
     )
-    assert summary([]) == GrantSummary()
+    assert summarize([]) == GrantSummary()
     assert [grant_from(grant.to_json()) for grant in made] == made

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.fleet import sentences
-from jupyterhub_gpuspawner.fleet.grants import Grant
-from jupyterhub_gpuspawner.fleet.health import health
+from jupyterhub_gpuspawner.fleet.differences import Contradiction, Fault, contradictions
+from jupyterhub_gpuspawner.fleet.health import Grant, health
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
-from jupyterhub_gpuspawner.fleet.slurm_view import Contradiction, Fault, contradictions
 from jupyterhub_gpuspawner.placement.topology import NumaNode
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.fleet.nodes import DAY, only, record, topology, with_gpu

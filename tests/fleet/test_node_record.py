@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from jupyterhub_gpuspawner.fleet.differences import differences
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, merged, record_from
-from jupyterhub_gpuspawner.fleet.siblings import differences
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 from tests.fleet.nodes import ADDRESSES, DAY, only, record, topology, view, with_gpu, with_link
 

@@ -2,7 +2,7 @@
 
 A server's placement is compared with Slurm's own record before it is shown; only then is it taken up here. The GPUs
 that were free when the job started are those that Slurm reports as free shortly afterwards, and the job's own. A job
-that started in between counts as if it had been there before, so a grant is rather judged too well than too badly.
+that started in between counts as if it had been there before, so a grant is rather judge_grant too well than too badly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.fleet.grants import Grant, judged
+from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import View, gpu_count
 from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
 from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore
@@ -69,7 +69,7 @@ class Report:
         free = {position for position in range(len(topology.gpus)) if position not in self.busy}
         if not set(granted) <= self.busy:  # the answer is older than the job, or gres.conf has another order
             return grant
-        return judged(topology, granted, free, aligned=self.aligned, grant=grant)
+        return judge_grant(topology, granted, free, aligned=self.aligned, grant=grant)
 
 
 def report_of(server: Server, snapshot: ClusterSnapshot | None) -> Report | None:

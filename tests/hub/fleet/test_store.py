@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet import node_record
-from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 from jupyterhub_gpuspawner.hub.fleet import store as subject
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, Kept, forget_in_database, read_database

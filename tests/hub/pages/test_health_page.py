@@ -8,8 +8,7 @@ from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
 from jinja2.loaders import ChoiceLoader, DictLoader
 
-from jupyterhub_gpuspawner.fleet.grants import Grant
-from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
+from jupyterhub_gpuspawner.fleet.health import FleetHealth, Grant, health
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.cluster.health import HealthRow, rows
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES

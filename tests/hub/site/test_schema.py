@@ -16,7 +16,7 @@ from sqlalchemy import Column, Integer, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.courses.recent_actions import RecentActions
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage

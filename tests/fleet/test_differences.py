@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.fleet import sentences
+from jupyterhub_gpuspawner.fleet.differences import Difference, Kind, differences
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, merged
-from jupyterhub_gpuspawner.fleet.siblings import Difference, Kind, differences
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
 from tests.fleet.nodes import ADDRESSES, DAY, only, record, topology, view, with_gpu, with_link
 

@@ -1,23 +1,31 @@
-"""How nodes differ from their siblings: nodes of equal shape, of which most agree on each fact. Pure.
+"""How nodes differ from their siblings, and from what Slurm's configuration says of their GPUs. Pure.
 
-The shape of a node is what Slurm says it has, and the model of most of its GPUs. A fact that is not known of a node is
-not a difference, and where no majority of at least two nodes agrees, nothing is.
+Siblings are nodes of equal shape: what Slurm says a node has, and the model of most of its GPUs. A fact that is not
+known of a node is not a difference, and where no majority of at least two nodes agrees, nothing is.
+
+``scontrol show node -d`` prints the sockets that gres.conf's ``Cores=`` name, as ``gpu:a100:8(S:0-1)``, and nothing
+where there are none. It does not print ``Links=``.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, socket_of, sockets
+from jupyterhub_gpuspawner.fleet.node_record import gpu_count
 from jupyterhub_gpuspawner.units import parse_gres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
+    from jupyterhub_gpuspawner.units import Gres
 
 MEMORY_TOLERANCE = 0.025
 """Part of a NUMA node's memory in which siblings may differ: kernels reserve different amounts."""
@@ -85,7 +93,7 @@ Fact = tuple[tuple[Kind, str], str]
 
 def shape_of(record: NodeRecord) -> Shape:
     """The shape of a node."""
-    gres = sorted(str(each) for each in parse_gres(record.gres) if each.name == "gpu")
+    gres = sorted(str(gres) for gres in parse_gres(record.gres) if gres.name == "gpu")
     models = Counter(gpu.name for gpu in record.topology.gpus)
     return Shape(",".join(gres), models.most_common(1)[0][0] if models else "")
 
@@ -95,7 +103,7 @@ def differences(records: Sequence[NodeRecord]) -> Mapping[str, tuple[Difference,
     groups: dict[Shape, list[NodeRecord]] = defaultdict(list)
     for record in records:
         groups[shape_of(record)].append(record)
-    found: dict[str, tuple[Difference, ...]] = {}
+    result: dict[str, tuple[Difference, ...]] = {}
     for group in groups.values():
         nics = sorted({nic for record in group for nic in record.topology.nics})
         memory = _nominal_memory(group)
@@ -103,9 +111,9 @@ def differences(records: Sequence[NodeRecord]) -> Mapping[str, tuple[Difference,
         usual = _usual(list(facts.values()))
         for record in group:
             gone = tuple(_gone(record))
-            unlike = [each for each in _unlike(facts[record.node], usual) if not (gone and each.kind is Kind.GPUS)]
-            found[record.node] = (*gone, *unlike)
-    return found
+            unlike = [fact for fact in _unlike(facts[record.node], usual) if not (gone and fact.kind is Kind.GPUS)]
+            result[record.node] = (*gone, *unlike)
+    return result
 
 
 def _gone(record: NodeRecord) -> Iterator[Difference]:
@@ -116,7 +124,9 @@ def _gone(record: NodeRecord) -> Iterator[Difference]:
 
 def _nominal_memory(group: Sequence[NodeRecord]) -> Mapping[int, int]:
     """For each amount of memory of a NUMA node, in MiB, the largest of those that are the same but for the kernel's."""
-    amounts = {node.memory_mib for each in group for node in each.topology.numa_nodes if node.memory_mib is not None}
+    amounts = {
+        node.memory_mib for record in group for node in record.topology.numa_nodes if node.memory_mib is not None
+    }
     nominal: dict[int, int] = {}
     largest = 0
     for amount in sorted(amounts, reverse=True):
@@ -150,7 +160,7 @@ def _facts_of_node(record: NodeRecord, nics: Sequence[str], memory: Mapping[int,
 
 def _facts_of_gpus(record: NodeRecord) -> Iterator[Fact]:
     for gpu in (record.topology.gpus[position] for position in record.present):
-        known = {
+        facts = {
             Kind.MODEL: gpu.name.partition(" MIG ")[0],
             Kind.MEMORY: None if gpu.mig else gpu.memory_mib,
             Kind.WIDTH: gpu.pcie_width,
@@ -158,18 +168,18 @@ def _facts_of_gpus(record: NodeRecord) -> Iterator[Fact]:
             Kind.NUMA: gpu.numa_node,
         }
         yield from (
-            ((kind, gpu.pci), str(value)) for kind, value in known.items() if gpu.pci and value not in (None, "")
+            ((kind, gpu.pci), str(value)) for kind, value in facts.items() if gpu.pci and value not in (None, "")
         )
 
 
 def _facts_of_links(record: NodeRecord) -> Iterator[Fact]:
     topology = record.topology
-    at = {position: topology.gpus[position].pci for position in record.present if topology.gpus[position].pci}
-    for a, b in combinations(at, 2):
-        if at[a] != at[b] and topology.link(a, b) != "?":
-            yield (Kind.LINKS, f"{at[a]} - {at[b]}"), topology.link(a, b)
+    pci = {position: topology.gpus[position].pci for position in record.present if topology.gpus[position].pci}
+    for a, b in combinations(pci, 2):
+        if pci[a] != pci[b] and topology.link(a, b) != "?":
+            yield (Kind.LINKS, f"{pci[a]} - {pci[b]}"), topology.link(a, b)
     for nic, row in zip(topology.nics, topology.nic_links, strict=False):
-        yield from (((Kind.NICS, f"{nic} - {pci}"), row[n]) for n, pci in at.items() if row[n] != "?")
+        yield from (((Kind.NICS, f"{nic} - {bus_id}"), row[n]) for n, bus_id in pci.items() if row[n] != "?")
 
 
 def _usual(nodes: Sequence[Facts]) -> dict[tuple[Kind, str], tuple[str, int]]:
@@ -194,6 +204,79 @@ def _unlike(facts: Facts, usual: Mapping[tuple[Kind, str], tuple[str, int]]) -> 
         if value != expected:
             grouped[kind, value, expected].append((subject, count))
     order = list(Kind)
-    for (kind, value, expected), found in sorted(grouped.items(), key=lambda each: order.index(each[0][0])):
-        subjects = tuple(subject for subject, _ in found if subject)
-        yield Difference(kind, subjects, seen=value, expected=expected, agreeing=min(count for _, count in found))
+    for (kind, value, expected), counts in sorted(grouped.items(), key=lambda item: order.index(item[0][0])):
+        subjects = tuple(subject for subject, _ in counts if subject)
+        yield Difference(kind, subjects, seen=value, expected=expected, agreeing=min(count for _, count in counts))
+
+
+_MIG = re.compile(r"\d+g\.\d+gb")
+"""Part of Slurm's type of a MIG device, as NVML names its profile."""
+
+
+class Fault(str, Enum):
+    """What is wrong with a node's GPUs in Slurm's configuration."""
+
+    COUNT = "count"
+    """Slurm has another number of GPUs than were seen."""
+    NO_CORES = "no-cores"
+    """The GPUs are on several sockets, and gres.conf names no ``Cores=``."""
+    SOCKETS = "sockets"
+    """gres.conf names other sockets than those of the GPUs."""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A fault, with Slurm's value and what was seen."""
+
+    fault: Fault
+    slurm: str
+    seen: str
+
+
+def contradictions(record: NodeRecord, gres: Sequence[Gres]) -> tuple[Contradiction, ...]:
+    """The faults of a node's GPUs in Slurm; none where too little is known. ``gres``: of the node, as parsed."""
+    return tuple(_contradictions(record, [gpus for gpus in gres if gpus.name == "gpu"]))
+
+
+def _contradictions(record: NodeRecord, gpus: Sequence[Gres]) -> Iterator[Contradiction]:
+    present = record.present
+    if not gpus or not present:
+        return
+    whole = not any(record.topology.gpus[position].mig for position in present)
+    listed = record.topology.devices
+    count = len(listed) if listed else len(present) if record.whole_at is not None else None
+    sliced = any(_MIG.search(gres.type or "") for gres in gpus)  # Slurm counts MIG devices, the PCI bus GPUs
+    in_slurm = gpu_count(gpus)
+    if whole and not sliced and count is not None and (count < in_slurm or _is_too_few(record, count, in_slurm)):
+        yield Contradiction(Fault.COUNT, str(in_slurm), str(count))
+    if not record.complete:
+        return
+    seen = [_sockets_of_gpus(record, numa_node_as_socket=numa) for numa in (False, True)]
+    named = {socket for gres in gpus for socket in gres.sockets}
+    if None not in seen and named not in seen:
+        fault = Fault.SOCKETS if named else Fault.NO_CORES
+        if named or len(seen[0] or ()) > 1:
+            yield Contradiction(fault, format_cpulist(named), format_cpulist(seen[0] or ()))
+
+
+def _is_too_few(record: NodeRecord, count: int, in_slurm: int) -> bool:
+    """Whether Slurm lacks some of a node's GPUs; not if those may be all of a model, such as one for a display."""
+    models = Counter(record.topology.gpus[position].name for position in record.present)
+    if in_slurm == count or len(record.present) < count:
+        return False
+    totals = {0}
+    for number in models.values():
+        totals |= {total + number for total in totals}
+    return in_slurm not in totals
+
+
+def _sockets_of_gpus(record: NodeRecord, *, numa_node_as_socket: bool) -> set[int] | None:
+    """The sockets of a node's GPUs; None if they are not all known."""
+    cpus = sockets(record.topology, numa_node_as_socket=numa_node_as_socket)
+    homes = {socket_of(record.topology, position, cpus) for position in record.present}
+    return None if None in homes else {home for home in homes if home is not None}
+
+
+def has_links(record: NodeRecord) -> bool:
+    """Whether ``Links=`` would tell Slurm something about this node."""
+    return record.complete and any(line.links for line in gres_conf(record.topology).lines)
