@@ -11,21 +11,70 @@ import sys
 import tempfile
 import threading
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.demo.course import SLUG, course_file
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
-from jupyterhub_gpuspawner.demo.monitor.profile import profile_file
 from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.node.gate import PROXY
 from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
 from jupyterhub_gpuspawner.profiles.files.rights import Rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+SLUG = "deep-learning"
+"""Its name on the command line and in addresses."""
+_COURSE = """\
+# A course of the demo. The file is read again when you change it.
+name: Deep learning in practice
+instructors: teacher
+roster: student[1-4]
+profile: {profile}
+sessions:
+  - {{date: {today}, from: "{begin}", to: "{end}"}}
+  - {{date: {tomorrow}, from: "9:00", to: "12:00"}}
+message: Today we train a first network. Ask in the chat if your server does not start.
+"""
+
+
+def course_file(now: datetime, *, with_slurm: bool) -> str:
+    """The text of the course's file: a session from the last full hour for three hours, or until midnight."""
+    last = now.hour + 3
+    return _COURSE.format(
+        profile="{slug: mig, cpus: 2, memory: 8G}" if with_slurm else "local",
+        today=now.date().isoformat(),
+        begin=f"{now.hour}:00",
+        end=f"{last}:00" if last < 24 else "23:59",
+        tomorrow=(now + timedelta(days=1)).date().isoformat(),
+    )
+
+
+MONITOR = Path(__file__).with_name("monitor.py")
+_MONITOR = """\
+# A web application in the place of JupyterLab, behind the hub's sign-in.
+- display_name: GPU monitor
+  slug: monitor
+  description: "Not JupyterLab but a small web page of its job's GPUs. Profiles can also start VS Code or a dashboard."
+  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:30:00"}}
+  app:
+    name: Web application
+    icon: chart
+    command: {command}
+    socket: "{{socket}}"
+"""
+
+
+def monitor_profile() -> str | None:
+    """The profile file of the demo's web application; None without jupyter-server-proxy, which it needs."""
+    if shutil.which(PROXY, path=str(Path(sys.executable).parent)) is None:
+        return None
+    return _MONITOR.format(command=json.dumps([sys.executable, str(MONITOR)]))
+
 
 PROFILES = Path(__file__).parent / "profiles"
 RIGHTS = Rights(frozenset({"local", "command"}))
@@ -52,13 +101,13 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
         say("Starting the hub ...")
         stack.enter_context(hub)
         if once:
-            for placement in spawn_each(
+            for placement in start_profiles(
                 hub, ProfileFolder(folder / "profiles", Rights(frozenset({"local", "command"})))
             ):
                 print(json.dumps(placement), flush=True)
             return
-        say(_how_to_use(hub))
-        _until_told(hub)
+        say(_instructions(hub))
+        _wait_for_signal(hub)
         say("\nShutting everything down ...")
 
 
@@ -72,7 +121,7 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
     environment: dict[str, str] = {}
     if reason is None:
         shutil.copy(PROFILES / "cluster.yaml", profiles)
-        monitor = profile_file()
+        monitor = monitor_profile()
         if monitor is not None:
             (profiles / "monitor.yaml").write_text(monitor)
         say("Starting a private Slurm with simulated nodes ...")
@@ -101,7 +150,7 @@ def simulated_commands(folder: Path, topology_pattern: str) -> Path:
     return commands
 
 
-def spawn_each(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:
+def start_profiles(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:
     """Start and stop a server of each profile, one after the other, and yield its placement."""
     for profile in folder.profiles():
         say(f"Starting {profile.display_name} ...")
@@ -110,7 +159,7 @@ def spawn_each(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, obj
         hub.end("demo")
 
 
-def _how_to_use(hub: HubProcess) -> str:
+def _instructions(hub: HubProcess) -> str:
     command = shlex.quote(os.path.relpath(Path(sys.executable).with_name("gpuspawner")))
     config = shlex.quote(str(hub.write_configuration()))
     lines = [
@@ -131,11 +180,11 @@ def _how_to_use(hub: HubProcess) -> str:
     return "\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines)
 
 
-def _until_told(hub: HubProcess) -> None:
+def _wait_for_signal(hub: HubProcess) -> None:
     """Wait for Ctrl-C, SIGTERM, or the hub's own end."""
-    told = threading.Event()
+    ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: told.set())
-    while not told.wait(1.0):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.wait(1.0):
         if hub.process is not None and hub.process.poll() is not None:
             raise ConfigError(f"The hub has ended unexpectedly. The end of {hub.log}:\n{hub.log_end()}")

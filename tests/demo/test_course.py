@@ -9,8 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.demo.course import SLUG, course_file
-from jupyterhub_gpuspawner.demo.run import PROFILES
+from jupyterhub_gpuspawner.demo.run import PROFILES, SLUG, course_file
 from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
 

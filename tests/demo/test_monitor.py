@@ -13,8 +13,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.demo.monitor import profile
-from jupyterhub_gpuspawner.demo.run import RIGHTS
+from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
 from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
 
 NVIDIA_SMI = """\
@@ -26,7 +25,7 @@ echo '4, Tesla K80, [N/A], 0, 11441, [N/A]'
 
 def test_the_demo_may_offer_it(tmp_path: Path) -> None:
     """Its profile is a valid one that the rights of the demo's files allow."""
-    text = profile.profile_file()
+    text = monitor_profile()
     assert text is not None
     (tmp_path / "monitor.yaml").write_text(text)
 
@@ -34,14 +33,14 @@ def test_the_demo_may_offer_it(tmp_path: Path) -> None:
 
     assert offered.app is not None
     assert (offered.slug, offered.app.title, offered.app.auth) == ("monitor", "Web application", "hub")
-    assert yaml.safe_load(text)[0]["app"]["command"] == [sys.executable, str(profile.PROGRAM)]
+    assert yaml.safe_load(text)[0]["app"]["command"] == [sys.executable, str(MONITOR)]
 
 
 def test_without_jupyter_server_proxy_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It could not be started."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    assert profile.profile_file() is None
+    assert monitor_profile() is None
 
 
 def test_its_page_shows_what_nvidia_smi_reports(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_its_page_shows_what_nvidia_smi_reports(tmp_path: Path) -> None:
     (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "<g1>"}
-    command = [sys.executable, str(profile.PROGRAM), "app.sock"]
+    command = [sys.executable, str(MONITOR), "app.sock"]
     with subprocess.Popen(command, cwd=tmp_path, env={**environ, "CUDA_VISIBLE_DEVICES": "3,4"}) as process:
         try:
             ends_at = time.monotonic() + 60

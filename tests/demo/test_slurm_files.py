@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.demo.simulated import (
     mig_devices,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.demo.slurm_files import Layout, cgroup_conf, gres_conf, slurm_conf
+from jupyterhub_gpuspawner.demo.slurm_cluster import Layout, cgroup_conf, gres_conf, slurm_conf
 
 CLUSTER = ClusterDescription(
     nodes=(
