@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import axe_faults, shoot, sign_in
 from tests.hub.conftest import start_hub
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
 
@@ -77,14 +77,6 @@ def silent(hub: HubProcess) -> Iterator[None]:
         hub.process.send_signal(signal.SIGCONT)
 
 
-def eventually(found: Callable[[], object], seconds: float = 120.0) -> None:
-    """Wait until something is true."""
-    ends_at = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < ends_at
-        time.sleep(0.5)
-
-
 def sources(notebook: Path) -> str:
     """The text of a notebook's cells, as the file has it."""
     try:
@@ -117,7 +109,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         expect(notice.first).to_be_visible(timeout=120_000)
         expect(notice.first).to_contain_text("Open documents are saved now.")
         (notebook,) = home.glob("[!.]*.ipynb")  # beside it there may be a file that is just being written
-        eventually(lambda: CELL in sources(notebook))
+        wait_until(lambda: CELL in sources(notebook))
         expect(status).to_have_text(re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 22 GB$"), timeout=PATIENCE)
         notice.first.hover()  # waits until it has moved in
         shoot(page, "lab-notice")

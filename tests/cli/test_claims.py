@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import re
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +13,10 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Call
@@ -26,13 +26,6 @@ WITHOUT_GPUS = ClusterDescription(
     partitions=(SimulatedPartition("batch", ("k1",), default=True),),
 )
 """A node with four GPUs that Slurm does not manage."""
-
-
-def wait_until(true: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
 
 
 def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +18,10 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.demo import slurm_cluster as subject
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, SlurmFailed, missing
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("needs_slurm")]
 
@@ -29,13 +29,6 @@ SMALL = ClusterDescription(
     nodes=(SimulatedNode("n1", machine="cpu", sockets=1, cores_per_socket=2, memory_mib=2000),),
     partitions=(SimulatedPartition("batch", ("n1",), default=True),),
 )
-
-
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def runs(pid: int) -> bool:

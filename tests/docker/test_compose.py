@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +13,14 @@ import pytest
 import yaml
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
 SLURM, HUB = COMPOSE["services"]["slurm"], COMPOSE["services"]["hub"]
-
-
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.2)
 
 
 def test_each_step_is_a_script_of_the_repository() -> None:

@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from configparser import RawConfigParser
 from dataclasses import asdict, dataclass
@@ -33,6 +32,7 @@ import websocket
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -99,14 +99,6 @@ def end_of(log: Path) -> str:
     return "\n".join([line for line in lines if not re.search("/health|/api/status|errno|code:|syscall", line)][-40:])
 
 
-def wait_for(true: Callable[[], bool], what: str, log: Path) -> None:
-    """Wait until it is true. Raises AssertionError with the end of the log."""
-    ends_at = time.monotonic() + 150
-    while not true():
-        assert time.monotonic() < ends_at, f"{what}; the log ends:\n{end_of(log)}"
-        time.sleep(0.5)
-
-
 class Hub:
     """A hub that the page starts, by a unit or by a command."""
 
@@ -120,7 +112,11 @@ class Hub:
         """Start it, and wait until it answers."""
         self._start = make
         self._process = process = make()
-        wait_for(lambda: process.poll() is not None or self.answers(), "the hub does not answer", self.log)
+        wait_until(
+            lambda: process.poll() is not None or self.answers(),
+            lambda: f"the hub does not answer; the log ends:\n{end_of(self.log)}",
+            seconds=150,
+        )
         assert process.poll() is None, self.log.read_text()
 
     def stop(self) -> None:
@@ -266,7 +262,11 @@ class Reader:
         """Sign in as ada, and start *One GPU*."""
         self.visitor = Visitor(cast("HubProcess", SimpleNamespace(url=self.hub.url, password=PASSWORD)), "ada")
         self.visitor.start({"profile": "one-gpu"})
-        wait_for(self.serves, "the notebook's server does not answer", self.hub.log)
+        wait_until(
+            self.serves,
+            lambda: f"the notebook's server does not answer; the log ends:\n{end_of(self.hub.log)}",
+            seconds=150,
+        )
 
     def serves(self) -> bool:
         """Whether ada's server answers."""
@@ -350,7 +350,9 @@ def main(folder: Path) -> None:
         own.follow()
         since = own.started()
         own.hub.restart()
-        wait_for(own.serves, "the notebook's server is lost", own.hub.log)
+        wait_until(
+            own.serves, lambda: f"the notebook's server is lost; the log ends:\n{end_of(own.hub.log)}", seconds=150
+        )
         kept = own.started() == since
 
         proxy = Reader("howto/proxy.md", clone, own.config)
@@ -363,13 +365,19 @@ def main(folder: Path) -> None:
         }
         proxies: list[subprocess.Popen[bytes]] = []
         proxy.follow()
-        wait_for(own.serves, "the notebook's server is lost", own.hub.log)
+        wait_until(
+            own.serves, lambda: f"the notebook's server is lost; the log ends:\n{end_of(own.hub.log)}", seconds=150
+        )
         connection = own.connect()
         own.hub.restart()
         connection.ping()
         connected = connection.recv_data_frame(control_frame=True)[0] == websocket.ABNF.OPCODE_PONG
         own.stop_it()
-        wait_for(lambda: slurm.run("squeue", "-h") == "", "the job goes on", own.hub.log)
+        wait_until(
+            lambda: slurm.run("squeue", "-h") == "",
+            lambda: f"the job goes on; the log ends:\n{end_of(own.hub.log)}",
+            seconds=150,
+        )
         own.hub.stop()
         for each in proxies:
             each.terminate()

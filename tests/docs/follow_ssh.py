@@ -21,8 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.docs.follow import PASSWORD, ROOT, Reader, blocks, cluster, prepare, section, wait_for
+from tests.docs.follow import PASSWORD, ROOT, Reader, blocks, cluster, end_of, prepare, section
 from tests.fixtures.login_node import OF_SLURM
+from tests.waiting import wait_until
 
 PAGE = "howto/hub-without-slurm.md"
 TUTORIAL = "tutorial/hub-without-root.md"
@@ -34,14 +35,6 @@ c.Authenticator.allow_all = True
 c.Spawner.http_timeout = 120
 """
 """What the page leaves to the site: a stand-in for its authenticator, and time for a busy machine."""
-
-
-def until(true: Any, what: str) -> None:
-    """Wait for something that takes a moment."""
-    ends_at = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < ends_at, what
-        time.sleep(0.1)
 
 
 # --- the hub's machine ----------------------------------------------------------------------------
@@ -82,7 +75,11 @@ def run_the_hub(folder: Path) -> list[dict[str, Any]]:
     reader.hub.by_unit(tutorial.unit)
     reader.start_a_notebook()
     reader.stop_it()
-    wait_for(lambda: not reader.serves(), "the server is not stopped", reader.hub.log)
+    wait_until(
+        lambda: not reader.serves(),
+        lambda: f"the server is not stopped; the log ends:\n{end_of(reader.hub.log)}",
+        seconds=150,
+    )
     reader.hub.stop()
     assert reader.account == "jupyterhub"
     return [asdict(step) for step in (*tutorial.steps, *reader.steps)]
@@ -99,7 +96,7 @@ class OnTheLoginNode(Reader):
         self.sshd = subprocess.Popen(
             ["/usr/sbin/sshd", "-D", "-E", f"{folder}/sshd.log"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
-        until(listens, "sshd does not listen")
+        wait_until(listens, "sshd does not listen")
         hubs_files = Path("/proc", str(hub), "root")  # proc(5): the file system as that process sees it
         self.public_key = hubs_files / "etc/jupyterhub/ssh/id_ed25519.pub"
         self.stand_ins["systemctl reload ssh"] = lambda _: self.reload_sshd()
@@ -109,7 +106,7 @@ class OnTheLoginNode(Reader):
         """What systemd does."""
         self.sshd.send_signal(signal.SIGHUP)
         time.sleep(1)  # it closes its socket, and is started again with the same process id
-        until(listens, "sshd does not listen again")
+        wait_until(listens, "sshd does not listen again")
 
     def allow_the_key(self) -> None:
         """Replace the public key in the file that was installed."""
@@ -143,7 +140,7 @@ def main(folder: Path) -> None:
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
     own = Path("/proc/self/ns/net").readlink()
     hub = subprocess.Popen(["unshare", "--mount", "--net", "--uts", "--propagation", "private", "sleep", "infinity"])
-    until(lambda: Path(f"/proc/{hub.pid}/ns/net").readlink() != own, "unshare failed")
+    wait_until(lambda: Path(f"/proc/{hub.pid}/ns/net").readlink() != own, "unshare failed")
     addresses = f"ip addr add {LOGIN}/24 dev cluster && ip link set cluster up"
     there = f"nsenter --target={hub.pid} --net"
     prepare(
@@ -164,7 +161,7 @@ def main(folder: Path) -> None:
         login.follow("On the login node")
         steps += [asdict(step) for step in login.steps]
         steps += on_the_hub(hub.pid, folder, "run_the_hub")
-        until(lambda: slurm.run("squeue", "-h") == "", "the job goes on")
+        wait_until(lambda: slurm.run("squeue", "-h") == "", "the job goes on")
         print(
             json.dumps({"steps": steps, "jobs": slurm.run("squeue", "--states=all", "-h", "-o", "%u %T").splitlines()})
         )

@@ -18,10 +18,10 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from tests.hub.conftest import StartHub
-from tests.hub.test_life import wait_for
 from tests.hub.test_users import CONFIG
 from tests.hub.visitor import Visitor
 from tests.standins.web_app import HELLO
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
@@ -68,7 +68,7 @@ def as_user(user: str, *argv: str) -> str:
 def server(hub: HubProcess, two_users: tuple[str, str], public_folder: Path) -> Iterator[psutil.Process]:
     """The process of the first user's application; the script's folder is this session's alone."""
     script = str(public_folder / WEB_APP.name)
-    assert wait_for(lambda: not applications(script), seconds=90), "the one of the test before has not ended"
+    wait_until(lambda: not applications(script), lambda: "the one of the test before has not ended", seconds=90)
     hub.spawn(two_users[0], {"profile": "app"})
     (found,) = applications(script)
     yield found

@@ -17,7 +17,8 @@ from jupyterhub_gpuspawner.hub.upkeep.reconciliation import state_job_ids
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands, slow
 from tests.hub.conftest import COMMAND, StartHub
-from tests.hub.test_life import start, stored, wait_for
+from tests.hub.test_life import start, stored
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -89,13 +90,13 @@ def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
         start(hub, user, "light")
         time.sleep(seconds)
         # JupyterHub waits one second for a start that it has cancelled, then answers 500 and keeps the server
-        assert wait_for(lambda: hub.api("DELETE", server_path(user)).status_code < 500)
+        wait_until(lambda: hub.api("DELETE", server_path(user)).status_code < 500)
         hub.wait(user, ready=False)
 
     with ThreadPoolExecutor(MOMENTS) as threads:
         list(threads.map(give_up, users, [step * number for number in range(MOMENTS)]))
 
-    assert wait_for(lambda: not alive(slurm_cluster), seconds=60), (alive(slurm_cluster), hub.log_end())
+    wait_until(lambda: not alive(slurm_cluster), lambda: (alive(slurm_cluster), hub.log_end()), seconds=60)
     assert [state_job_ids(stored(hub, user)) for user in users] == [set()] * MOMENTS
     time.sleep(1)  # time for a job that sbatch is still submitting
     assert alive(slurm_cluster) == []
@@ -114,7 +115,7 @@ def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(
     for user in users:
         hub.wait(user, ready=False)
 
-    assert wait_for(lambda: not alive(slurm_cluster), seconds=60), (alive(slurm_cluster), hub.log_end())
+    wait_until(lambda: not alive(slurm_cluster), lambda: (alive(slurm_cluster), hub.log_end()), seconds=60)
     assert [state_job_ids(stored(hub, user)) for user in users] == [set()] * len(users)
     time.sleep(2.5)  # time for jobs that sbatch is still submitting
     assert alive(slurm_cluster) == []
@@ -142,14 +143,14 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
         jobs = [((model or {}).get("state") or {}).get("child", {}).get("job_id") for model in models]
         return sorted(filter(None, jobs)) == sorted(line.partition("|")[0] for line in alive(slurm_cluster))
 
-    assert wait_for(settled, seconds=90), (alive(slurm_cluster), [hub.server(user) for user in users], hub.log_end())
+    wait_until(settled, lambda: (alive(slurm_cluster), [hub.server(user) for user in users], hub.log_end()), seconds=90)
     there = [user for user in users if hub.server(user)]
     assert there, "no start had come so far that its server was taken up"
     assert len(there) < len(users), "no start was between sbatch and the database"
 
     for user in there:
         hub.end(user)
-    assert wait_for(lambda: not alive(slurm_cluster))
+    wait_until(lambda: not alive(slurm_cluster))
     hub.stop()
 
 
@@ -172,6 +173,6 @@ def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
     lost = not ended()
     hub.start()
 
-    assert wait_for(ended, seconds=60), hub.log_end()
+    wait_until(ended, hub.log_end, seconds=60)
     assert (f"Job {job} (jupyterhub-gpuspawner/demo/wes/#" in hub.log.read_text()) is lost
     hub.stop()

@@ -14,7 +14,8 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.postgres import about_sqlite
 from tests.hub.conftest import StartHub, new_hub
-from tests.hub.test_life import state, wait_for
+from tests.hub.test_life import state
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -45,7 +46,7 @@ def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
     copy.start()
     try:
         left_alone = [f"Job {job} (jupyterhub-gpuspawner/demo/{user}/#" for user, job in jobs.items()]
-        assert wait_for(lambda: all(words in copy.log.read_text() for words in left_alone)), copy.log_end()
+        wait_until(lambda: all(words in copy.log.read_text() for words in left_alone), copy.log_end)
         time.sleep(8)  # long enough for an orphan to be confirmed
         text = copy.log.read_text()
     finally:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +18,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
 from tests.hub.conftest import LIGHT, start_hub
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until_equal
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -94,17 +94,11 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
         hub = start_hub(stack, slurm_cluster, folder, lines=LINES, profiles=PROFILES)
         for name in ("ada", "carl"):
             Visitor(hub, name)
-        soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors"})
-        soon(lambda: set(roles(hub, "carl")), {"user", "course-maths-instructors", "course-closed-instructors"})
+        wait_until_equal(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors"})
+        wait_until_equal(
+            lambda: set(roles(hub, "carl")), {"user", "course-maths-instructors", "course-closed-instructors"}
+        )
         yield hub
-
-
-def soon(answer: Callable[[], Any], wanted: Any, *, seconds: float = 90.0) -> None:
-    """Wait until ``answer()`` is ``wanted``."""
-    ends_at = time.monotonic() + seconds
-    while (found := answer()) != wanted and time.monotonic() < ends_at:
-        time.sleep(0.3)
-    assert found == wanted
 
 
 def roles(hub: HubProcess, user: str) -> list[str]:
@@ -235,7 +229,7 @@ def test_a_course_does_not_open_a_profile(hub: HubProcess) -> None:
     token = token_of(hub, "carl")
 
     assert act(hub, "closed", "start", token) == {"hal": "done"}
-    soon(lambda: people(hub, "closed", token), {"hal": "failed"})
+    wait_until_equal(lambda: people(hub, "closed", token), {"hal": "failed"})
 
     (hal,) = hub.api("GET", "/gpuspawner/courses/closed", token=token).json()["people"]
     assert (hal["stage"], hal["fault"]) == (
@@ -248,7 +242,7 @@ def test_a_login_that_resets_the_groups_leaves_people_in_their_course(hub: HubPr
     """With manage_groups JupyterHub removes a participant from the course's group at each login."""
     Visitor(hub, "eve")
 
-    soon(lambda: set(hub.api("GET", "/users/eve").json()["groups"]), {"everybody", "course-deep"})
+    wait_until_equal(lambda: set(hub.api("GET", "/users/eve").json()["groups"]), {"everybody", "course-deep"})
 
 
 def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
@@ -261,7 +255,7 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
         0,
         [["done", "bob:"], ["done", "eve:"]],
     )
-    soon(lambda: people(hub, "deep", token), {"bob": "running", "eve": "running"})
+    wait_until_equal(lambda: people(hub, "deep", token), {"bob": "running", "eve": "running"})
     assert act(hub, "deep", "start", token, only=["bob", "dora"]) == {"bob": "unchanged", "dora": "refused"}
     assert act(hub, "deep", "message", token, message=f"Please save {MARKUP}", only=["bob"]) == {"bob": "done"}
     home = bob.look("/hub/home")
@@ -274,10 +268,10 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
     assert [line.split()[:2] for line in report.stdout.splitlines()[-2:]] == [["bob", "running"], ["eve", "running"]]
     stopped = run(hub, token, "stop", "deep", "--only", "bob")
     assert stopped.stdout.split()[:2] == ["done", "bob:"]
-    soon(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "running"})
+    wait_until_equal(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "running"})
     assert "by ada" in bob.look("/hub/home").text
     act(hub, "deep", "stop", token)
-    soon(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "absent"})
+    wait_until_equal(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "absent"})
 
 
 def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubProcess) -> None:
@@ -289,8 +283,8 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     file = course_file("ada", "[fay, gus]", begins=timedelta(0), start_ahead="10min", unvisited_after=deadline)
     (hub.folder / "courses" / "ahead.yaml").write_text(file)
     token = token_of(hub, "ada")
-    soon(lambda: hub.api("GET", "/gpuspawner/courses/ahead", token=token).status_code, 200)
-    soon(lambda: people(hub, "ahead", token), {"fay": "running", "gus": "running"})
+    wait_until_equal(lambda: hub.api("GET", "/gpuspawner/courses/ahead", token=token).status_code, 200)
+    wait_until_equal(lambda: people(hub, "ahead", token), {"fay": "running", "gus": "running"})
     hub.end("fay")
     ada, page = Visitor(hub, "ada"), "/hub/gpuspawner/course/ahead"
     message = {"one": "message fay", "text": "Save now", "confirmed": "yes", "_xsrf": ada._xsrf}
@@ -298,9 +292,9 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
 
     hub.restart()
 
-    soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors", "course-ahead-instructors"})
+    wait_until_equal(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors", "course-ahead-instructors"})
     assert "ada sent a message to 1 person." in ada.look(page).text
-    soon(lambda: people(hub, "ahead", token), {"fay": "absent", "gus": "absent"}, seconds=100)
+    wait_until_equal(lambda: people(hub, "ahead", token), {"fay": "absent", "gus": "absent"}, seconds=100)
     stages = {
         each["user"]: each["stage"]
         for each in hub.api("GET", "/gpuspawner/courses/ahead", token=token).json()["people"]
@@ -308,7 +302,7 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     assert stages == {"fay": "started", "gus": "unvisited"}
     assert "Nobody opened this server" in Visitor(hub, "gus").look("/hub/home").text
     (hub.folder / "courses" / "ahead.yaml").unlink()
-    soon(lambda: read_anew(hub, "ada"), {"user", "course-deep-instructors"})
+    wait_until_equal(lambda: read_anew(hub, "ada"), {"user", "course-deep-instructors"})
 
 
 def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
@@ -316,16 +310,18 @@ def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
     usual = {"user", "course-maths-instructors", "course-closed-instructors"}
     brief, own = (hub.folder / "courses" / f"{name}.yaml" for name in ("brief", "own"))
     brief.write_text(course_file("carl", "[dora]"))
-    soon(lambda: read_anew(hub, "carl"), {*usual, "course-brief-instructors"})
+    wait_until_equal(lambda: read_anew(hub, "carl"), {*usual, "course-brief-instructors"})
     brief.unlink()
     hub.api("POST", "/groups/course-own", {})
     own.write_text(course_file("carl", "[dora]"))
 
-    soon(lambda: read_anew(hub, "carl"), usual)
+    wait_until_equal(lambda: read_anew(hub, "carl"), usual)
     groups = {group["name"]: group["users"] for group in hub.api("GET", "/groups").json()}
     assert groups["course-own"] == []
     assert "course-brief" not in groups
 
     own.unlink()
     hub.api("DELETE", "/groups/course-own")
-    soon(lambda: "own" in {each["slug"] for each in hub.api("GET", "/gpuspawner/courses").json()["courses"]}, False)
+    wait_until_equal(
+        lambda: "own" in {each["slug"] for each in hub.api("GET", "/gpuspawner/courses").json()["courses"]}, False
+    )

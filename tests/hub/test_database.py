@@ -21,9 +21,10 @@ from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_cancelled_starts import alive
-from tests.hub.test_life import start, wait_for
+from tests.hub.test_life import start
 from tests.hub.test_restart import job_of_server
 from tests.hub.visitor import events
+from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -93,12 +94,12 @@ def outcome(hub: HubProcess, user: str) -> str:
         model = hub.server(user)
         return model is None or (model["ready"] and not model["pending"])
 
-    if not wait_for(over, seconds=100):
+    if not true_within(100, over):
         return f"pending for ever: {str(hub.server(user))[:300]}"
     address = f"{hub.url}/user/{user}/environ"
-    if wait_for(
+    if true_within(
+        45,
         lambda: hub.server(user) is None or requests.get(address, timeout=10, allow_redirects=False).status_code == 200,
-        seconds=45,  # the hub finds a server that it has lost track of within 20 seconds
     ):
         return f"job {job_of_server(hub, user)}" if hub.server(user) else str(list(events(hub, user))[-1]["message"])
     return "ready, and not reached"
@@ -111,7 +112,7 @@ def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
     users = [f"blip{number:02}" for number in range(20)]
     for user in users[:12]:
         start(hub, user, "gated")
-    assert wait_for(lambda: running(slurm_cluster) == 12, seconds=60), hub.log_end()
+    wait_until(lambda: running(slurm_cluster) == 12, hub.log_end, seconds=60)
     for user in users[12:]:
         start(hub, user, "light")
 
@@ -125,7 +126,7 @@ def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
 
     assert [each for each in found[:12] if not each.startswith("job ")] == []
     # a job that could not be cancelled at once is cancelled later
-    wait_for(lambda: jobs_of_servers(slurm_cluster) == served)
+    true_within(90, lambda: jobs_of_servers(slurm_cluster) == served)
     assert jobs_of_servers(slurm_cluster) == served, hub.log_end()
     assert [each for each in found[12:] if not each.startswith(("job ", f"Spawn failed: {SENTENCE}"))] == []
 
@@ -140,7 +141,7 @@ def test_a_job_that_ends_while_postgres_is_away_ends_its_server(
         slurm_cluster.run("scancel", *jobs)
         time.sleep(OUTAGE)
 
-    assert wait_for(lambda: [hub.server(user) for user in users] == [None] * 3, seconds=60), hub.log_end()
+    wait_until(lambda: [hub.server(user) for user in users] == [None] * 3, hub.log_end, seconds=60)
 
     hub.spawn("ida", {"profile": "light"})
 
@@ -152,7 +153,7 @@ def test_postgres_hangs_while_servers_start(
     users = [f"hung{number}" for number in range(4)]
     for user in users:
         start(hub, user, "gated")
-    assert wait_for(lambda: running(slurm_cluster) == 4, seconds=60), hub.log_end()
+    wait_until(lambda: running(slurm_cluster) == 4, hub.log_end, seconds=60)
 
     with postgres.hung():
         gate.touch()
@@ -185,7 +186,7 @@ def test_the_disk_is_full_when_sbatch_has_answered(
     lines += f"c.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}\n"
     hub = start_light_hub(lines=lines, profiles=PROFILES.replace("GATE", str(gate)))
     start(hub, "liz", "gated")
-    assert wait_for(lambda: "The state of liz is not in the hub's database yet" in hub.log.read_text()), hub.log_end()
+    wait_until(lambda: "The state of liz is not in the hub's database yet" in hub.log.read_text(), hub.log_end)
 
     gate.touch()
     time.sleep(2.0)  # the server's report arrives while the disk is still full

@@ -22,9 +22,10 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.hub.conftest import COMMAND, STAND_IN, start_hub
-from tests.hub.test_life import environment, in_the_end, start, state, stored, wait_for
+from tests.hub.test_life import environment, in_the_end, start, state, stored
 from tests.hub.test_restart import job_id
 from tests.hub.visitor import Visitor
+from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -81,7 +82,7 @@ def no_job_is_left(slurm: PrivateSlurm) -> Iterator[None]:
     for job in slurm.run("squeue", "-h", "-o", "%i").split():
         with suppress(SlurmFailed):
             slurm.run("scancel", job)
-    assert wait_for(lambda: not slurm.run("squeue", "-h"))
+    wait_until(lambda: not slurm.run("squeue", "-h"))
 
 
 GROW = "import time; held = bytearray(700 << 20); time.sleep(60)"
@@ -130,11 +131,11 @@ def whole_node(slurm: PrivateSlurm, *options: str) -> Iterator[str]:
         *(*options, "--wrap=sleep 600"),
     )
     try:
-        assert wait_for(lambda: state(slurm, job) == "RUNNING", seconds=60), slurm.run("squeue")
+        wait_until(lambda: state(slurm, job) == "RUNNING", lambda: slurm.run("squeue"), seconds=60)
         yield job
     finally:
         slurm.run("scancel", job)
-        wait_for(lambda: state(slurm, job) != "RUNNING")
+        true_within(90, lambda: state(slurm, job) != "RUNNING")
 
 
 def card(hub: HubProcess, user: str) -> str:
@@ -150,7 +151,7 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
     """Preemption ends the server whether Slurm cancels or would requeue the job; our scripts forbid requeueing."""
     job = hub.spawn(profile, {"profile": profile})["job_id"]
     with whole_node(slurm):
-        assert wait_for(lambda: not hub.server(profile), seconds=20)
+        wait_until(lambda: not hub.server(profile), seconds=20)
 
     assert state(slurm, job) == "PREEMPTED"
     assert stored(hub, profile)["ending"]["what"] == PREEMPTED
@@ -164,7 +165,7 @@ def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slur
     job = hub.spawn("requeued", {"profile": "requeued"})["job_id"]
     time.sleep(3)  # the watcher's answer must be newer than the server
     with whole_node(slurm):
-        assert wait_for(lambda: not hub.server("requeued"), seconds=20)
+        wait_until(lambda: not hub.server("requeued"), seconds=20)
         assert in_the_end(slurm, job) == "CANCELLED"
 
     assert "Slurm requeued the job" in card(hub, "requeued")
@@ -176,7 +177,7 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     """Without cgroups slurmctld only reports signal 9; slurmd's message in the job's log gives the reason."""
     hub.spawn("hungry", {"profile": "hungry"})
     trigger.touch()
-    assert wait_for(lambda: not hub.server("hungry"), seconds=30)
+    wait_until(lambda: not hub.server("hungry"), seconds=30)
 
     assert "The job exceeded its memory limit." in card(hub, "hungry")
     log = Visitor(hub, "hungry").look("/hub/gpuspawner/log/hungry")
@@ -192,7 +193,7 @@ def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess
     slurm.run("scancel", jobs["cora"])
     slurm.run("scontrol", "requeue", jobs["rene"])
 
-    assert wait_for(lambda: not hub.server("cora") and not hub.server("rene"), seconds=20)
+    wait_until(lambda: not hub.server("cora") and not hub.server("rene"), seconds=20)
     assert in_the_end(slurm, jobs["rene"]) == "CANCELLED"
     assert stored(hub, "cora")["ending"]["what"] == "The job was cancelled."
 
@@ -277,10 +278,10 @@ def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm:
     assert abs(off_by(hub) - seconds) < HOUR / 10
     with whole_node(slurm, "--time=30"):
         start(hub, "bob", "high")
-        assert wait_for(lambda: estimate in bob.pending().text), bob.pending().text
+        wait_until(lambda: estimate in bob.pending().text, lambda: bob.pending().text)
     hub.wait("bob", ready=True)
     slurm.run("scancel", environment(hub, "bob")["SLURM_JOB_ID"])
-    assert wait_for(lambda: not hub.server("bob"), seconds=20)
+    wait_until(lambda: not hub.server("bob"), seconds=20)
     assert "The job was cancelled." in bob.look("/hub/home").text
 
     placement = hub.spawn("ada", {"profile": "high"})
@@ -317,6 +318,6 @@ def test_a_place_in_the_queue_is_given_up_in_its_own_time_by_a_hub_whose_clock_w
         hub.start()
 
         assert abs(off_by(hub) + HOUR) < HOUR / 10
-        assert wait_for(lambda: not hub.server("bob"), seconds=240), hub.log_end()
+        wait_until(lambda: not hub.server("bob"), hub.log_end, seconds=240)
         assert "You waited 1 min in the queue, which is the limit here" in Visitor(hub, "bob").pending().text
-        assert wait_for(lambda: not slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"))
+        wait_until(lambda: not slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"))

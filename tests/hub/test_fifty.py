@@ -13,13 +13,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -38,6 +38,7 @@ from tests.fixtures.users import Classroom, processes_of
 from tests.hub.conftest import STAND_IN
 from tests.hub.test_courses import act, people, run, token_of
 from tests.hub.visitor import Page, Visitor
+from tests.waiting import wait_until_equal
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(900)]
 
@@ -46,12 +47,7 @@ PATIENCE = 300
 """Seconds in which fifty servers start or stop, however much else the machine does."""
 
 
-def soon(answer: Callable[[], Any], wanted: Any) -> None:
-    """Wait until ``answer()`` is ``wanted``; looking each second costs the hub little."""
-    ends_at = time.monotonic() + PATIENCE
-    while (found := answer()) != wanted and time.monotonic() < ends_at:
-        time.sleep(1)
-    assert found == wanted
+soon = partial(wait_until_equal, seconds=PATIENCE, interval=1.0)
 
 
 def dgx(name: str) -> SimulatedNode:
@@ -136,7 +132,7 @@ class Site:
             document = self.hub.api("GET", "/gpuspawner/courses", token=token).json()
             return {course["slug"] for course in document["courses"]}
 
-        soon(lambda: known() >= set(slugs), wanted=True)
+        soon(lambda: known() >= set(slugs), expected=True)
         return token
 
     def check(self) -> dict[str, tuple[int, int, str]]:
@@ -172,8 +168,8 @@ class Site:
     def has_scheduled(self) -> None:
         """Wait until Slurm has looked twice at all pending jobs, and can start no more of them."""
         first = self._cycles()
-        soon(lambda: self._cycles() >= first + 2, wanted=True)
-        soon(lambda: set(self.alive()) <= {"RUNNING", "PENDING"}, wanted=True)
+        soon(lambda: self._cycles() >= first + 2, expected=True)
+        soon(lambda: set(self.alive()) <= {"RUNNING", "PENDING"}, expected=True)
 
     def _cycles(self) -> int:
         """How often the backfill scheduler has run, which looks at every job; it does where something has changed."""
@@ -326,7 +322,7 @@ def test_the_roster_is_started_ahead_across_a_kill_of_the_hub(site: Site) -> Non
     site.course("ahead", FIFTY, AHEAD, profile=SEAT, sessions=session, zone=zone)
     checked = site.check()
     token = site.teacher("ahead")
-    soon(lambda: running(site, "ahead", token) >= 10, wanted=True)
+    soon(lambda: running(site, "ahead", token) >= 10, expected=True)
     ran = [user for user, state in people(site.hub, "ahead", token).items() if state == "running"]
 
     site.hub.restart()

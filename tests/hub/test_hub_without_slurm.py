@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
 from tests.hub.conftest import STAND_IN
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(600)]
 
@@ -63,14 +64,6 @@ class HubElsewhere(HubProcess):
             return requests.get(f"{self.url}/hub/health", timeout=2).ok
         except requests.RequestException:
             return False
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    """Wait for something that takes a moment."""
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what}"
-        time.sleep(0.3)
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +158,10 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, machines: Logi
     assert abs(ends.timestamp() - began - 600) < PATIENCE
 
     hub.end(machines.person)
-    until(
+    wait_until(
         lambda: seen["SLURM_JOB_ID"] not in machines.slurm.run("squeue", "-h", "-o", "%i").split(),
         "the job is cancelled",
+        seconds=PATIENCE,
     )
 
 
@@ -197,15 +191,19 @@ def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, mach
     hub.spawn(machines.person, {"profile": "one"})
     machines.stop_sshd()
     try:
-        until(lambda: "Slurm is not responding" in person.look("/hub/home").text, "the page says so")
-        until(lambda: "servers are kept" in hub.log.read_text(), "the log says so")
+        wait_until(
+            lambda: "Slurm is not responding" in person.look("/hub/home").text, "the page says so", seconds=PATIENCE
+        )
+        wait_until(lambda: "servers are kept" in hub.log.read_text(), "the log says so", seconds=PATIENCE)
         hub.api("POST", f"/users/{machines.account}")
         refused = hub.api("POST", f"/users/{machines.account}/server", {"profile": "one"})
         kept = hub.server(machines.person)
     finally:
         machines.start_sshd()
-    until(lambda: "Slurm is responding again" in hub.log.read_text(), "the hub asks again")
-    until(lambda: "Slurm is not responding" not in person.look("/hub/home").text, "the page says so")
+    wait_until(lambda: "Slurm is responding again" in hub.log.read_text(), "the hub asks again", seconds=PATIENCE)
+    wait_until(
+        lambda: "Slurm is not responding" not in person.look("/hub/home").text, "the page says so", seconds=PATIENCE
+    )
 
     assert kept is not None
     assert kept["ready"]

@@ -23,8 +23,9 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubFailed, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.conftest import LIGHT, new_hub
-from tests.hub.test_life import environment, wait_for
+from tests.hub.test_life import environment
 from tests.hub.visitor import Visitor
+from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -95,7 +96,7 @@ def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     assert [name for name in env if name.endswith("_CONTENT")] == []
     assert key not in script + said
     assert not any(key in " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
-    assert wait_for(lambda: not any(file.exists() for file in files))
+    wait_until(lambda: not any(file.exists() for file in files))
 
 
 def test_applications_over_tls(hub: HubProcess) -> None:
@@ -143,7 +144,7 @@ def _believed(hub: HubProcess, user: str, certificate: tuple[str, ...], client: 
     hub.api("POST", f"/users/{user}")
     hub.api("POST", f"/users/{user}/server", {"profile": "silent"})
     environ = hub.folder / "homes" / user / "environ"
-    assert wait_for(lambda: environ.exists() and "JUPYTERHUB_API_TOKEN=" in environ.read_text())
+    wait_until(lambda: environ.exists() and "JUPYTERHUB_API_TOKEN=" in environ.read_text())
     given = dict(line.split("=", 1) for line in environ.read_text().splitlines() if "=" in line)
     with neighbour(*certificate) as port:
         answer = requests.post(
@@ -154,7 +155,7 @@ def _believed(hub: HubProcess, user: str, certificate: tuple[str, ...], client: 
             verify=client[2],
             timeout=30,
         )
-        believed = wait_for(lambda: bool((hub.server(user) or {}).get("ready")), seconds=15)
+        believed = true_within(15, lambda: bool((hub.server(user) or {}).get("ready")))
     hub.end(user)
 
     assert answer.status_code == 204

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from tests.fixtures.hubs import stop_servers
 from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor, events
+from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -97,19 +98,11 @@ def full_node(slurm_cluster: PrivateSlurm) -> Iterator[str]:
         "sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
     )
     try:
-        assert wait_for(lambda: state(slurm_cluster, job) == "RUNNING"), slurm_cluster.run("squeue")
+        wait_until(lambda: state(slurm_cluster, job) == "RUNNING", lambda: slurm_cluster.run("squeue"))
         yield job
     finally:
         slurm_cluster.run("scancel", job)
-        wait_for(lambda: state(slurm_cluster, job) != "RUNNING")
-
-
-def wait_for(true: Callable[[], bool], *, seconds: float = 90.0) -> bool:
-    """Whether it has become true in time."""
-    ends_at = time.monotonic() + seconds
-    while not (found := true()) and time.monotonic() < ends_at:
-        time.sleep(0.1)
-    return found
+        true_within(90, lambda: state(slurm_cluster, job) != "RUNNING")
 
 
 def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
@@ -177,7 +170,7 @@ def test_the_job_id_is_stored_before_the_start_ends_and_a_stop_cancels_that_job(
     """While it waits the database has the job; DELETE takes the job out of the queue, and the state is empty again."""
     start(hub, "ida", "k80-node")
     job = waiting_job(slurm_cluster)
-    assert wait_for(lambda: "job_id" in stored(hub, "ida").get("child", {})), hub.log_end()
+    wait_until(lambda: "job_id" in stored(hub, "ida").get("child", {}), hub.log_end)
 
     assert stored(hub, "ida")["child"]["job_id"] == job
 

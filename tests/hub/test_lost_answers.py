@@ -14,8 +14,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from tests.hub.commands import commands
 from tests.hub.conftest import StartHub, start_hub
 from tests.hub.test_cancelled_starts import alive
-from tests.hub.test_life import in_the_end, start, state, stored, wait_for
+from tests.hub.test_life import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
+from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -70,7 +71,7 @@ def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(site: OddS
     assert f"sbatch failed, but created job {job}, which is used" in log()
 
     site.hub.end("una")
-    assert wait_for(lambda: not alive(site.slurm)), (alive(site.slurm), site.hub.log_end())
+    wait_until(lambda: not alive(site.slurm), lambda: (alive(site.slurm), site.hub.log_end()))
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
@@ -80,8 +81,8 @@ def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(si
     start(site.hub, "ute", "light")
     site.hub.wait("ute", ready=False)
 
-    assert wait_for(lambda: ": cancelling it" in log()), site.hub.log_end()
-    assert wait_for(lambda: not alive(site.slurm)), (alive(site.slurm), site.hub.log_end())
+    wait_until(lambda: ": cancelling it" in log(), site.hub.log_end)
+    wait_until(lambda: not alive(site.slurm), lambda: (alive(site.slurm), site.hub.log_end()))
 
 
 @pytest.mark.users
@@ -109,7 +110,7 @@ exit 1
     assert (page.status, "Slurm is not responding" in page.text) == (503, True)
     assert "sbatch failed: slurmctld is not responding." in log()
     assert "job_id" not in stored(hub, "vera").get("child", {})
-    assert not wait_for(lambda: state(site.slurm, forged) not in ("PENDING", "RUNNING"), seconds=8)
+    assert not true_within(8, lambda: state(site.slurm, forged) not in ("PENDING", "RUNNING"))
     assert f"job {forged}" not in log()
 
     site.slurm.run("scancel", forged)
@@ -163,7 +164,7 @@ def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
         hub.config.write_text(f"{config}c.GPUSlurmSpawner.slurm_bin_dir = {str(slow)!r}\n")
         hub.restart()
         start(hub, "una", "light")
-        assert wait_for(answered.exists), hub.log_end()
+        wait_until(answered.exists, hub.log_end)
         lost = answered.read_text().strip()
         hub.restart()
 

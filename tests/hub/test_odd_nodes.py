@@ -16,7 +16,8 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, StartHub
-from tests.hub.test_life import environment, start, stored, wait_for
+from tests.hub.test_life import environment, start, stored
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -89,7 +90,7 @@ def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
     )
     start(hub, "ida", "light")
     hub.wait("ida", ready=False)
-    assert wait_for(lambda: "ending" in stored(hub, "ida"))
+    wait_until(lambda: "ending" in stored(hub, "ida"))
     told = stored(hub, "ida")["ending"]
     hub.stop()
 

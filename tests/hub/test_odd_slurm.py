@@ -18,7 +18,8 @@ from tests.fixtures.hubs import stop_servers
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
-from tests.hub.test_life import in_the_end, start, state, stored, wait_for
+from tests.hub.test_life import in_the_end, start, state, stored
+from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -142,14 +143,14 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     with hanging(slurm_cluster):
         time.sleep(6)
         silent = ready(hub, "hugo")
-    assert wait_for(lambda: "Slurm is responding again" in hub.log.read_text()[begun:], seconds=60)
+    wait_until(lambda: "Slurm is responding again" in hub.log.read_text()[begun:], seconds=60)
     slurm_cluster.stop_controller()
     try:
-        assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm is not responding") == 2, seconds=60)
+        wait_until(lambda: hub.log.read_text()[begun:].count("Slurm is not responding") == 2, seconds=60)
         stopped = ready(hub, "hugo")
     finally:
         slurm_cluster.start_controller()
-    assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm is responding again") == 2, seconds=90)
+    wait_until(lambda: hub.log.read_text()[begun:].count("Slurm is responding again") == 2, seconds=90)
 
     assert (silent, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
     assert hub.log.read_text()[begun:].count("Slurm is not responding") == 2
@@ -164,7 +165,7 @@ def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: 
     slurm_cluster.run("scontrol", "resume", job)
 
     assert (suspended, kept) == ("SUSPENDED", True)
-    assert wait_for(lambda: answers(hub, "susan"))
+    wait_until(lambda: answers(hub, "susan"))
 
 
 def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
@@ -206,7 +207,7 @@ def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster
 
 def soon(true: Callable[[], bool]) -> bool:
     """Whether the condition becomes true before the hub's own poll is due (30 s minus 10 %)."""
-    return wait_for(true, seconds=24)
+    return true_within(24, true)
 
 
 def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
@@ -250,7 +251,7 @@ def test_a_node_that_fails_is_noticed_within_an_interval_and_named(
     try:
         assert soon(lambda: not hub.server("nina"))
     finally:
-        assert wait_for(lambda: resumed(slurm_cluster, "d1"))
+        wait_until(lambda: resumed(slurm_cluster, "d1"))
 
     assert state(slurm_cluster, job) == "NODE_FAIL"
     assert ending(hub, "nina") == "The node of the job failed."
@@ -264,7 +265,7 @@ def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster:
     )
     try:
         start(hub, "hans", "k80-node")
-        assert wait_for(lambda: bool(state_job_ids(stored(hub, "hans"))))
+        wait_until(lambda: bool(state_job_ids(stored(hub, "hans"))))
         [job] = state_job_ids(stored(hub, "hans"))
         slurm_cluster.run("scontrol", "hold", job)
         time.sleep(2)
@@ -282,6 +283,6 @@ def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster:
 
 def test_the_time_limit_is_named(hub: HubProcess, slurm_cluster: PrivateSlurm, minute: str) -> None:
     """Slurm ends the job within a minute after its time limit; the hub notices, and the message names the limit."""
-    assert wait_for(lambda: not hub.server("minute"), seconds=150)
+    wait_until(lambda: not hub.server("minute"), seconds=150)
     assert state(slurm_cluster, minute) == "TIMEOUT"
     assert re.search("time limit|minute", ending(hub, "minute"))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tests.fixtures.slurm import processes_of
 from tests.hub.conftest import STAND_IN
 from tests.hub.test_sudo import CONFIG, PYTHON, Site
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
@@ -116,17 +117,7 @@ c.Spawner.poll_interval = 1
         yield own
     for job in site.slurm.run("squeue", "-h", "-o", "%i").split():
         site.slurm.run("scancel", job)
-    assert wait_for(lambda: not site.slurm.run("squeue", "-h"))
-
-
-def wait_for(true: Callable[[], object], seconds: float = 60) -> bool:
-    """Whether the condition becomes true in time."""
-    ends_at = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > ends_at:
-            return False
-        time.sleep(0.2)
-    return True
+    wait_until(lambda: not site.slurm.run("squeue", "-h"))
 
 
 def ready(hub: HubProcess, name: str) -> bool:
@@ -157,7 +148,7 @@ def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: S
     for one in processes_of(site.slurm, job):
         with suppress(psutil.NoSuchProcess):
             one.kill()
-    assert wait_for(lambda: not hub.api("GET", f"/users/{site.person}").json()["servers"])
+    wait_until(lambda: not hub.api("GET", f"/users/{site.person}").json()["servers"])
     page = Visitor(hub, site.person).look(f"/hub/spawn-pending/{site.person}")
     assert "it no longer responds at its address" in page.text
     log = hub.log.read_text()
@@ -170,12 +161,12 @@ def test_a_start_that_cannot_be_followed_says_why(hub: HubProcess, site: Site) -
     answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "mute"})
     visitor = Visitor(hub, site.person)
     if answer.status_code == 202:
-        assert wait_for(lambda: "did not start" in visitor.look(f"/hub/spawn-pending/{site.person}").text)
+        wait_until(lambda: "did not start" in visitor.look(f"/hub/spawn-pending/{site.person}").text)
         text = visitor.look(f"/hub/spawn-pending/{site.person}").text
     else:
         text = answer.json()["message"]
     assert "The hub cannot see your job in Slurm" in text
-    assert wait_for(lambda: not site.slurm.run("squeue", "-h"))
+    wait_until(lambda: not site.slurm.run("squeue", "-h"))
 
 
 def test_check_says_so(site: Site, site_folder: Path) -> None:

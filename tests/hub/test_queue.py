@@ -15,8 +15,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.fixtures.hubs import stop_servers
 from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, StartHub
-from tests.hub.test_life import in_the_end, start, stored, wait_for
+from tests.hub.test_life import in_the_end, start, stored
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -65,7 +66,7 @@ def holder(slurm_cluster: PrivateSlurm) -> Iterator[str]:
     job = slurm_cluster.run(
         "sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
     )
-    assert wait_for(lambda: slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
+    wait_until(lambda: slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
     yield job
     with suppress(SlurmFailed):  # the test has ended it
         slurm_cluster.run("scancel", job)
@@ -80,7 +81,7 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 def enter(hub: HubProcess, user: str, profile: str) -> None:
     """Ask for a server as often as the hub says that too many others are being started."""
     hub.api("POST", f"/users/{user}")
-    assert wait_for(lambda: hub.api("POST", server_path(user), {"profile": profile}).status_code < 400), hub.log_end()
+    wait_until(lambda: hub.api("POST", server_path(user), {"profile": profile}).status_code < 400, hub.log_end)
 
 
 def job_of(hub: HubProcess, user: str) -> str:
@@ -100,7 +101,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     users = [f"waits{number}" for number in range(PEOPLE)]
     for user in users:
         enter(hub, user, "crowd")
-    assert wait_for(lambda: all(job_of(hub, user) for user in users)), hub.log_end()
+    wait_until(lambda: all(job_of(hub, user) for user in users), hub.log_end)
     last_came = time.monotonic()
     jobs = {user: job_of(hub, user) for user in users}
 
@@ -108,7 +109,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     hub.wait("elsewhere", ready=True)
     hub.restart()
 
-    assert wait_for(lambda: pending(hub, users) == users), hub.log_end()
+    wait_until(lambda: pending(hub, users) == users, hub.log_end)
     start(hub, "elsewhere-too", "light")
     hub.wait("elsewhere-too", ready=True)
     refused = Visitor(hub, "one-too-many").start({"profile": "light"})
@@ -132,7 +133,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
                 left.remove(user)
         return not left
 
-    assert wait_for(finish_those_that_are_ready, seconds=180), hub.log_end()
+    wait_until(finish_those_that_are_ready, hub.log_end, seconds=180)
     assert served == jobs
     stop_servers(hub)
 
@@ -149,7 +150,7 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning(hub: HubP
         return brief["availability"]["sentence"], trial["sentence"]
 
     warning = ", but a start may wait for at most 2 min here"
-    assert wait_for(lambda: all(sentence.endswith(warning) for sentence in told()), seconds=90), told()
+    wait_until(lambda: all(sentence.endswith(warning) for sentence in told()), told, seconds=90)
 
 
 def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
@@ -158,7 +159,7 @@ def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
     """As Slurm works it out: the deadline less the time that the job needs."""
     visitor = Visitor(hub, "dana")
     start(hub, "dana", "dated")
-    assert wait_for(lambda: "We keep your place in line until" in visitor.pending().text)
+    wait_until(lambda: "We keep your place in line until" in visitor.pending().text)
     shown = visitor.pending().soup.select_one('[data-fact="kept"] time')
     told = slurm_cluster.run("scontrol", "show", "job", job_of(hub, "dana"))
     deadline = re.search(r"Deadline=(\S+)", told)
@@ -196,7 +197,7 @@ def test_the_time_of_a_start_counts_from_the_allocation(
     """A job that has waited for twice the start_timeout of its profile gets all of it, and no more."""
     visitor = Visitor(hub, "slow")
     start(hub, "slow", "stuck")
-    assert wait_for(lambda: bool(job_of(hub, "slow")))
+    wait_until(lambda: bool(job_of(hub, "slow")))
     job = job_of(hub, "slow")
     time.sleep(8)
     waited = pending(hub, ["slow"])

@@ -14,8 +14,9 @@ import pytest
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from tests.hub.conftest import start_hub
-from tests.hub.test_life import state, stored, wait_for
+from tests.hub.test_life import state, stored
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -101,7 +102,7 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
         own = sleeper(own_slurm, log)
 
         assert own == job
-        assert wait_for(lambda: log.exists() and "another job" in log.read_text())
+        wait_until(lambda: log.exists() and "another job" in log.read_text())
 
         page = visitor.look("/hub/gpuspawner/log/una")
 
@@ -109,8 +110,9 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
 
         hub.end("una")
 
-        assert wait_for(lambda: f"Job {job} is not cancelled: the id belongs to another job" in hub.log.read_text()), (
-            hub.log_end()
+        wait_until(
+            lambda: f"Job {job} is not cancelled: the id belongs to another job" in hub.log.read_text(),
+            hub.log_end,
         )
         assert alive(own_slurm, own)
         assert stored(hub, "una").get("child", {}).get("job_id") is None

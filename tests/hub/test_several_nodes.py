@@ -26,8 +26,8 @@ from jupyterhub_gpuspawner.hub.text import home
 from tests.fixtures.hubs import stop_servers
 from tests.hub.conftest import start_hub
 from tests.hub.notebook import Notebook
-from tests.hub.test_life import wait_for
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -181,7 +181,7 @@ def test_ranks_from_a_notebook_and_a_terminal(hub: HubProcess) -> None:
         notebook.interrupt()
         interrupted = cell.output()
     with closing(notebook.start_cell(LONG)) as cell:
-        assert wait_for(lambda: len(running()) == 4, seconds=60)
+        wait_until(lambda: len(running()) == 4, seconds=60)
         hub.end("eve")
     ends_at = time.monotonic() + 60
     while running() and time.monotonic() < ends_at:

@@ -20,8 +20,8 @@ from jupyterhub_gpuspawner.records.cause import Cause, Kind
 from jupyterhub_gpuspawner.records.record import Ended, Placed, Ready, SessionRecord, Submitted, Usage
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.hub.conftest import COMMAND, StartHub
-from tests.hub.test_life import wait_for
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -98,7 +98,7 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
     """From sbatch's answer to the stop; the hub is killed in between, and the one after it completes the record."""
     visitor = Visitor(hub, "eve")  # signing in leads to a server that runs
     placement = hub.spawn("eve", {"profile": "four"})
-    assert wait_for(lambda: asked(visitor, f"{PATH}/eve").status_code == 200, seconds=60), hub.log_end()
+    wait_until(lambda: asked(visitor, f"{PATH}/eve").status_code == 200, hub.log_end, seconds=60)
     hub.kill()
     hub.start()
     hub.wait("eve", ready=True)
@@ -109,7 +109,7 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
         return [event for event in map(json.loads, lines) if event.get("username") == "eve" and "session" in event]
 
     ended = Ended.schema_id()
-    assert wait_for(lambda: events()[-1]["__schema__"] == ended, seconds=20), events()
+    wait_until(lambda: events()[-1]["__schema__"] == ended, events, seconds=20)
     told = events()
     kinds = [event["__schema__"] for event in told if event["__schema__"] != Usage.schema_id()]
     assert kinds == [Submitted.schema_id(), Placed.schema_id(), Ready.schema_id(), ended]
@@ -120,7 +120,7 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
         with closing(SessionStore(hub.folder / "sessions.sqlite", create=False)) as store:
             return [each for each in store.sessions(username="eve") if each.cause is not None]
 
-    assert wait_for(lambda: bool(records()), seconds=20)
+    wait_until(lambda: bool(records()), seconds=20)
     (record,) = records()
     assert (record.session, record.job_id, record.cause) == (
         told[0]["session"],
@@ -140,7 +140,7 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
 
 def test_a_servers_use_is_for_those_who_may_read_the_server(hub: HubProcess, ada: Visitor) -> None:
     """Its owner, and whoever has the scope; nobody else learns whether there is one."""
-    assert wait_for(lambda: asked(ada, f"{PATH}/ada").status_code == 200, seconds=60), hub.log_end()
+    wait_until(lambda: asked(ada, f"{PATH}/ada").status_code == 200, hub.log_end, seconds=60)
     others = (Visitor(hub, name) for name in ("rea", "admin", "ben"))
     answers = {visitor.name: asked(visitor, f"{PATH}/ada").status_code for visitor in (ada, *others)}
 

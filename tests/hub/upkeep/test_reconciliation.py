@@ -31,8 +31,9 @@ from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from tests.hub.commands import commands
 from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.site.test_metrics import scrape
-from tests.hub.test_life import in_the_end, start, state, stored, wait_for
+from tests.hub.test_life import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 MARK = "0a1b2c3d"
 START = f"{MARK}-11111111"
@@ -325,7 +326,7 @@ def sleeper(slurm: PrivateSlurm, text: str, *options: str) -> str:
         *("sbatch", "--parsable", "-p", "batch", "-c", "1", "--mem=50M", "--output=/dev/null", "--chdir=/"),
         *("--comment", text, *options, "--wrap=sleep 600"),
     )
-    assert wait_for(lambda: state(slurm, job) != "PENDING"), slurm.run("squeue")
+    wait_until(lambda: state(slurm, job) != "PENDING", lambda: slurm.run("squeue"))
     return job
 
 
@@ -353,7 +354,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     hub.restart()
     visitor = Visitor(hub, "una")
     start(hub, "una", "light")
-    assert wait_for(answered.exists), hub.log_end()
+    wait_until(answered.exists, hub.log_end)
     lost = answered.read_text().strip()
     elsewhere = comment(slurm_cluster, kept).replace("/kept/#", "/other/#ffffffff")
     others = sleeper(slurm_cluster, elsewhere)
@@ -363,7 +364,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     hub.restart()
 
     assert in_the_end(slurm_cluster, lost) == "CANCELLED"
-    assert wait_for(lambda: f"Job {lost} is cancelled" in hub.log.read_text()), hub.log_end()
+    wait_until(lambda: f"Job {lost} is cancelled" in hub.log.read_text(), hub.log_end)
     assert hub.log.read_text().count(f"Job {lost} (jupyterhub-gpuspawner/demo/una/#") == 1
     assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
     page = visitor.pending()

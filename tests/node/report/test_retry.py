@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from jupyterhub_gpuspawner.demo.ports import free_ports
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan
 from tests.standins.report_hub import ReportHub
+from tests.waiting import wait_until
 
 SERVER = """
 import os, socket, time
@@ -71,13 +71,6 @@ def messengers(archive: str) -> list[int]:
     ]
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
-    ends_at = time.monotonic() + seconds
-    while not true() and time.monotonic() < ends_at:
-        time.sleep(0.1)
-    return true()
-
-
 def test_a_hub_that_comes_back_is_told_while_the_server_runs(launched: Callable[..., subprocess.Popen[str]]) -> None:
     """The server is there before the hub; the report names its port."""
     [port] = free_ports(1)
@@ -86,7 +79,7 @@ def test_a_hub_that_comes_back_is_told_while_the_server_runs(launched: Callable[
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     with ReportHub(503, 503, port=port) as hub:
-        assert until(lambda: len(hub.requests) > 2 and parse_report(hub.requests[-1].body).port > 0)
+        wait_until(lambda: len(hub.requests) > 2 and parse_report(hub.requests[-1].body).port > 0)
         report = parse_report(hub.requests[-1].body)
 
     assert url == f"http://127.0.0.1:{report.port}/user/ada/"
@@ -95,7 +88,7 @@ def test_a_hub_that_comes_back_is_told_while_the_server_runs(launched: Callable[
     process.kill()
 
     assert LATER in process.communicate()[1]  # and nothing else holds the job's output open
-    assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
+    wait_until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
 
 
 @pytest.mark.parametrize("refusal", [401, 403])
@@ -106,11 +99,11 @@ def test_a_hub_that_could_not_look_the_token_up_is_asked_again(
     with ReportHub(*[refusal] * 4) as hub:
         process = launched(hub.environ, 60)
 
-        assert until(lambda: len(hub.requests) > 5)
+        wait_until(lambda: len(hub.requests) > 5)
         assert process.poll() is None
         process.kill()
         assert LATER in process.communicate()[1]
-        assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
+        wait_until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
 
     assert parse_report(hub.requests[-1].body).port > 0
 
@@ -127,7 +120,7 @@ def test_a_server_that_ends_takes_its_messenger_along(launched: Callable[..., su
     process.terminate()
     process.wait(60)
 
-    assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
+    wait_until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
 
 
 def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., subprocess.Popen[str]]) -> None:
@@ -135,8 +128,8 @@ def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., subproces
     with ReportHub(404, 404) as hub:
         process = launched(hub.environ, 60)
 
-        assert until(lambda: len(hub.requests) == 2)
-        assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
+        wait_until(lambda: len(hub.requests) == 2)
+        wait_until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
         process.kill()
         _, said = process.communicate(timeout=60)
 

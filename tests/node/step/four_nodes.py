@@ -14,9 +14,10 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 NAMES = ("r1", "r2", "r3", "r4")
@@ -59,14 +60,6 @@ class Server:
         return subprocess.Popen([self.environ["GPUSPAWNER_RUN"], *arguments], env=self.environ)
 
 
-def until(true: Callable[[], bool], fault: Callable[[], object]) -> None:
-    """Wait until ``true()``; fails with ``fault()``."""
-    ends_at = time.monotonic() + WITHIN
-    while not true():
-        assert time.monotonic() < ends_at, fault()
-        time.sleep(0.1)
-
-
 @contextmanager
 def serving(slurm: PrivateSlurm, folder: Path, *options: str) -> Iterator[Server]:
     """A job that the launcher starts as it starts a server; ``options``: of sbatch, by default all that there is."""
@@ -82,11 +75,19 @@ def serving(slurm: PrivateSlurm, folder: Path, *options: str) -> Iterator[Server
     everything = ("--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=24", "--gres=gpu:k80:4")
     job = slurm.run("sbatch", "--parsable", f"--output={home}/log", *(options or everything), str(script))
     try:
-        until(seen.exists, lambda: (home / "log").read_text() if (home / "log").exists() else "the job has not started")
+        wait_until(
+            seen.exists,
+            lambda: (home / "log").read_text() if (home / "log").exists() else "the job has not started",
+            seconds=WITHIN,
+        )
         time.sleep(0.2)
         environ = json.loads(seen.read_text())
         yield Server(job, {**environ, **slurm.environment, "PATH": f"{environ['PATH']}:{slurm.bin_dir}"})
     finally:
         with suppress(SlurmFailed):
             slurm.run("scancel", "--full", "--signal=KILL", job)
-        until(lambda: slurm.run("squeue", "-h", "--jobs", job, "--states=running,completing") == "", lambda: "it runs")
+        wait_until(
+            lambda: slurm.run("squeue", "-h", "--jobs", job, "--states=running,completing") == "",
+            "the job goes on",
+            seconds=WITHIN,
+        )

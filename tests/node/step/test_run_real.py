@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.node.step.four_nodes import CLUSTER, NAMES, WITHIN, Server, serving, until
+from tests.node.step.four_nodes import CLUSTER, NAMES, WITHIN, Server, serving
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,22 +107,22 @@ def test_no_rank_outlives_its_run(server: Server, number: int, code: int) -> Non
     """Neither after Ctrl-C nor after the command itself is killed."""
     mark = f"{os.getpid()}-{number}"
     with Server(server.job, {**server.environ, "RUN_MARK": mark}).start("--per-node", "--", "sleep", "600") as run:
-        until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
+        wait_until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark), seconds=WITHIN)
         run.send_signal(number)
         assert run.wait(WITHIN) == code
-    until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
+    wait_until(lambda: not ranks_of(mark), lambda: ranks_of(mark), seconds=WITHIN)
 
 
 def test_a_rank_that_says_nothing_is_named_with_its_node(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     """If a rank's own processes are killed, it cannot tell how it ended; Slurm still ends the others."""
     mark = f"{os.getpid()}-silent"
     with Server(server.job, {**server.environ, "RUN_MARK": mark}).start("--per-node", "--", "sleep", "600") as run:
-        until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
+        wait_until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark), seconds=WITHIN)
         rank = next(pid for pid, node in ranks_of(mark).items() if node == "r2")
         os.kill(parent(rank), signal.SIGKILL)
         assert run.wait(WITHIN) in (137, 143)  # srun's: the highest of the rank's and of those that it has ended
     assert "gpuspawner-run: rank 1 on r2 ended without a word" in capfd.readouterr().err.splitlines()
-    until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
+    wait_until(lambda: not ranks_of(mark), lambda: ranks_of(mark), seconds=WITHIN)
 
 
 def test_a_run_does_not_wait_for_a_node_that_is_gone(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,13 +130,13 @@ def test_a_run_does_not_wait_for_a_node_that_is_gone(server: Server, capfd: pyte
     mark = f"{os.getpid()}-gone"
     server = Server(server.job, {**server.environ, "RUN_MARK": mark})
     with server.start("--per-node", "--node-timeout", "8", "--", "sh", "-c", "sleep 600; true") as run:
-        until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
+        wait_until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark), seconds=WITHIN)
         rank = next(pid for pid, node in ranks_of(mark).items() if node == "r3")
         os.kill(ancestor(rank, "slurmstepd"), signal.SIGKILL)
         assert run.wait(WITHIN) == 137  # srun's: the ranks on the other nodes were killed
     said = "gpuspawner-run: rank 2 on r3 gave no sign of life for 8 seconds; all ranks are being ended"
     assert said in capfd.readouterr().err.splitlines()
-    until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
+    wait_until(lambda: not ranks_of(mark), lambda: ranks_of(mark), seconds=WITHIN)
 
 
 def test_all_reduce_from_a_notebook(server: Server) -> None:

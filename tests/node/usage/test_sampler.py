@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.node.usage.window import GpuReading, HostReading, Sam
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
 from tests.standins.report_hub import ReportHub
+from tests.waiting import wait_until
 
 ABOUT = UsageSummary(job_id="7", interval=30, gpus=(GpuUse(0, "GPU-a", memory_mib=40960),))
 
@@ -295,13 +296,6 @@ class Job:
         ]
 
 
-def until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
-    ends_at = time.monotonic() + seconds
-    while not true() and time.monotonic() < ends_at:
-        time.sleep(0.05)
-    return true()
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Job]]:
     """Start a server with a sampler that samples each second."""
@@ -343,11 +337,11 @@ def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(
     """The process that told the port; its last summary says that it is the last."""
     with ReportHub() as hub:
         job = start({**hub.environ, **driver})
-        assert until(lambda: len(summaries(hub)) > 0)
+        wait_until(lambda: len(summaries(hub)) > 0)
         assert len(job.beside()) == 1
         job.process.kill()
-        assert until(lambda: summaries(hub)[-1].final)
-        assert until(lambda: not job.beside())
+        wait_until(lambda: summaries(hub)[-1].final)
+        wait_until(lambda: not job.beside())
         request = next(each for each in hub.requests if each.path.endswith("/usage"))
 
     first = summaries(hub)[0]
@@ -365,16 +359,16 @@ def test_a_sampler_that_hangs_or_is_killed_harms_no_server(
     """The server goes on. A sampler that hung continues when it can; after one that was killed there is none."""
     with ReportHub() as hub:
         job = start({**hub.environ, **driver})
-        assert until(lambda: len(summaries(hub)) > 0)
+        wait_until(lambda: len(summaries(hub)) > 0)
         [process] = job.beside()
         process.suspend()
         before = len(summaries(hub))
         assert job.process.poll() is None
         process.resume()
-        assert until(lambda: len(summaries(hub)) > before, 60)
+        wait_until(lambda: len(summaries(hub)) > before, seconds=60)
         process.kill()
 
-        assert until(lambda: not job.beside())
+        wait_until(lambda: not job.beside())
         assert job.process.poll() is None
 
 
@@ -385,12 +379,10 @@ def test_a_driver_that_hangs_keeps_no_process_after_the_server(
     Path(driver["STANDIN_NVML"]).write_text(f"{MACHINE}fail nvmlDeviceGetMemoryInfo_v2 hang -1\n")
     with ReportHub() as hub:
         job = start({**hub.environ, **driver})
-        assert until(
-            lambda: any(b'"port": ' in each.body and b'"port": null' not in each.body for each in hub.requests)
-        )
+        wait_until(lambda: any(b'"port": ' in each.body and b'"port": null' not in each.body for each in hub.requests))
         job.process.kill()
 
-        assert until(lambda: not job.beside())
+        wait_until(lambda: not job.beside())
 
 
 def test_a_job_that_is_cancelled_tells_its_last_use(
@@ -399,9 +391,9 @@ def test_a_job_that_is_cancelled_tells_its_last_use(
     """Slurm sends SIGTERM to every process of the job."""
     with ReportHub() as hub:
         job = start({**hub.environ, **driver})
-        assert until(lambda: len(summaries(hub)) > 0)
+        wait_until(lambda: len(summaries(hub)) > 0)
         [process] = job.beside()
         process.terminate()
 
-        assert until(lambda: summaries(hub)[-1].final)
-        assert until(lambda: not job.beside())
+        wait_until(lambda: summaries(hub)[-1].final)
+        wait_until(lambda: not job.beside())
