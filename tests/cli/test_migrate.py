@@ -1,13 +1,8 @@
-"""``gpuspawner migrate``: files, permissions, refusals and exit statuses."""
+"""``gpuspawner migrate``: what it prints, refusals and exit statuses."""
 
 from __future__ import annotations
 
 import json
-import os
-import resource
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +16,6 @@ c.SlurmSpawner.req_partition = "gpu"
 c.SlurmSpawner.req_gres = "gpu:2"
 c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
 """
-MAIN = "from jupyterhub_gpuspawner.cli.main import main; main()"
 
 
 @pytest.fixture
@@ -29,51 +23,49 @@ def old(tmp_path: Path) -> Path:
     """A configuration with a secret."""
     path = tmp_path / "jupyterhub_config.py"
     path.write_text(OLD)
-    path.chmod(0o640)
     return path
 
 
-def test_what_is_written_is_printed(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
-    """The new configuration is as private as the old one, which is not changed."""
-    folder = tmp_path / "new"
-    done = gpuspawner("migrate", old, "--output", folder)
+SETTINGS = """\
+import os
 
-    assert (done.exit_code, done.stdout.splitlines()) == (
-        0,
-        [
-            f"written   {folder}/jupyterhub_config.py",
-            f"written   {folder}/differences.md",
-            f"written   {folder}/profiles/profiles.yaml",
-            "      8   changed",
-            "      3   the same under another name",
-            f"Next: gpuspawner check --config {folder}/jupyterhub_config.py",
-        ],
+# In place of all statements that set c.SlurmSpawner,
+# and of c.JupyterHub.spawner_class:
+c.JupyterHub.spawner_class = "gpu-profiles"
+# The folder of profiles.yaml, beside this file. It is read again when it changes.
+c.GPUProfilesSpawner.profiles_dir = os.path.join(os.path.dirname(os.path.abspath(__file__)), "profiles")
+c.GPUSlurmSpawner.exec_prefix = "sudo -E -u {username}"
+"""
+PROFILES = """\
+# Written by gpuspawner migrate. docs/reference/profile.md lists all fields.
+
+- display_name: Notebook server
+  slug: server
+  default: true
+  slurm:
+    partition: gpu
+    gpus: 2
+"""
+
+
+def test_settings_profiles_and_differences_are_printed(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """Nothing of the configuration that is not a spawner's, such as a secret; and nothing is written."""
+    whole = gpuspawner("migrate", old)
+    parts = {name: gpuspawner("migrate", old, "--only", name).stdout for name in ("settings", "profiles")}
+
+    assert parts == {"settings": SETTINGS, "profiles": PROFILES}
+    assert whole.stdout.startswith(
+        f"# jupyterhub_config.py\n\n{SETTINGS}\n# profiles.yaml\n\n{PROFILES}\n# Differences\n\n## Changed\n"
     )
-    assert (folder / "jupyterhub_config.py").stat().st_mode & 0o777 == 0o640
-    assert old.read_text() == OLD
+    assert "secret" not in whole.stdout
+    assert (old.read_text(), list(tmp_path.iterdir())) == (OLD, [old])
 
 
-def test_nothing_is_written_over_without_force(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
-    """Not even one of three files; and never the configuration itself."""
-    folder = tmp_path / "new"
-    folder.mkdir()
-    (folder / "differences.md").write_text("mine")
-    refused = gpuspawner("migrate", old, "-o", folder)
+def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path) -> None:
+    """Each difference is a value with its kind, beside the two texts."""
+    document = json.loads(gpuspawner("migrate", old, "--json").stdout)
 
-    assert (refused.exit_code, refused.stderr) == (
-        1,
-        f"gpuspawner: {folder}/differences.md: there is such a file already. --force writes over it.\n",
-    )
-    assert [path.name for path in folder.iterdir()] == ["differences.md"]
-    assert gpuspawner("migrate", old, "-o", folder, "--force").exit_code == 0
-    assert gpuspawner("migrate", old, "-o", tmp_path, "--force").exit_code == 1
-    assert old.read_text() == OLD
-
-
-def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
-    """Each difference is a value with its kind."""
-    listed = json.loads(gpuspawner("migrate", old, "-o", tmp_path / "new", "--json").stdout)
-
+    assert (document["settings"], document["profiles"]) == (SETTINGS, PROFILES)
     assert {
         "kind": "moved",
         "where": "c.SlurmSpawner.req_gres",
@@ -82,7 +74,7 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path, tmp_path: P
         "why": "it means the same",
         "todo": "",
         "profiles": [],
-    } in listed
+    } in document["differences"]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +96,13 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path, tmp_path: P
     ],
 )
 def test_what_cannot_be_migrated_is_refused(gpuspawner: Call, tmp_path: Path, text: str, message: str) -> None:
-    """With a sentence and status 1; nothing is written."""
+    """With a sentence and status 1."""
     path = tmp_path / "jupyterhub_config.py"
     path.write_text(text)
-    refused = gpuspawner("migrate", path, "-o", tmp_path / "new")
+    refused = gpuspawner("migrate", path)
 
-    assert refused.exit_code == 1
+    assert (refused.exit_code, refused.stdout) == (1, "")
     assert message in refused.stderr
-    assert not (tmp_path / "new").exists()
 
 
 FIXED = """
@@ -129,7 +120,7 @@ c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH --gres=gpu:{{ngpus}}\\nsing
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "difference"),
     [
         pytest.param(
             FIXED, ("dropped", "c.ProfilesSpawner.profiles[0]: partition", "batch", ""), id="a value without effect"
@@ -138,69 +129,33 @@ c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH --gres=gpu:{{ngpus}}\\nsing
     ],
 )
 def test_what_a_template_fixes_or_lacks_is_told(
-    gpuspawner: Call, tmp_path: Path, text: str, told: tuple[str, str, str, str]
+    gpuspawner: Call, tmp_path: Path, text: str, difference: tuple[str, str, str, str]
 ) -> None:
     """The result loads, with the job that was submitted before."""
     old = tmp_path / "jupyterhub_config.py"
     old.write_text(text)
-    done = gpuspawner("migrate", old, "-o", tmp_path / "new", "--json")
+    document = json.loads(gpuspawner("migrate", old, "--json").stdout)
     slug = "a" if text == FIXED else "server"
-    with (tmp_path / "new" / "jupyterhub_config.py").open("a") as file:
-        file.write("c.GPUSlurmSpawner.req_homedir = '/home/{username}'\n")
-    shown = gpuspawner("show", slug, "--user", "ada", "--config", tmp_path / "new" / "jupyterhub_config.py")
+    new = tmp_path / "new.py"
+    new.write_text(document["settings"] + "c.GPUSlurmSpawner.req_homedir = '/home/{username}'\n")
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "profiles.yaml").write_text(document["profiles"])
+    shown = gpuspawner("show", slug, "--user", "ada", "--config", new)
 
-    assert told in [(each["kind"], each["where"], each["was"], each["now"]) for each in json.loads(done.stdout)]
+    assert difference in [(row["kind"], row["where"], row["was"], row["now"]) for row in document["differences"]]
     assert "#SBATCH --gres=gpu:1\n" in shown.stdout
 
 
-def test_settings_in_another_file_are_told(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
-    """Only the named file is edited."""
+def test_settings_in_another_file_are_read(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """The configuration is executed with all that it loads."""
     (tmp_path / "slurm.py").write_text("c.SlurmSpawner.req_qos = 'interactive'\n")
     old.write_text(f"load_subconfig('slurm.py')\n{OLD}")
-    done = gpuspawner("migrate", old, "-o", tmp_path / "new")
 
-    assert [line for line in done.stdout.splitlines() if line.startswith("decide")] == [
-        "decide    c.SlurmSpawner.req_qos: it is set in another file, which is not changed, and would still be read. "
-        "Remove it there."
-    ]
+    assert "    qos: interactive\n" in gpuspawner("migrate", old, "--only", "profiles").stdout
 
 
 def test_there_has_to_be_a_file(gpuspawner: Call, tmp_path: Path) -> None:
     """The error names it."""
     refused = gpuspawner("migrate", tmp_path / "missing.py")
 
-    assert (refused.exit_code, "missing.py: FileNotFoundError" in refused.stderr) == (1, True)
-
-
-def test_what_is_written_is_utf_8_wherever_it_is_written(old: Path, tmp_path: Path) -> None:
-    """In the C locale, too; Python reads a configuration as UTF-8."""
-    old.write_text(f"{OLD}c.SlurmSpawner.req_nodelist = 'große-gpu'\n", "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-X", "utf8=0", "-c", MAIN, "migrate", old, "-o", tmp_path / "new"],
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"},
-        capture_output=True,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert "große-gpu" in (tmp_path / "new" / "differences.md").read_text("utf-8")
-
-
-def test_what_cannot_be_written_leaves_the_file_of_before(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
-    """As on a disk that is full when the second of three files is written."""
-    folder = tmp_path / "new"
-    gpuspawner("migrate", old, "-o", folder)
-    before = (folder / "jupyterhub_config.py").read_text()
-    old.write_text(f"{OLD}c.JupyterHub.port = 9000\nc.JupyterHub.x = '{'x' * 100_000}'\n")
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limit[1]))
-    try:
-        refused = gpuspawner("migrate", old, "-o", folder, "--force")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, handler)
-
-    assert (refused.exit_code, "File too large" in refused.stderr) == (1, True)
-    assert (folder / "jupyterhub_config.py").read_text() == before
-    assert sorted(path.name for path in folder.iterdir()) == ["differences.md", "jupyterhub_config.py", "profiles"]
+    assert (refused.exit_code, "missing.py' does not exist" in refused.stderr) == (2, True)

@@ -49,8 +49,8 @@ PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.
 INDEX = ROOT / "tests" / "data" / "slurm-outputs" / "INDEX.tsv"
 TUTORIAL = ROOT / "docs" / "tutorial" / "hub-without-root.md"
 PROXY = ROOT / "docs" / "howto" / "proxy.md"
-SITES = ROOT / "docs" / "sites"
-WRITTEN = [path for path in PAGES if path.parent not in (FOLDER, SITES) or path.name == "README.md"]
+SITES = ROOT / "docs" / "sites.md"
+WRITTEN = [path for path in PAGES if path != SITES and (path.parent != FOLDER or path.name == "README.md")]
 """Pages that are written by hand."""
 
 _FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from jupyterhub_gpuspawner.migrate.migration import Migration, migrate
-from jupyterhub_gpuspawner.migrate.result_files import write
+from jupyterhub_gpuspawner.migrate.result import profiles_yaml, settings_text
 
 ROOT = Path(__file__).parents[2]
 SITES = Path(__file__).parents[1] / "data" / "sites"
@@ -20,6 +20,7 @@ SSH = f"""#!/bin/sh
 [ "$1" != -G ] || exec printf 'batchmode yes\\ncontrolpath /run/jupyterhub/login\\nconnecttimeout 5\\n'
 exec {sys.executable} -I {ROOT}/config/wrappers/query
 """
+OF_THE_HUB = 'c.JupyterHub.authenticator_class = "dummy"\nc.JupyterHub.hub_ip = "0.0.0.0"\n'
 NAMES = sorted(path.name for path in SITES.iterdir())
 
 
@@ -32,18 +33,25 @@ class Migrated:
     migration: Migration
 
 
+def write_result(migration: Migration, folder: Path) -> None:
+    """Write what the command prints as an admin would."""
+    (folder / "jupyterhub_config.py").write_text(OF_THE_HUB + settings_text(migration))
+    (folder / "profiles").mkdir()
+    (folder / "profiles" / "profiles.yaml").write_text(profiles_yaml(migration.in_files))
+
+
 @pytest.fixture(params=NAMES)
 def migrated(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migrated:
-    """Each site, migrated; when the result is loaded, a module of a site's own is there, as on its hub, and an ssh."""
+    """Each site, migrated, on a machine with a module of a site's own, as on its hub, and an ssh."""
     commands = tmp_path / "bin"
     commands.mkdir()
     (commands / "ssh").write_text(SSH)
     (commands / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    old = SITES / request.param / "jupyterhub_config.py"
-    migration = migrate(old)
-    write(migration, tmp_path, source=old, force=False)
     identity = ModuleType("siteidentity")
     identity.SiteAuthenticator = "dummy"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "siteidentity", identity)
+    old = SITES / request.param / "jupyterhub_config.py"
+    migration = migrate(old)
+    write_result(migration, tmp_path)
     return Migrated(old, tmp_path, migration)

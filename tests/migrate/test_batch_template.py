@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.migrate.batch_template import DEFAULT_TEMPLATE, BatchTemplate, read_template
+from jupyterhub_gpuspawner.migrate.template import DEFAULT_TEMPLATE, BatchTemplate, read_template
 
 HEAD = "#!/bin/bash\n#SBATCH --partition={partition}\n"
 

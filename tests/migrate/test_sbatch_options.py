@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options
+from jupyterhub_gpuspawner.migrate.template import sbatch_options
 
 
 @pytest.mark.parametrize(

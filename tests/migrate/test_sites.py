@@ -13,11 +13,12 @@ from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.site import NamedHub, NamedUser, load_site
-from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub
-from jupyterhub_gpuspawner.migrate.difference import Kind
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.migrate.draft import Kind
 from jupyterhub_gpuspawner.migrate.migration import migrate
-from jupyterhub_gpuspawner.migrate.result_files import write
-from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options, spelled
+from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.result import profiles_yaml, settings_text
+from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
 from tests.check.sites import of_configuration
 from tests.migrate.conftest import SITES, Migrated
 
@@ -189,17 +190,47 @@ def test_every_setting_is_in_the_list(migrated: Migrated) -> None:
 
 def test_nothing_of_the_old_packages_is_left(migrated: Migrated) -> None:
     """The result needs none of them, and sets nothing of theirs."""
-    edited = migrated.migration.edited
+    statements = [line for line in settings_text(migrated.migration).splitlines() if not line.startswith("#")]
+    old = ("import batchspawner", "wrapspawner", "moss", "slurmform", "c.Slurm")
 
-    assert [name for name in ("batchspawner", "wrapspawner", "moss", "slurmform", "c.Slurm") if name in edited] == []
+    assert [line for line in statements if any(name in line for name in old)] == []
 
 
-def test_the_same_configuration_gives_the_same_result(tmp_path: Path) -> None:
-    """A second run, over the first, changes nothing."""
+def test_a_function_is_to_be_set_again(tmp_path: Path) -> None:
+    """It cannot be written down."""
+    old = tmp_path / "jupyterhub_config.py"
+    old.write_text("""
+def hook(spawner):
+    pass
+
+c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
+c.SlurmSpawner.pre_spawn_hook = hook
+c.SlurmSpawner.start_timeout = 100
+""")
+    migration = migrate(old)
+    decide = {row.where: row.todo for row in migration.differences if row.kind is Kind.DECIDE}
+
+    assert decide["c.SlurmSpawner.pre_spawn_hook"] == "Set c.GPUSlurmSpawner.pre_spawn_hook to it."
+    assert migration.settings["start_timeout"] == 100
+    assert "pre_spawn_hook" not in migration.settings
+
+
+def test_a_missing_module_is_named(tmp_path: Path) -> None:
+    """The configuration is executed as the hub does, where its packages are."""
+    old = tmp_path / "jupyterhub_config.py"
+    old.write_text("import a_package_of_the_site\n")
+
+    with pytest.raises(ConfigError, match=r"a_package_of_the_site.*Run the command where the hub's packages are"):
+        migrate(old)
+
+
+def test_the_same_configuration_gives_the_same_result() -> None:
+    """A second run prints the same."""
     old = SITES / "wrapspawner" / "jupyterhub_config.py"
-    texts = []
-    for _ in range(2):
-        paths = write(migrate(old), tmp_path, source=old, force=True)
-        texts.append([path.read_text() for path in paths])
+    first, second = migrate(old), migrate(old)
 
-    assert texts[0] == texts[1]
+    assert first == second
+    assert (settings_text(first), profiles_yaml(first.in_files)) == (
+        settings_text(second),
+        profiles_yaml(second.in_files),
+    )

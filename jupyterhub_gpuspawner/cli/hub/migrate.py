@@ -12,43 +12,36 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 
 @click.command()
-@click.argument("config", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("config", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option(
-    "--output",
-    "-o",
-    default="migrated",
-    show_default=True,
-    metavar="FOLDER",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the result.",
+    "--only",
+    type=click.Choice(["settings", "profiles", "differences"]),
+    help="Print this part alone, such as for a file of its own.",
 )
-@click.option("--force", is_flag=True, help="Write over files of an earlier result.")
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
-def migrate(*, config: Path, output: Path, force: bool, as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print all parts as one JSON object.")
+def migrate(*, config: Path, only: str | None, as_json: bool) -> None:
     """Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.
 
-    FILE is executed, as the hub does, and not changed. The result is a configuration, its profiles as YAML, and a list
-    of all differences.
+    FILE is executed, as the hub does, and not changed. Printed are the settings to write in place of the older ones,
+    the profiles as YAML, and a list of all differences: those that you have to decide about come first.
     """
-    from jupyterhub_gpuspawner.migrate.difference import Kind
     from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
-    from jupyterhub_gpuspawner.migrate.result_files import CONFIGURATION, TITLES, write
+    from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
 
     try:
         migration = migration_of(config)
-        written = write(migration, output, source=config, force=force)
     except GPUSpawnerError as error:
         fail(error)
+    parts = {
+        "settings": settings_text(migration),
+        "profiles": profiles_yaml(migration.in_files),
+        "differences": differences_tables(migration.differences, "##"),
+    }
     if as_json:
-        click.echo(json.dumps([each.document() for each in migration.differences], indent=2))
-        return
-    for path in written:
-        click.echo(f"written   {path}")
-    for kind, title in TITLES.items():
-        rows = [each for each in migration.differences if each.kind is kind]
-        if rows and kind is not Kind.DECIDE:
-            click.echo(f"{len(rows):7}   {title.lower()}")
-    for each in migration.differences:
-        if each.kind is Kind.DECIDE:
-            click.echo(f"decide    {each.where}: {each.why}. {each.todo}")
-    click.echo(f"Next: gpuspawner check --config {output / CONFIGURATION}")
+        differences = [difference.document() for difference in migration.differences]
+        click.echo(json.dumps({**parts, "differences": differences}, indent=2))
+    elif only is not None:
+        click.echo(parts[only].strip("\n"))
+    else:
+        headings = {"settings": "jupyterhub_config.py", "profiles": "profiles.yaml", "differences": "Differences"}
+        click.echo("\n\n".join(f"# {heading}\n\n{parts[name].strip()}" for name, heading in headings.items()))

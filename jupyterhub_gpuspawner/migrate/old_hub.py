@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import configured_value
-from jupyterhub_gpuspawner.migrate.configuration.stand_in import absent_modules, stand_ins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,31 +52,27 @@ class OldSetting:
 class OldHub:
     """A configuration, executed."""
 
-    path: Path
-    source: str
     config: Config
     system: System
     spawner: str
     """The spawner class, as its name."""
     sections: tuple[str, ...]
     """Of the Slurm spawner, the most specific class first."""
-    stand_ins: tuple[str, ...]
-    """Imported modules that are not installed here."""
 
     @property
     def old_sections(self) -> frozenset[str]:
         """All sections of the older packages in the configuration."""
-        known = {*self.sections, *BATCH_SECTIONS, *WRAPPER_SECTIONS, *FORM_SECTIONS, "MultiSlurmSpawner"}
+        sections = {*self.sections, *BATCH_SECTIONS, *WRAPPER_SECTIONS, *FORM_SECTIONS, "MultiSlurmSpawner"}
         also = {name for name in self.config if name.endswith(("SlurmSpawner", "SlurmFormSpawner"))}
-        return frozenset((known | also) - set(OURS))
+        return frozenset((sections | also) - set(OURS))
 
     def settings(self) -> dict[str, OldSetting]:
         """The Slurm spawner's settings by name, that of the most specific class."""
-        found: dict[str, OldSetting] = {}
-        for section in reversed(self.sections):
-            for name, value in self.section(section).items():
-                found[name] = OldSetting(section, name, value)
-        return found
+        return {
+            name: OldSetting(section, name, value)
+            for section in reversed(self.sections)
+            for name, value in self.section(section).items()
+        }
 
     def section(self, name: str) -> dict[str, Any]:
         """One section's values."""
@@ -96,59 +91,23 @@ class OldHub:
 def read_old_hub(path: Path) -> OldHub:
     """Execute a configuration file; raises ConfigError if that fails, or if it is of no spawner that is known here."""
     try:
-        source = path.read_text("utf-8")
-        absent = absent_modules(source)
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
-    with stand_ins(absent) as imported:
-        try:
-            config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
-        except Exception as error:
-            raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
-        named = config.JupyterHub.get("spawner_class", "")
-        names = _class_names(named)
-        used = tuple(sorted(imported))
-    system, sections = _system(names, config)
-    return OldHub(path, source, config, system, names[0], sections, used)
-
-
-class _TextLoader(PyFileConfigLoader):
-    """Executes a text in place of the file's; of a file that this one loads, the file's own."""
-
-    text: str | None = None
-
-    def _read_file_as_dict(self) -> None:
-        if self.text is None:
-            super()._read_file_as_dict()
-            return
-        names = {"c": self.config, "load_subconfig": self.load_subconfig, "get_config": lambda: self.config}
-        exec(compile(self.text, self.full_filename, "exec"), {**names, "__file__": self.full_filename})  # noqa: S102
-
-
-def settings_left(hub: OldHub, text: str) -> list[OldSetting]:
-    """Settings of the old sections that an edited text still has, because another file sets them.
-
-    Raises ConfigError if the text cannot be executed.
-    """
-    try:
-        with stand_ins(absent_modules(text)):
-            loader = _TextLoader(hub.path.name, path=str(hub.path.parent))
-            loader.text = text
-            config = loader.load_config()
-    except Exception as error:
+        config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
+    except ImportError as error:
         raise ConfigError(
-            f"the edited configuration does not run: {type(error).__name__}: {error}.",
-            where=str(hub.path),
-            hint="Simplify the statements that set c.SlurmSpawner and its kin, such as by plain assignments.",
+            f"{type(error).__name__}: {error}", where=str(path), hint="Run the command where the hub's packages are."
         ) from error
-    return replace(hub, config=config).all_settings()
+    except Exception as error:
+        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
+    names = _class_names(config.JupyterHub.get("spawner_class", ""))
+    system, sections = _system(names, config)
+    return OldHub(config, system, names[0], sections)
 
 
 def _class_names(named: object) -> tuple[str, ...]:
     """The names of a spawner class and of those that it is derived from; of an unknown one, its own name alone."""
     if isinstance(named, str):
-        found = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None)
-        path = found.value.replace(":", ".") if found else named
+        entry_point = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None)
+        path = entry_point.value.replace(":", ".") if entry_point else named
         try:
             named_class = import_item(path) if "." in path else None
         except ImportError:
@@ -159,7 +118,7 @@ def _class_names(named: object) -> tuple[str, ...]:
         named_class = named
     if not isinstance(named_class, type):
         raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
-    return tuple(each.__name__ for each in named_class.__mro__ if each.__name__ not in _GENERAL)
+    return tuple(base.__name__ for base in named_class.__mro__ if base.__name__ not in _GENERAL)
 
 
 def _system(names: tuple[str, ...], config: Config) -> tuple[System, tuple[str, ...]]:

@@ -8,18 +8,17 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
-from jupyterhub_gpuspawner.migrate.difference import Kind
-from jupyterhub_gpuspawner.migrate.draft import Draft, Offer
-from jupyterhub_gpuspawner.migrate.site_settings import REQUESTS, old_options, plain
+from jupyterhub_gpuspawner.migrate.draft import ConvertedProfile, Draft, Kind
+from jupyterhub_gpuspawner.migrate.settings import REQUESTS, old_options, plain
 from jupyterhub_gpuspawner.profiles.profile import slug_of
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED, as_document, typed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate
-    from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub
-    from jupyterhub_gpuspawner.migrate.site_settings import SiteSettings
+    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+    from jupyterhub_gpuspawner.migrate.settings import SiteSettings
+    from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 
 SERVER = "Notebook server"
 _TABLE = {each.name: each for each in BATCHSPAWNER}
@@ -37,7 +36,7 @@ def convert_one(site: SiteSettings, values: Mapping[str, Any], template: BatchTe
     rest = dict(site.requests)
     slurm = {name: value for name, value in typed_fields(rest).items() if value is not None}
     document = {"display_name": SERVER, "slug": "server", "slurm": _typed(slurm, template)}
-    draft.offers.append(Offer(document, old_options(template, values)))
+    draft.profiles.append(ConvertedProfile(document, old_options(template, values)))
     for name, value in sorted(site.requests.items()):
         draft.moved(site.where(name), value, f"profile server: slurm.{TYPED.get(name[4:], 'gpus')}")
 
@@ -98,7 +97,9 @@ def _profile(at: int, item: Any, values: Mapping[str, Any], template: BatchTempl
             draft.note(Kind.DROPPED, f"{where}: {name}", said[name], "", why)
         _without_effect(document, where, template, draft)
         del document["kind"]  # the default
-    draft.offers.append(Offer({name: value for name, value in document.items() if value not in ({}, None)}, was))
+    draft.profiles.append(
+        ConvertedProfile({name: value for name, value in document.items() if value not in ({}, None)}, was)
+    )
     draft.moved(where, document["display_name"], f"profile {document['slug']}")
 
 

@@ -1,1 +1,0 @@
-"""Reads a configuration of the older spawners, and edits its text."""
