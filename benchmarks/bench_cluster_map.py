@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob
-from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition
-from jupyterhub_gpuspawner.cluster.survey import survey
+from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob, survey
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.cluster.jobs import Rights
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections

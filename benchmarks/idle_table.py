@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from jupyterhub_gpuspawner.hub.idle.policy import State
 from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
 from jupyterhub_gpuspawner.hub.report.usage import KEPT, Use
-from jupyterhub_gpuspawner.profiles.running.idle import Idle, IdleRule, idle_rule
-from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
-from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from jupyterhub_gpuspawner.profiles.idle import Idle, IdleRule, idle_rule
+from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 
 MINUTE = 60.0
 STOP = idle_rule(Idle(action="stop"))

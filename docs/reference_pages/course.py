@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, Instruct
 from jupyterhub_gpuspawner.courses.roster import GROUPS_LIMIT, INSTRUCTORS_LIMIT, PEOPLE_LIMIT, Roster
 from jupyterhub_gpuspawner.courses.sessions import SESSIONS_LIMIT, SessionRule
 from jupyterhub_gpuspawner.hub.courses.enrolment import NAMES_LIMIT
-from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
 from .profile import fields
 

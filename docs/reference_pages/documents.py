@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.api.server import session
 from jupyterhub_gpuspawner.hub.api.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.wire import documents
-from jupyterhub_gpuspawner.wire import usage as usage_wire
+from jupyterhub_gpuspawner.wire import documents as usage_wire
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 

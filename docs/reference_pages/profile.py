@@ -13,14 +13,11 @@ from pydantic_core import PydanticUndefined
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
-from jupyterhub_gpuspawner.profiles.apps.application import Application
-from jupyterhub_gpuspawner.profiles.environment import Container, Environment
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.application import Application
+from jupyterhub_gpuspawner.profiles.environment import Container, Environment, Extend, PlacementRules
+from jupyterhub_gpuspawner.profiles.idle import Idle, Keep
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
-from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
-from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.running.extend import Extend
-from jupyterhub_gpuspawner.profiles.running.idle import Idle, Keep
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
 
 from .wording import TEXT, code, markdown, table, type_in_words
 

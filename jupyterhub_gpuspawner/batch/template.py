@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from jupyterhub_gpuspawner.batch.other_nodes import other_nodes
 from jupyterhub_gpuspawner.batch.script import option
-from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
+from jupyterhub_gpuspawner.batch.shell import (
+    call,
+    find_python,
+    in_container,
+    other_nodes,
+    setup_lines,
+    srun_cpus,
+    unpack,
+)
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
+from jupyterhub_gpuspawner.profiles.environment import BINDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.privileges import own_account
+from jupyterhub_gpuspawner.slurm.snapshot import own_account
 from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.login_node.query import SETTING
-from jupyterhub_gpuspawner.slurm.login_node.ssh import configuration_query
-from jupyterhub_gpuspawner.slurm.process import run
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
+from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

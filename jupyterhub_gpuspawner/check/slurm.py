@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, Slur
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
-    from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
+    from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")

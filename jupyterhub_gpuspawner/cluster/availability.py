@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.fit import ANY, Freed
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
@@ -25,15 +26,13 @@ from jupyterhub_gpuspawner.cluster.limits import (
     need_of,
     partitions_of,
 )
-from jupyterhub_gpuspawner.cluster.node_fit import ANY, Freed
 from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from jupyterhub_gpuspawner.cluster.capacity import Competition
-    from jupyterhub_gpuspawner.cluster.node_fit import Need
-    from jupyterhub_gpuspawner.cluster.node_set import NodeSet
+    from jupyterhub_gpuspawner.cluster.fit import Need, NodeSet
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import are, cpus, distinct, duration, in_unit, memory
@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.words import are, cpus, distinct, duration, in_unit, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from jupyterhub_gpuspawner.cluster.node_set import NodeSet
+    from jupyterhub_gpuspawner.cluster.fit import NodeSet
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 

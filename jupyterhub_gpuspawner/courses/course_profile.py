@@ -13,9 +13,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import put_over
-from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resolve import moment_of
-from jupyterhub_gpuspawner.profiles.resources import over_defaults
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, over_defaults
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import memory
 
@@ -82,7 +81,7 @@ def course_profile(
     instructors can try it. Raises ConfigError, with file, line and field of the course's file.
     """
     course = file.course
-    assert course is not None  # noqa: S101 - the caller's
+    assert course is not None  # noqa: S101 - _file
     base = _base(file, course, profiles)
     said = _narrowed(file, course, base, defaults)
     session = session or next((each for each in course.calendar() if now < each.end), None)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.courses.course import Course, parse_course
 from jupyterhub_gpuspawner.courses.roster import parse_people
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.files.regular_file import (
+from jupyterhub_gpuspawner.profiles.files.folder import (
     FOLDER_FLAGS,
     Signature,
     UnfitFile,
@@ -99,7 +99,7 @@ class CourseFolder:
         try:
             self.owners = self._owners(folder)
             self._seen = {name: self._read(folder, name) for name in self.owners.values()}
-        except Exception as error:  # noqa: BLE001 - such as EIO or MemoryError: the last courses are still good
+        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             told = error.strerror if isinstance(error, OSError) else type(error).__name__
             self.readable = False
             self.fault = ConfigError(f"the folder cannot be read: {told}", where=str(self.path))
@@ -145,7 +145,7 @@ class CourseFolder:
             return _Seen(_course(files, name, match[1]), files.read)
         except ConfigError as error:
             fault, read = error, files.read
-        except Exception as error:  # noqa: BLE001 - it belongs to this one file
+        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             # only the type's name, since the message may quote the file; it may go away without a change of the file
             fault = ConfigError(f"the file cannot be understood ({type(error).__name__})", where=name)
             read = dict.fromkeys(files.read)

@@ -10,13 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.node_fit import Freed, Need
+from jupyterhub_gpuspawner.cluster.fit import Freed, Need
 from jupyterhub_gpuspawner.words import cpus, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.node_fit import NodeFit
+    from jupyterhub_gpuspawner.cluster.fit import NodeFit
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
 
 GPUS, SHARDS, CPUS, MEMORY, NODES = "gpus", "shards", "cpus", "memory", "nodes"

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from jupyterhub_gpuspawner.profiles.reservation import ReservationRule, as_rule
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, as_rule
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Checked, Frozen, OneOrMany
 
 if TYPE_CHECKING:

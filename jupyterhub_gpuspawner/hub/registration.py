@@ -17,7 +17,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`);
 * keeps what servers report of their nodes (:mod:`.fleet.upkeep`);
 * writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
-  (:mod:`.sessions.keeper`).
+  (:mod:`.records.keeper`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists

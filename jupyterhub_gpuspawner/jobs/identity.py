@@ -6,13 +6,61 @@ comment and name can be changed by the owner, by an admin, and by a site's plugi
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-from jupyterhub_gpuspawner.jobs.comment import parse_tag, start_of
+from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobStatus
+
+
+# The tag in every job's comment: it names hub, user and server, so that the hub can find the job again.
+
+PREFIX = "jupyterhub-gpuspawner"
+START = "{start}"
+"""Placeholder for the start id in the setting for job names."""
+
+
+def hub_mark(cookie_secret: bytes) -> str:
+    """Return eight hexadecimal digits that tell this hub from another one of the same name; empty without a secret."""
+    return hmac.new(cookie_secret, PREFIX.encode(), hashlib.sha256).hexdigest()[:8] if cookie_secret else ""
+
+
+def tag(hub: str, user: str, server: str) -> str:
+    """``jupyterhub-gpuspawner/<hub>/<user>/<server>``, each percent-encoded; the server's name may be empty.
+
+    It contains no blank, comma, ``|``, ``#``, quote or control character, whatever the names contain.
+    """
+    return "/".join((PREFIX, *(quote(part, safe="") for part in (hub, user, server))))
+
+
+def parse_tag(text: str) -> tuple[str, str, str] | None:
+    """Hub, user and server of a job's comment; None if it is not a tag. What follows a ``#`` is ignored."""
+    match text.strip().partition("#")[0].split("/"):
+        case [head, hub, user, server] if head == PREFIX:
+            return unquote(hub), unquote(user), unquote(server)
+    return None
+
+
+def start_of(text: str) -> str:
+    """The start id, which follows the ``#`` of a tag; empty where there is none."""
+    return text.strip().partition("#")[2] if parse_tag(text) else ""
+
+
+def job_name(template: str, start_id: str) -> str:
+    """The job name: ``template`` with the start id filled in, or without it for a trial (empty ``start_id``)."""
+    if start_id:
+        return template.replace(START, start_id)
+    return template.replace(START, "").strip("-_. ") or "jupyterhub"
+
+
+def start_of_name(template: str, name: str) -> str:
+    """The start id in a job name made by :func:`job_name`; empty for any other name."""
+    before, placeholder, after = template.partition(START)
+    fits = placeholder and name.startswith(before) and name.endswith(after)
+    return name[len(before) : len(name) - len(after)] if fits and len(name) > len(before) + len(after) else ""
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,14 @@ from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft, Kind
 from jupyterhub_gpuspawner.migrate.old_hub import System
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, swallows_the_script
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
-from jupyterhub_gpuspawner.slurm.login_node.programs import programs
-from jupyterhub_gpuspawner.slurm.login_node.ssh import destination, is_remote
+from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote, programs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.migrate.draft import Draft
     from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
-    from jupyterhub_gpuspawner.slurm.login_node.programs import Program
+    from jupyterhub_gpuspawner.slurm.login_node import Program
 
 
 WRAPPERS = "/usr/local/libexec/gpuspawner"

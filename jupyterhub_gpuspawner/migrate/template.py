@@ -16,7 +16,7 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
-from jupyterhub_gpuspawner.batch.sbatch_line import FLAGS, LONG, options_of
+from jupyterhub_gpuspawner.batch.script import FLAGS, LONG, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ ANNOUNCE_DEADLINE = 20.0
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 GATE = "gpuspawner-gate"
-"""First word of the command of an application that runs behind the hub's sign-in (``profiles/apps``)."""
+"""First word of the command of an application that runs behind the hub's sign-in (``profiles/application.py``)."""
 
 
 def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str, str], *problems: str) -> NoReturn:
@@ -178,7 +178,7 @@ def _deliver(
         from jupyterhub_gpuspawner.node.report import delivery
 
         delivery.deliver(say, report, port_range, environ)
-    except Exception as error:  # noqa: BLE001 - said to the parent, which continues without
+    except Exception as error:  # noqa: BLE001 - it belongs to this one file
         say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
 
 
@@ -312,7 +312,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     _find_the_users_modules()
     try:
         plan, fault = read_plan(text)
-    except Exception as error:  # noqa: BLE001 - the notebook always starts
+    except Exception as error:  # noqa: BLE001 - it belongs to this one file
         plan, fault = LaunchPlan(claim=UNKNOWN_CLAIM), str(error)
     if fault:
         problems.append(f"The launch plan could not be read: {fault}")

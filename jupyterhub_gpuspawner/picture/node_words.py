@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture.locality import NumaGroup, numa_groups
-from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.ring import gbps
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 

@@ -14,14 +14,55 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement import ring
 from jupyterhub_gpuspawner.placement.affinity import aligned, home, ways
-from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
-from jupyterhub_gpuspawner.placement.policies import POLICIES
+from jupyterhub_gpuspawner.placement.ring import gbps
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+
+# The names of the policies for GPUs and for memory. Standard library only: the launcher reads them on the node.
+#
+# How they are applied: GPUs and CPUs in :mod:`~jupyterhub_gpuspawner.placement.choice`, memory in
+# :mod:`~jupyterhub_gpuspawner.node.binding`.
+
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+"""How GPUs and CPUs are chosen; the names are those of kubelet's Topology Manager."""
+MEMORY_POLICIES = ("none", "preferred", "bind")
+"""How memory is bound to NUMA nodes (set_mempolicy(2))."""
+
+
+# The order of a node's GPUs in a ring over several nodes.
+#
+# Within one node a ring is closed: its last GPU sends to its first. In a ring over several nodes the last GPU of a
+# node sends to the first one of the next node, by the network; the link from the last to the first GPU of a node is
+# not used. So the ring of each node is opened at its slowest link.
+
+
+def opened(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
+    """The GPUs of ``ring`` (positions), turned so that its slowest link is the one from the last to the first.
+
+    If several links are equally slow, the ring is turned as little as possible.
+    """
+    speeds = [_gbps(topology, ring[n - 1], ring[n]) for n in range(len(ring))]
+    start = speeds.index(min(speeds)) if len(ring) > 2 else 0
+    return (*ring[start:], *ring[:start])
+
+
+def _gbps(topology: NodeTopology, a: int, b: int) -> float:
+    one, two = topology.gpus[a], topology.gpus[b]
+    return gbps(
+        topology.link(a, b),
+        nvlink_generation=_lower(one.nvlink_generation, two.nvlink_generation),
+        pcie_generation=_lower(one.pcie_generation, two.pcie_generation),
+    )
+
+
+def _lower(one: int | None, two: int | None) -> int | None:
+    return one if two is None else two if one is None else min(one, two)
+
 
 LIMIT = 2_000_000
 """Limit for the steps of the search: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG
@@ -96,8 +137,8 @@ class _Field:
                 one, two = topology.gpus[a], topology.gpus[b]
                 key = (
                     topology.link(a, b),
-                    _lower(one.nvlink_generation, two.nvlink_generation),
-                    _lower(one.pcie_generation, two.pcie_generation),
+                    _choice_lower(one.nvlink_generation, two.nvlink_generation),
+                    _choice_lower(one.pcie_generation, two.pcie_generation),
                 )
                 if key not in known:
                     known[key] = round(100 * gbps(key[0], nvlink_generation=key[1], pcie_generation=key[2]))
@@ -198,7 +239,7 @@ class _Field:
         return (*self._host(mask), bridged, left, *[-i for i in inside])
 
 
-def _lower(one: int | None, two: int | None) -> int | None:
+def _choice_lower(one: int | None, two: int | None) -> int | None:
     return one if two is None else two if one is None else min(one, two)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.ring import gbps
 from jupyterhub_gpuspawner.placement.topology import NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
 
 UNKNOWN = "?"
 

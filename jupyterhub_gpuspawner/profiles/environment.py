@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Bind,
+    Duration,
     Folder,
     Frozen,
     Image,
@@ -19,6 +20,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     PythonHome,
     ShellLine,
     Text,
+    whole,
 )
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -76,4 +78,45 @@ class Environment(Frozen):
             if name.startswith("JUPYTERHUB_"):
                 rule = "cannot be set by a profile: the hub sets all variables that begin with JUPYTERHUB_"
                 raise BadValue(rule, told=f"{name} {rule}")
+        return value
+
+
+# How the launcher places a server on its node, as set by a profile; the values are those of the launch plan.
+
+BINDING = ("restricted", "single-numa-node")
+"""Policies that only Slurm can satisfy, since a job cannot exchange what it was allocated."""
+
+CLAIM_FOLDER = """Folder for the locks by which servers claim GPUs (`placement.claim` of a profile): owned by root with
+mode 1777, and shared by all jobs of a node, which `/tmp` and `/dev/shm` are not if they are private to each job."""
+"""Help text of the setting."""
+
+
+class PlacementRules(Frozen):
+    """Placement of a server on its node. A field that is left out has the site's setting."""
+
+    policy: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
+    """How strictly GPUs, CPUs and memory must be near each other. The last two values are requested from Slurm."""
+    memory_policy: Literal["none", "preferred", "bind"] | None = None
+    """How the memory is bound to the NUMA nodes of the chosen GPUs."""
+    claim: Annotated[int, whole(1, 1024)] | None = None
+    """GPUs that the server claims on its node; for clusters where Slurm allocates none or servers share them."""
+
+
+# More time for a running server, as a profile allows it.
+
+
+class Extend(Frozen):
+    """How often a user may extend a running server, which adds to its job's time limit."""
+
+    by: Duration
+    """The time that is added each time, in full minutes, at most ``24h``. Less is added where a bound of the cluster
+    comes first. Kept in seconds."""
+    times: Annotated[int, whole(1, 100)] = 1
+    """How often, from start to end of a server."""
+
+    @field_validator("by")
+    @classmethod
+    def _in_minutes(cls, value: int) -> int:
+        if value % 60 or not 60 <= value <= 86400:
+            raise BadValue("must be a number of full minutes, from 1min to 24h")
         return value

@@ -11,11 +11,19 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from jupyterhub_gpuspawner.profiles.environment import Environment
-from jupyterhub_gpuspawner.profiles.expression import matcher
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.schema import BadValue, Checked, Frozen, Prose, Text, UrlPath, fault_text, merged
+from jupyterhub_gpuspawner.profiles.schema import (
+    BadValue,
+    Checked,
+    Frozen,
+    Prose,
+    Text,
+    UrlPath,
+    fault_text,
+    matcher,
+    merged,
+)
 from jupyterhub_gpuspawner.units import format_walltime
 
 OPTION_LIMIT = 64

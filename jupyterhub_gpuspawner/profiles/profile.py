@@ -15,13 +15,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.apps.application import Application, words
-from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.profiles.application import Application, words
+from jupyterhub_gpuspawner.profiles.environment import (
+    Environment,
+    Extend,
+    PlacementRules,
+)
+from jupyterhub_gpuspawner.profiles.idle import Idle  # noqa: TC001 - pydantic reads annotations at runtime
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.running.extend import Extend  # noqa: TC001 - pydantic reads annotations at runtime
-from jupyterhub_gpuspawner.profiles.running.idle import Idle  # noqa: TC001 - as above
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,

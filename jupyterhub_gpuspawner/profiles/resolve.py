@@ -21,13 +21,12 @@ from jupyterhub_gpuspawner.words import day, moment
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.profiles.apps.application import Application
-    from jupyterhub_gpuspawner.profiles.environment import Environment
+    from jupyterhub_gpuspawner.profiles.application import Application
+    from jupyterhub_gpuspawner.profiles.environment import Environment, Extend, PlacementRules
     from jupyterhub_gpuspawner.profiles.option import Override
-    from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
-    from jupyterhub_gpuspawner.profiles.running.extend import Extend
+
 
 __all__ = [
     "JobRequest",
@@ -332,3 +331,13 @@ def resolved(asked: Resources, day: date) -> ResolvedResources:
         exclusive=bool(asked.exclusive),
         extra=asked.extra or (),
     )
+
+
+# The command that a job starts: an application's, or that of a single-user server.
+
+
+def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> list[str]:
+    """The server's command: the application's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
+    if request is not None and request.app is not None:
+        return list(request.app.launched(cmd[0]))
+    return [*((request.command if request is not None else None) or cmd), *args]

@@ -1,15 +1,21 @@
-"""User options: the choices made in a form, a link or a REST request, in one flat format."""
+"""User options: the choices made in a form, a link or a REST request, in one flat format, and their JSON Schema."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, VALUE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.profiles.option import ProfileOption, Range, UnlistedChoice
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+
 
 NUMBER_LIMIT = 10**12
 _SUFFIX = f"--{UNLISTED}"
@@ -88,3 +94,83 @@ def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
             options[name.removeprefix(own)] = value
     choice = parse_choice(options)
     return {**({"profile": choice.profile} if choice.profile else {}), **choice.options}
+
+
+# The user options of a profile as JSON Schema (draft 2020-12), for external forms and scripts.
+#
+# Choices and ranges are described exactly; for a free text the hub also checks the grammar of the field that it sets.
+# Only the hub finds combinations that are not allowed, such as GPUs together with shards. The hub also accepts numbers
+# as text, and a listed choice as a number, since forms send nothing else; the schema names the plain type.
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+CONTROL = r"[\u0000-\u001f\u007f]"
+"""Characters that no text may contain; with a pattern ending in $, Python's validators would accept a newline."""
+VALUES_AT_MOST = 1000
+"""Maximum number of values listed one by one, where ``multipleOf`` cannot describe a range."""
+_RE2S_OWN = re.compile(r"\(\?[^:]|\\[ACEQaxzpP0-9]|\$.|\[\[|\[[^\]]*(?:--|&&|\|\||~~)", re.DOTALL)
+"""RE2 syntax that is different or missing in ECMA-262."""
+
+
+def options_schema(profile: Profile) -> dict[str, Any]:
+    """The JSON Schema of ``user_options`` for this profile."""
+    said = profile.as_override()
+    properties: dict[str, Any] = {"profile": {"const": profile.slug, "title": profile.display_name}}
+    for name, option in profile.profile_options.items():
+        found = _about(name, option)
+        initial = option.initial(said)
+        if initial is not None:
+            found["default"] = initial
+        properties[name] = {**found, **_values(option)}
+    return {
+        "$schema": DRAFT,
+        "type": "object",
+        "properties": properties,
+        "required": ["profile"],
+        "additionalProperties": False,
+    }
+
+
+def _about(name: str, option: ProfileOption) -> dict[str, Any]:
+    found = {"title": option.display_name or name}
+    if option.description:
+        found["description"] = option.description
+    if option.range is not None and option.range.unit:
+        found["x-unit"] = option.range.unit
+    return found
+
+
+def _values(option: ProfileOption) -> dict[str, Any]:
+    if option.range is not None:
+        return _number(option.range)
+    listed: list[dict[str, Any]] = []
+    for key, choice in option.choices.items():
+        one: dict[str, Any] = {"const": key, "title": choice.display_name or key}
+        if choice.description:
+            one["description"] = choice.description
+        listed.append(one)
+    if option.free_text is not None:
+        listed.append(_text(option.free_text))
+    return listed[0] if len(listed) == 1 and option.free_text is not None else {"type": "string", "anyOf": listed}
+
+
+def _number(span: Range) -> dict[str, Any]:
+    low, high, step = (Decimal(str(value)) for value in (span.min, span.max, span.step))
+    found: dict[str, Any] = {"type": "number", "minimum": span.min, "maximum": span.max}
+    whole = low == int(low) and step == int(step)
+    if whole and low % step == 0:
+        return {**found, "type": "integer", "multipleOf": int(step)}
+    count = int((high - low) / step) + 1
+    if count <= VALUES_AT_MOST:
+        values = [low + n * step for n in range(count)]
+        found["enum"] = [int(value) if value == int(value) else float(value) for value in values]
+    return found
+
+
+def _text(choice: UnlistedChoice) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "string", "maxLength": VALUE_LIMIT, "title": choice.display_name}
+    found["not"] = {"pattern": CONTROL}
+    if choice.validation_message:
+        found["description"] = choice.validation_message
+    if choice.validation_regex.isascii() and not _RE2S_OWN.search(choice.validation_regex):
+        found["pattern"] = f"^(?:{choice.validation_regex})$"
+    return found

@@ -16,17 +16,27 @@ from typing import TYPE_CHECKING, NamedTuple
 from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.accounting import read_accounting
-from jupyterhub_gpuspawner.slurm.addresses import NodeAddresses
-from jupyterhub_gpuspawner.slurm.commands import CommandMissing, good, unanswered
+from jupyterhub_gpuspawner.slurm.commands import (
+    CANCEL,
+    LOG,
+    SUBMIT,
+    TRIAL,
+    CommandMissing,
+    good,
+    submission,
+    unanswered,
+)
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config, parse_licenses
-from jupyterhub_gpuspawner.slurm.parse.job import parse_job
 from jupyterhub_gpuspawner.slurm.parse.records import ignored
-from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
-from jupyterhub_gpuspawner.slurm.parse.trial import WillRun, parse_trial
-from jupyterhub_gpuspawner.slurm.privileges import asking_account, has_all_rights
-from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, submission
-from jupyterhub_gpuspawner.slurm.snapshot import OUTPUT_LIMIT, SnapshotReader
+from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
+from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun, columns, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.slurm.snapshot import (
+    OUTPUT_LIMIT,
+    NodeAddresses,
+    SnapshotReader,
+    asking_account,
+    has_all_rights,
+)
 from jupyterhub_gpuspawner.slurm.time_limit import (
     EXTEND,
     SETTING,

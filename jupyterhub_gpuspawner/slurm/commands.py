@@ -6,24 +6,313 @@ It is on this machine, or behind a prefix such as ``ssh login`` on another one.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import os
+import re
+import shlex
 import shutil
+import signal
 import time
-from contextlib import asynccontextmanager, nullcontext
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.login_node.query import QUERY, SETTING, request
-from jupyterhub_gpuspawner.slurm.login_node.ssh import FAILED, LoginNodeUnreachable, command_line, is_remote
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.login_node import (
+    FAILED,
+    QUERY,
+    SETTING,
+    LoginNodeUnreachable,
+    command_line,
+    is_remote,
+    request,
+)
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
-from jupyterhub_gpuspawner.slurm.process import Answer, run
 
 if TYPE_CHECKING:
+    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     Observer = Callable[[str, float, int | None], None]
+
+
+# Run one command without a shell, with its own environment and a time-out, leaving no process behind.
+#
+# After a time-out or a cancellation of the caller the command's process group gets SIGTERM (which sudo passes on) and
+# SIGCONT (it may be stopped), then SIGKILL together with all descendants, and is reaped.
+#
+# A hub that is not root may not signal what sudo runs, and the user it runs as may stop it (SIGSTOP). Such a process
+# stays until that user continues it: its pipes are closed, its id is recorded for the caller, and the log says so.
+
+_GRACE = 0.3
+"""Seconds between SIGTERM and SIGKILL."""
+_PATIENCE = 2.0
+"""Seconds that a caller waits for a killed process, since a hub that is not root may not signal sudo's."""
+_STUCK = 1.5
+"""Seconds after SIGKILL until a process counts as one that cannot be ended; shorter than the caller waits."""
+_TICK = 0.01
+_SLOW_TICK = 1.0
+_CHUNK = 65536
+_PART = 1 << 20
+"""Bytes that are decoded at once."""
+_DESCENDANTS = 1000
+"""Maximum number of descendants that are searched for."""
+
+_log = logging.getLogger(__name__)
+
+_reaping: set[asyncio.Task[None]] = set()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The output of a command."""
+
+    code: int
+    """Exit status; negative for a signal."""
+    stdout: str
+    stderr: str
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    name: str,
+    environment: Mapping[str, str],
+    timeout: float,
+    stdin: str = "",
+    limit: int = 1 << 24,
+    leftovers: set[int] | None = None,
+) -> Answer:
+    """Run ``argv`` in ``/`` with ``environment`` and nothing else, and return its answer, whatever its exit status.
+
+    ``name`` is the command's name in errors, ``timeout`` in seconds, ``limit`` in bytes for stdout and stderr each.
+    ``leftovers`` contains the ids of processes that should have ended, for as long as they exist. Raises
+    SlurmUnavailable after the time-out, SlurmOutputError beyond the limit, OSError if ``argv[0]`` cannot be run.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=PIPE if stdin else DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=dict(environment),
+        cwd="/",
+        start_new_session=True,
+    )
+    exchange = asyncio.ensure_future(_exchange(process, name, stdin, limit))
+    try:
+        # not wait_for: before Python 3.12 it may swallow a cancellation that comes with the result
+        done, _ = await asyncio.wait({exchange}, timeout=timeout)
+        if not done:
+            raise SlurmUnavailable(
+                f"{name} did not respond within {timeout:g} s.",
+                hint="Check `scontrol ping`, and that slurm.conf can be found.",
+            )
+        return exchange.result()
+    finally:
+        if not exchange.done() or process.returncode is None:
+            await _end(process, exchange, name, leftovers if leftovers is not None else set())
+
+
+async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answer:
+    async def feed() -> None:
+        if process.stdin is not None:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                process.stdin.write(stdin.encode(errors="surrogateescape"))
+                await process.stdin.drain()
+            process.stdin.close()
+            with suppress(BrokenPipeError, ConnectionResetError):  # else Python logs it as never retrieved
+                await process.stdin.wait_closed()
+
+    _, stdout, stderr = await asyncio.gather(
+        feed(), _read(process.stdout, limit, name), _read(process.stderr, limit, name)
+    )
+    return Answer(await process.wait(), await _decoded(stdout), await _decoded(stderr))
+
+
+async def _decoded(output: bytes) -> str:
+    """The text, decoded in parts: one character beyond Latin-1 in 16 MiB would hold the event loop for 50 ms."""
+    parts, begin = [], 0
+    while begin < len(output):
+        end = output.find(b"\n", begin + _PART) + 1 or len(output)
+        parts.append(output[begin:end].decode(errors="replace"))
+        begin = end
+        if begin < len(output):
+            await asyncio.sleep(0)
+    return "".join(parts)
+
+
+async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> bytes:
+    found = bytearray()
+    while stream is not None and (chunk := await stream.read(_CHUNK)):
+        found += chunk
+        if len(found) > limit:
+            raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=found[:200].decode(errors="replace"))
+    return bytes(found)
+
+
+async def _end(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
+    reaping = asyncio.ensure_future(_reap(process, exchange, name, leftovers))
+    _reaping.add(reaping)
+    reaping.add_done_callback(_reaping.discard)
+    await asyncio.wait({reaping}, timeout=_PATIENCE)  # a second cancellation leaves it running
+
+
+async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
+    exchange.cancel()
+    _signal_group(process, signal.SIGTERM)
+    _signal_group(process, signal.SIGCONT)
+    await _until(lambda: process.returncode is not None, patience=_GRACE)
+    everyone = _with_descendants(process.pid) if process.returncode is None else {}
+    _signal_group(process, signal.SIGKILL)
+    for pid in everyone:  # sudo may have given its command a session, and so a group, of its own
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+    def ended() -> bool:
+        return process.returncode is not None and not _left(everyone)
+
+    await _until(ended, patience=_STUCK)
+    if not ended():
+        stuck = _left(everyone)
+        leftovers |= stuck
+        _log.warning(
+            "%s cannot be killed: process %s belongs to another user, who may have stopped it, or is waiting for a "
+            "file system. It remains until it continues.",
+            name,
+            ", ".join(map(str, sorted(stuck))),
+        )
+    # a pipe held open by a lost child would stay open for ever; asyncio has no public method to close it
+    with suppress(PermissionError):  # closing also tries to kill the process
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+    await asyncio.wait({exchange})
+    if not exchange.cancelled():
+        exchange.exception()  # retrieved; the caller raises its own
+    await _until(ended, tick=_SLOW_TICK)
+    leftovers -= set(everyone)
+
+
+async def _until(true: Callable[[], bool], *, patience: float = math.inf, tick: float = _TICK) -> None:
+    """Wait until ``true()``; Process.wait() also waits for the pipes in some versions of Python."""
+    deadline = time.monotonic() + patience
+    while not true() and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(tick)
+
+
+def _with_descendants(pid: int) -> dict[int, str]:
+    """This process and its descendants visible to this account, each with its start time.
+
+    Others remain unknown: ``/proc`` may hide them (hidepid), or the kernel may lack ``CONFIG_PROC_CHILDREN``.
+    """
+    found = [pid]
+    for each in found:
+        with suppress(OSError), open(f"/proc/{each}/task/{each}/children", encoding="ascii") as children:  # noqa: PTH123
+            found += map(int, children.read().split())
+        if len(found) > _DESCENDANTS:
+            break
+    return {each: _started(each) for each in found}
+
+
+def _left(processes: Mapping[int, str]) -> set[int]:
+    """Ids of those that still exist and are the same process."""
+    return {pid for pid, started in processes.items() if started and _started(pid) == started}
+
+
+def _started(pid: int) -> str:
+    """Start time of a process in kernel ticks; empty if it does not exist or is a zombie (proc(5))."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    # start_new_session made the process the leader of a group with its own number
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+# Running commands as the user: ``exec_prefix`` as words, and the standard input of the wrapper scripts.
+#
+# The scripts of ``config/wrappers`` take everything on standard input and no argument.
+
+_JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_FORBIDDEN = frozenset(" /:%")
+"""Characters that no account name contains: separators of fields and paths, and Slurm's ``%`` in log paths."""
+
+
+def checked_user_name(username: str) -> str:
+    """``username``, if it can be nothing but an account name; raises ConfigError.
+
+    ``sudo -u '#0'`` is root (sudo(8): ``#`` precedes a numeric user id), ``-`` begins an option, and Slurm and chown
+    read digits as a numeric user id. A name that begins with a letter or digit of any script, or with ``_``, is none of
+    these, and no NIS entry (``+``, ``-``, ``@``), home directory (``~``) or group (``%``) either.
+    """
+    begins = username[:1].isalnum() or username[:1] == "_"
+    if not begins or username.isdigit() or not username.isprintable() or _FORBIDDEN.intersection(username):
+        raise ConfigError(
+            f"{username[:80]!r} is not a valid user name.",
+            told="Servers cannot be started under your user name.",
+            hint="An account name begins with a letter, a digit or _, is not a number, and contains no blank, "
+            "no control character and none of / : %. Set c.Authenticator.username_pattern, or username_map.",
+        )
+    return username
+
+
+def command_prefix(text: str | Sequence[str], username: str, **values: str) -> tuple[str, ...]:
+    """``exec_prefix`` as words, with ``{username}`` and ``values`` filled into each word; no shell is involved.
+
+    ``text`` is a command line as in batchspawner (``sudo -u {username}``, split as a shell would) or a list of words.
+    Raises ConfigError for an unknown field, for unbalanced quotes, and for an invalid user name.
+    """
+    known = {"username": checked_user_name(username), **values}
+    try:
+        words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a valid command: {error}.", where="exec_prefix") from error
+
+    def filled(field: re.Match[str]) -> str:
+        if field[1] not in known:
+            fields = ", ".join(f"{{{name}}}" for name in sorted(known))
+            raise ConfigError(f"{field[0]} is not a known field.", where="exec_prefix", hint=f"Fields are {fields}.")
+        return known[field[1]]
+
+    return tuple(_FIELD.sub(filled, word) for word in words)
+
+
+def fixed_prefix(text: str, *, where: str, hint: str = "") -> tuple[str, ...]:
+    """A prefix without fields, for one account, as words; raises ConfigError that names the setting ``where``."""
+    if "{" in text:
+        raise ConfigError(
+            f"{text!r} has a field, but the account is the same for all servers.",
+            where=where,
+            hint=hint,
+        )
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a valid command: {error}.", where=where) from error
+
+
+SUBMIT, TRIAL, CANCEL, LOG = "submit", "trial", "cancel", "log"
+"""Names of the scripts of ``config/wrappers``, which ``wrapper_dir`` holds."""
+
+
+def submission(script: str, environment: Mapping[str, str]) -> str:
+    """Standard input of the ``submit`` script: length in bytes of the job's environment, that environment, the script.
+
+    Raises ConfigError for a name or value that no environment variable can have.
+    """
+    for name, value in environment.items():
+        if not name.isidentifier() or not name.isascii() or "\0" in value:
+            raise ConfigError(f"{name[:40]!r} is not a valid environment variable for a job.", where="environment")
+    block = "".join(f"{name}={value}\0" for name, value in environment.items())
+    return f"environment {len(block.encode(errors='surrogateescape'))}\n{block}{script}"
 
 
 _SHELLS_REFUSAL = (126, 127)

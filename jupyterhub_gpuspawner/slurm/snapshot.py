@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
+import re
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory
-from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.command_settings import SystemAccount, parse_identity
 from jupyterhub_gpuspawner.slurm.commands import good
-from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.parse.job import parse_allocations
-from jupyterhub_gpuspawner.slurm.parse.jobs import STATES, columns, parse_jobs
+from jupyterhub_gpuspawner.slurm.parse.scontrol import (
+    parse_allocations,
+    parse_nodes,
+    parse_partitions,
+    parse_reservations,
+)
+from jupyterhub_gpuspawner.slurm.parse.squeue import STATES, job_columns, parse_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +30,90 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import Unread
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
     from jupyterhub_gpuspawner.slurm.commands import Installation
-    from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
+    from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
+
+
+# Addresses of compute nodes as Slurm knows them, each kept for five minutes.
+
+_NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_ADDRESS = re.compile(r"[A-Za-z0-9:][\w.:-]*", re.ASCII)
+_MAX_AGE = 300.0
+"""Seconds that an address is kept; a cloud node gets a new one each time it starts, before its job runs."""
+
+
+class NodeAddresses:
+    """Looks up NodeAddr, once for all who ask for the same node."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._slurm = installation
+        self._known: dict[str, tuple[float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def of(self, node: str) -> str:
+        """The address by which Slurm reaches a node (NodeAddr).
+
+        Raises SlurmOutputError where Slurm does not know the node or its address, SlurmUnavailable without an answer.
+        """
+        if not _NODE.fullmatch(node):
+            raise SlurmOutputError(f"{node[:80]!r} is not a valid node name.", raw=node)
+        # callers that ask for the same node at once wait for one answer
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            known = self._known.get(node)
+            if known is None or time.monotonic() - known[0] > _MAX_AGE:
+                known = self._known[node] = (time.monotonic(), await self._ask(node))
+            return known[1]
+
+    async def _ask(self, node: str) -> str:
+        answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
+        if f"Node {node} not found" in answer.stdout + answer.stderr:
+            raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
+        found = parse_nodes(good("scontrol", answer))
+        if len(found) != 1 or not _ADDRESS.fullmatch(found[0].address):
+            raise SlurmOutputError(f"scontrol gave no address for node {node}.", raw=answer.stdout)
+        return found[0].address
+
+
+# What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.
+
+
+def own_account() -> str:
+    """The name of this process's account; empty for a uid without a name."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return ""
+
+
+async def asking_account(slurm: Installation) -> SystemAccount:
+    """The account that Slurm sees in the hub's questions; its name is empty for a uid without one.
+
+    Raises SlurmUnavailable and SlurmOutputError where another machine has to be asked and does not answer.
+    """
+    if not slurm.query_prefix:
+        return SystemAccount(own_account(), os.geteuid())
+    answer = await slurm.run("id")
+    if answer.code != 0:
+        raise SlurmUnavailable(f"id failed on the login node: {answer.stderr.strip()[:200]}")
+    return parse_identity(answer.stdout)
+
+
+async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:
+    """Whether the account is root, SlurmUser, an operator or an administrator; False where that cannot be determined.
+
+    Slurm shows these accounts everything, whatever PrivateData says, and lets them raise time limits.
+    """
+    try:
+        me = await asking_account(slurm)
+        if me.uid in (0, config.slurm_uid):
+            return True
+        if not config.accounting or not me.name:
+            return False
+        answer = await slurm.run(
+            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me.name}", "format=AdminLevel"
+        )
+    except SlurmUnavailable:
+        return False
+    return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
+
 
 OUTPUT_LIMIT = 1 << 26
 """Bytes that a command about the whole cluster may print."""
@@ -55,7 +147,7 @@ class SnapshotReader:
         shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
         default = asyncio.ensure_future(self._slurm_conf())
         queue = asyncio.ensure_future(
-            self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", columns(mark), limit=OUTPUT_LIMIT)
+            self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark), limit=OUTPUT_LIMIT)
         )
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)

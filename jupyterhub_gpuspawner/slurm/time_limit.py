@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line
-from jupyterhub_gpuspawner.slurm.run_as import fixed_prefix
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
-    from jupyterhub_gpuspawner.slurm.process import Answer
+    from jupyterhub_gpuspawner.slurm.commands import Answer
 
 EXTEND = "extend"
 """The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.batch.other_nodes import LONGEST, PIECE, other_nodes
-from jupyterhub_gpuspawner.batch.shell import find_python, unpack
+from jupyterhub_gpuspawner.batch.shell import LONGEST, PIECE, find_python, other_nodes, unpack
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins.report_hub import ReportHub

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Qos
 from jupyterhub_gpuspawner.slurm.messages import rejected
-from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 from tests.slurm.recorded import recorded
 from tests.snapshots import recorded_snapshot
 

@@ -12,8 +12,8 @@ from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.jobs.accounting import Accounting
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
-from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 from tests.snapshots import recorded_snapshot
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import (
     ClusterJob,
     ClusterSnapshot,
     DefaultMemory,
+    NodeState,
     Partition,
     Reservation,
     Unread,

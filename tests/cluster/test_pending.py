@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.pending import QueuePosition, first_in_line, queue_position
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, first_in_line, queue_position
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
 

@@ -17,10 +17,9 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     NodeUse,
     ServedJob,
     Totals,
+    survey,
 )
-from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
-from jupyterhub_gpuspawner.cluster.survey import survey
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
 from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres, parse_gres
 from tests.snapshots import waiting

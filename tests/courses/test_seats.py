@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.node_fit import Need
-from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, CpuAllocation, Reservation
+from jupyterhub_gpuspawner.cluster.fit import Need
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, CpuAllocation, NodeState, Reservation
 from jupyterhub_gpuspawner.courses.seats import Sharing, count_seats, free_at, remedy
 from tests.snapshots import NOW, cluster, node, running
 

@@ -38,7 +38,7 @@ FIFTY = """
 import asyncio, json, sys
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
 
 async def main(query, wrappers, person):
     client = SlurmClient(
@@ -265,7 +265,7 @@ def test_a_name_with_characters_of_a_shell_is_a_name(machines: LoginNode) -> Non
     script = (
         "import asyncio, sys\n"
         "from jupyterhub_gpuspawner.slurm.commands import Installation\n"
-        "from jupyterhub_gpuspawner.slurm.run_as import command_prefix\n"
+        "from jupyterhub_gpuspawner.slurm.commands import command_prefix\n"
         "prefix = command_prefix(sys.argv[1] + ' sudo -n -u {username}', 'x;touch${IFS}y')\n"
         "run = Installation(wrapper_dir=sys.argv[2]).run('sbatch', wrapper='submit', prefix=prefix, stdin='x')\n"
         "print(asyncio.run(run).stderr)\n"

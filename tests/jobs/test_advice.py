@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.jobs.advice import advice
 from jupyterhub_gpuspawner.jobs.reason import never_clears
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
+from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, advice
 
 
 def waiting(reason: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.chain import opened
+from jupyterhub_gpuspawner.placement.choice import opened
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 PAIRS = (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.placement.choice import Choice, choose
-from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
 from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
+from jupyterhub_gpuspawner.placement.ring import gbps
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
 HERE = Path(__file__).parents[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.ring import gbps
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.apps.application import ICONS, OPEN_PORT, Application
-from jupyterhub_gpuspawner.profiles.apps.command import server_command
-from jupyterhub_gpuspawner.profiles.apps.kinds import KINDS
+from jupyterhub_gpuspawner.profiles.application import ICONS, KINDS, OPEN_PORT, Application
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from tests.profiles.test_resolve import NOW
 
 LAB = ("/opt/jupyterhub/bin/jupyterhub-singleuser",)

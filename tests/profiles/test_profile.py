@@ -7,12 +7,10 @@ from datetime import date, datetime
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
-from jupyterhub_gpuspawner.profiles.environment import Container, Environment
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.profiles.environment import Container, Environment, Extend, PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profiles, slug_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.running.extend import Extend
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:

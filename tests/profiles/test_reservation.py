@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
 MONDAY, TUESDAY, WEDNESDAY = date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)
 

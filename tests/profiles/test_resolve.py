@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
-from jupyterhub_gpuspawner.profiles.environment import Environment
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources

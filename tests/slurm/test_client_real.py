@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.pending import queue_position
+from jupyterhub_gpuspawner.cluster.capacity import queue_position
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict
 from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from jupyterhub_gpuspawner.units import Gres
 from tests.fixtures.slurm import hanging

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.process import Answer, run
+from jupyterhub_gpuspawner.slurm.commands import Answer, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+from jupyterhub_gpuspawner.slurm.commands import command_prefix
 
 
 @pytest.mark.parametrize(

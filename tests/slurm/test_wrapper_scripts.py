@@ -8,8 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SubmitRejected
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.run_as import submission
+from jupyterhub_gpuspawner.slurm.commands import Installation, submission
 
 RECORD = """#!/bin/sh
 {{ echo "$0 $*"; cat; env | grep -c JUPYTERHUB; }} > {folder}/$(basename "$0").seen

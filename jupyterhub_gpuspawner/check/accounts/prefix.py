@@ -17,11 +17,9 @@ from jupyterhub_gpuspawner.check.accounts.wrappers import is_there
 from jupyterhub_gpuspawner.check.finding import Check, Code, Severity
 from jupyterhub_gpuspawner.check.people import has_account
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.login_node.programs import programs
-from jupyterhub_gpuspawner.slurm.login_node.ssh import LoginNodeUnreachable, is_remote
+from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
+from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, is_remote, programs
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
-from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.slurm.login_node.query import QUERY
-from jupyterhub_gpuspawner.slurm.login_node.ssh import is_remote
-from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
+from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
+from jupyterhub_gpuspawner.slurm.login_node import QUERY, is_remote
 from jupyterhub_gpuspawner.slurm.time_limit import EXTEND
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
-    from jupyterhub_gpuspawner.cluster.node_state import NodeState
+    from jupyterhub_gpuspawner.cluster.snapshot import NodeState
 
 LOOPBACK = Code(
     "hub-address-loopback",

@@ -1,7 +1,7 @@
 """Whether another hub submits jobs under this hub's name.
 
 Every job's comment names the hub, and ends in a mark made from the hub's cookie secret; see
-:mod:`jupyterhub_gpuspawner.jobs.comment`. Jobs with the name and another mark belong to another hub, or to this one
+:mod:`jupyterhub_gpuspawner.jobs.identity`. Jobs with the name and another mark belong to another hub, or to this one
 before it lost its secret.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.hub.secrets import cookie_secret_file
 from jupyterhub_gpuspawner.check.job.script import START
-from jupyterhub_gpuspawner.jobs.comment import hub_mark, parse_tag, start_of
+from jupyterhub_gpuspawner.jobs.identity import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
-from jupyterhub_gpuspawner.jobs import comment
-from jupyterhub_gpuspawner.slurm.privileges import own_account
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+from jupyterhub_gpuspawner.jobs import identity
+from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.snapshot import own_account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,8 +112,8 @@ def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tu
         profiles=profiles,
         hub=hub,
         ports=profiles[0].request.port_range or (first, last),
-        tag=f"{comment.tag(site.hub_name, account.name, '')}#{start}",
-        name=comment.job_name(site.job_name, start),
+        tag=f"{identity.tag(site.hub_name, account.name, '')}#{start}",
+        name=identity.job_name(site.job_name, start),
         word=word,
         log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
         home=account.home,

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.cluster.limits import fault_of
 from jupyterhub_gpuspawner.errors import RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.profiles.resolve import permitted
-from jupyterhub_gpuspawner.slurm.privileges import own_account
+from jupyterhub_gpuspawner.slurm.snapshot import own_account
 from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:

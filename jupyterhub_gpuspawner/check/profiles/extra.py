@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.batch.sbatch_line import options_of
+from jupyterhub_gpuspawner.batch.script import options_of
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of

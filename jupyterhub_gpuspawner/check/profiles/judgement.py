@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.profiles.places import Places
     from jupyterhub_gpuspawner.cluster.limits import Fault
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
 SOMEBODY = "somebody"
 

@@ -10,8 +10,8 @@ from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.running.idle import Idle, IdleAction, idle_rule
-from jupyterhub_gpuspawner.wire.usage import SAMPLES
+from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration
 
 if TYPE_CHECKING:

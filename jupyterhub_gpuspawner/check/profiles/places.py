@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import SETTINGS
-from jupyterhub_gpuspawner.profiles.files.folder import SIZE_LIMIT, shown_name
-from jupyterhub_gpuspawner.profiles.files.regular_file import FOLDER_FLAGS, UnfitFile, read_regular
+from jupyterhub_gpuspawner.profiles.files.folder import FOLDER_FLAGS, SIZE_LIMIT, UnfitFile, read_regular, shown_name
 from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, read_document
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.profile import slug_of

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.finding import Finding
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
+    from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
 OTHER_DAY = Code("reservation-other-day", "A reservation is not on the day for which a profile names it.")
 AHEAD = 7

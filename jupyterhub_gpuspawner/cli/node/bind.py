@@ -6,7 +6,7 @@ import os
 
 import click
 
-from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 

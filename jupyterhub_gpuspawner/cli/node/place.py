@@ -9,8 +9,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.node.source import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.placement.choice import choose
-from jupyterhub_gpuspawner.placement.policies import POLICIES
+from jupyterhub_gpuspawner.placement.choice import POLICIES, choose
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.choice import Choice

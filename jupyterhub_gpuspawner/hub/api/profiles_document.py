@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.profiles.options_schema import options_schema
+from jupyterhub_gpuspawner.profiles.user_options import options_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+    from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 
 KEPT = 30.0
 """Seconds for which an answer is cached."""

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.hub.ending.log_noise import without_noise
 from jupyterhub_gpuspawner.hub.ending.redaction import redacted
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import End
-from jupyterhub_gpuspawner.slurm.process import run
+from jupyterhub_gpuspawner.slurm.commands import run
 
 if TYPE_CHECKING:
     import logging

@@ -14,8 +14,7 @@ from jupyterhub_gpuspawner.hub.ending.joblog import outgrew_memory
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.text import home, wait
-from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
+from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.records.cause import UNKNOWN, end_of_job, job_ended_in_start
 from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.slurm.watch import Watch
+    from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _LOOK_AGAIN = 4.0
 """Seconds between two looks at a job that does not change; the watcher asks more often."""

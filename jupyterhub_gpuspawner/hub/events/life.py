@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.records.cause import Cause
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-    from jupyterhub_gpuspawner.wire.usage import UsageSummary
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 _MODEL_LENGTH = 60
 """Characters of a GPU's model that are kept: a node's report may say anything."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.availability import STALE
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
+from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:

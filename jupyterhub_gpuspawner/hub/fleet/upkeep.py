@@ -24,8 +24,7 @@ from jupyterhub_gpuspawner.placement.topology import from_document
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
 
-    from jupyterhub_gpuspawner.cluster.node_state import NodeState
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState
     from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
     from jupyterhub_gpuspawner.hub.spawners.server import Server
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu

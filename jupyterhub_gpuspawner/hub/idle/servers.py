@@ -10,8 +10,8 @@ from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using
 from jupyterhub_gpuspawner.hub.idle.store import IdleTimes
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.text import idle as text
-from jupyterhub_gpuspawner.profiles.running.idle import IdleAction, IdleRule
-from jupyterhub_gpuspawner.wire.usage import SAMPLES
+from jupyterhub_gpuspawner.profiles.idle import IdleAction, IdleRule
+from jupyterhub_gpuspawner.wire.documents import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

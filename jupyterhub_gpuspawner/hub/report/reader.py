@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.placement.policies import POLICIES
+from jupyterhub_gpuspawner.placement.choice import POLICIES
 from jupyterhub_gpuspawner.placement.topology import from_document, is_link
 from jupyterhub_gpuspawner.wire.documents import (
     LIST_LIMIT,

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.wire.usage import SAMPLES
+from jupyterhub_gpuspawner.wire.documents import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-    from jupyterhub_gpuspawner.wire.usage import UsageSummary
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 KEPT = 3600.0
 """Seconds for which a summary is kept."""

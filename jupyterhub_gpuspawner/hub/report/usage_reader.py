@@ -1,6 +1,6 @@
 """Reads the summaries of a server's use: a strict model in which every field has its type and its bounds.
 
-The models have the fields of :mod:`~jupyterhub_gpuspawner.wire.usage`, whose classes they return.
+The models have the fields of :mod:`~jupyterhub_gpuspawner.wire.documents`, whose classes they return.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from jupyterhub_gpuspawner.hub.report.reader import (
     read,
     strict_json,
 )
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
-from jupyterhub_gpuspawner.wire.usage import USAGE_VERSION, GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, USAGE_VERSION, GpuUse, UsageSummary
 
 Percent = Annotated[float, Field(ge=0, le=100, strict=True)]
 Seconds = Annotated[float, Field(ge=0, le=86400, strict=True)]

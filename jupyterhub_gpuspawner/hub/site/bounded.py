@@ -8,7 +8,7 @@ from typing import Any
 from traitlets import Dict, Float, HasTraits, Integer, List, TraitError, Unicode, validate
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.running.idle import Idle
+from jupyterhub_gpuspawner.profiles.idle import Idle
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT

@@ -20,9 +20,9 @@ from jupyterhub_gpuspawner.hub.site.bounded import (
 )
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
-from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
-from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
-from jupyterhub_gpuspawner.slurm.run_as import fixed_prefix
+from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
+from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 

@@ -27,9 +27,9 @@ from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
 from jupyterhub_gpuspawner.hub.start.liveness import status_or_running
 from jupyterhub_gpuspawner.hub.text import wait
-from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
-from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
-from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
+from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
+from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, LaunchPlan
 
 if TYPE_CHECKING:

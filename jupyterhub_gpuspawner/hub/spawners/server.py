@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
-    from jupyterhub_gpuspawner.wire.usage import UsageSummary
+    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
 
 
 @dataclass(frozen=True)

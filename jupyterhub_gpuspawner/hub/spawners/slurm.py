@@ -39,11 +39,10 @@ from jupyterhub_gpuspawner.hub.start.liveness import Liveness, status_or_running
 from jupyterhub_gpuspawner.hub.start.progress import events
 from jupyterhub_gpuspawner.hub.start.startup import Startup
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
-from jupyterhub_gpuspawner.jobs.comment import tag
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, tag
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
-from jupyterhub_gpuspawner.slurm.login_node.command_settings import check_commands
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+from jupyterhub_gpuspawner.slurm.command_settings import check_commands
+from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:

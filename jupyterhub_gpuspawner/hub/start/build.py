@@ -13,11 +13,10 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
-from jupyterhub_gpuspawner.jobs import comment
+from jupyterhub_gpuspawner.jobs import identity
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.profiles.apps.command import server_command
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -130,10 +129,10 @@ def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None
 
 def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
     """The job of ``request``; ``start_id`` is empty for a trial. Raises ConfigError or RequestError."""
-    tag = comment.tag(settings.hub_name, request.username, request.server_name)
+    tag = identity.tag(settings.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
-    identity = JobIdentity(
+    job_identity = JobIdentity(
         owner=job_owner(settings.exec_prefix, account.name),
         uid=owner_number(settings.exec_prefix, account),
         tag=tag,
@@ -142,7 +141,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     launcher = launcher_archive(gate=request.app is not None)
     log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
-    name = comment.job_name(settings.job_name, start_id)
+    name = identity.job_name(settings.job_name, start_id)
     if settings.batch_script:
         rendered = template.render_template(
             settings.batch_script,
@@ -155,8 +154,8 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             job_name=name if start_id else "",
         )
         line = f"#SBATCH {script.option('job-name', name)}\n"
-        named = replace(identity, name=name) if line in rendered.script else identity
-        return BatchJob(rendered.script, rendered.notes, tag, named if start_id in name else identity)
+        named = replace(job_identity, name=name) if line in rendered.script else job_identity
+        return BatchJob(rendered.script, rendered.notes, tag, named if start_id in name else job_identity)
     try:
         text = script.render(
             request,
@@ -176,8 +175,8 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             f"{error}.", where=f"the account {account.name}", hint="Set c.GPUSlurmSpawner.req_homedir."
         ) from error
     if start_id and start_id in name:
-        identity = replace(identity, name=name)
-    return BatchJob(text, (), tag, identity)
+        job_identity = replace(job_identity, name=name)
+    return BatchJob(text, (), tag, job_identity)
 
 
 def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:

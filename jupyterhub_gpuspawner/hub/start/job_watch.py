@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jupyterhub_gpuspawner.cluster.pending import queue_position
+from jupyterhub_gpuspawner.cluster.capacity import queue_position
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_identity
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping
 
-    from jupyterhub_gpuspawner.cluster.pending import QueuePosition
+    from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.connection import Connection
-    from jupyterhub_gpuspawner.slurm.watch import Watch
+    from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _NOTIFY_AGAIN = 4.0

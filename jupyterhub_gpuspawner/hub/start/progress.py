@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.site.tasks import Looks
 from jupyterhub_gpuspawner.hub.text import wait
-from jupyterhub_gpuspawner.jobs.advice import advice
-from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
+from jupyterhub_gpuspawner.jobs.status import Phase, advice, never_clears, sentence
 from jupyterhub_gpuspawner.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.pending import QueuePosition
+    from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

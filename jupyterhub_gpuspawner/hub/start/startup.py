@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.start.records import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.start import Start
 from jupyterhub_gpuspawner.hub.start.submission import submit
-from jupyterhub_gpuspawner.jobs.comment import hub_mark
+from jupyterhub_gpuspawner.jobs.identity import hub_mark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
-from jupyterhub_gpuspawner.jobs.comment import PREFIX
+from jupyterhub_gpuspawner.jobs.identity import PREFIX
 
 if TYPE_CHECKING:
     import logging

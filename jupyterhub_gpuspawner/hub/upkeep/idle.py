@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, server_title
 from jupyterhub_gpuspawner.hub.text import idle as text
 from jupyterhub_gpuspawner.hub.upkeep.idle_rules import rules_of
-from jupyterhub_gpuspawner.profiles.running.idle import IdleAction
+from jupyterhub_gpuspawner.profiles.idle import IdleAction
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:

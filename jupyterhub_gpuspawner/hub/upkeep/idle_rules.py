@@ -8,13 +8,13 @@ from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
-from jupyterhub_gpuspawner.profiles.running.idle import Idle, idle_rule
+from jupyterhub_gpuspawner.profiles.idle import Idle, idle_rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-    from jupyterhub_gpuspawner.profiles.running.idle import IdleRule
+    from jupyterhub_gpuspawner.profiles.idle import IdleRule
 
 
 class Rules:

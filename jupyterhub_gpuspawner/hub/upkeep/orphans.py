@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.jobs.comment import parse_tag, start_of, start_of_name
+from jupyterhub_gpuspawner.jobs.identity import parse_tag, start_of, start_of_name
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:

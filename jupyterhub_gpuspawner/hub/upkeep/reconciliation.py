@@ -32,8 +32,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_j
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import StartRecords
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
-from jupyterhub_gpuspawner.jobs.comment import hub_mark, parse_tag, start_of
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark, parse_tag, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.node.step import endings, network, variables
 from jupyterhub_gpuspawner.node.step.srun import SPEC
 from jupyterhub_gpuspawner.node.task.rank import Rank, has_own_cpus, tasks_per_node
 from jupyterhub_gpuspawner.node.task.task import StepPlacing
-from jupyterhub_gpuspawner.placement.chain import opened
+from jupyterhub_gpuspawner.placement.choice import opened
 from jupyterhub_gpuspawner.wire.documents import recover_plan
 
 if TYPE_CHECKING:

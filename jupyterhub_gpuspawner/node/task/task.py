@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Gpus, Placing
 from jupyterhub_gpuspawner.node.task.rank import Rank, divide_cpus, has_own_cpus, has_own_gpus, shares
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.placement.chain import opened
+from jupyterhub_gpuspawner.placement.choice import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping

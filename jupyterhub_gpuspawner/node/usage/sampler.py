@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.window import Sample, Window, same_number
-from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, printable
-from jupyterhub_gpuspawner.wire.usage import FIRST_SAMPLES, LONGEST, SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import (
+    FIRST_SAMPLES,
+    LIST_LIMIT,
+    LONGEST,
+    SAMPLES,
+    USAGE_VERSION,
+    GpuUse,
+    UsageSummary,
+    printable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

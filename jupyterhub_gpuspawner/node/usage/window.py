@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+    from jupyterhub_gpuspawner.wire.documents import GpuUse, UsageSummary
 
 
 @dataclass(frozen=True)

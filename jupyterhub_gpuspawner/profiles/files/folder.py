@@ -8,30 +8,133 @@ only, and no error quotes a value. Reading blocks, so the hub does it in a threa
 from __future__ import annotations
 
 import os
+import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.profiles.files.field_path import shown_path
-from jupyterhub_gpuspawner.profiles.files.regular_file import (
-    FOLDER_FLAGS,
-    Signature,
-    UnfitFile,
-    look_at,
-    read_regular,
-    signature,
-)
 from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights, require, require_traits
 from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, read_document
-from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
+from jupyterhub_gpuspawner.profiles.schema import Frozen, dotted
+from jupyterhub_gpuspawner.profiles.user_options import options_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+# Safe reading in a folder that others write to: regular files only, no links followed, bounded size.
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = (
+    (stat.S_ISLNK, "is a symbolic link, which is not followed: use a copy of the file"),
+    (stat.S_ISDIR, "is a folder, not a file"),
+    (stat.S_ISFIFO, "is a named pipe, not a file"),
+    (stat.S_ISSOCK, "is a socket, not a file"),
+)
+_ATTEMPTS = 3
+
+Signature = tuple[int, int, int, int, int]
+
+
+class UnfitFile(Exception):
+    """Why a file is not read; the message is a sentence without its subject."""
+
+
+def signature(status: os.stat_result) -> Signature:
+    """Values that change when a file is written or replaced, or its mode or owner changes."""
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode)
+
+
+def look_at(folder: int, name: str) -> os.stat_result:
+    """The status of a directory entry, without following links; raises OSError."""
+    return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def read_regular(folder: int, name: str, *, limit: int) -> bytes:
+    """The content of ``name`` in the open folder ``folder``; raises UnfitFile or OSError.
+
+    ``O_NOFOLLOW`` and ``O_NONBLOCK`` (open(2)) protect against an entry replaced after the check: a link is then an
+    error, and opening a pipe does not wait for a writer.
+    """
+    for _ in range(_ATTEMPTS):
+        _require_regular(look_at(folder, name))
+        descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
+        try:
+            before = os.fstat(descriptor)
+            _require_regular(before)
+            if before.st_size > limit:
+                raise UnfitFile(f"is larger than {limit} bytes")
+            content = _content(descriptor, limit)
+            if signature(os.fstat(descriptor)) == signature(before):
+                return content
+        finally:
+            os.close(descriptor)
+    raise UnfitFile("changed while it was being read")
+
+
+def _content(descriptor: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    left = limit + 1
+    while left > 0 and (part := os.read(descriptor, left)):
+        parts.append(part)
+        left -= len(part)
+    if left <= 0:
+        raise UnfitFile(f"is larger than {limit} bytes")
+    return b"".join(parts)
+
+
+def _require_regular(status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    raise UnfitFile(next((says for test, says in _KINDS if test(status.st_mode)), "is a device, not a file"))
+
+
+# The path of a field as errors about a file show it: as far as the schema knows its names.
+#
+# Other keys come from the file and may be anything, a secret among them, so the path ends before the first of them.
+
+_TABLES = ("profile_options", "choices", "variables", "traits", "dates")
+"""Fields whose keys the author chooses."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+def shown_path(path: Sequence[str | int]) -> str:
+    """``slurm.extra[0]``, or the beginning of the path that the schema knows."""
+    around = ("", *path)
+
+    def known(step: tuple[str | int, str | int]) -> bool:
+        before, name = step
+        return isinstance(name, int) or name in _FIELDS or (before in _TABLES and _NAME.fullmatch(name) is not None)
+
+    return dotted([name for _, name in takewhile(known, zip(around, path, strict=False))])
+
+
+def _names(model: type[Frozen]) -> Iterator[str]:
+    """The fields of a model and of all models within it, by the names that a file uses."""
+    for name, info in model.model_fields.items():
+        yield info.alias or name
+        for part in _models(info.annotation):
+            yield from _names(part)
+
+
+def _models(annotation: object) -> Iterator[type[Frozen]]:
+    """The models in a field's type, such as the one in ``dict[str, ProfileOption] | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, Frozen):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
+
+
+_FIELDS = frozenset(_names(Profile))
+
 
 SIZE_LIMIT = 1024 * 1024
 """Maximum size of a profile file in bytes."""
@@ -66,7 +169,7 @@ def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
     try:
-        return _content(folder, path.name, rights).profiles
+        return _folder_content(folder, path.name, rights).profiles
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
     finally:
@@ -79,7 +182,7 @@ def shown_name(name: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _content(folder: int, name: str, rights: Rights) -> FileContent:
+def _folder_content(folder: int, name: str, rights: Rights) -> FileContent:
     """Raises ConfigError, and OSError if the file cannot be read now."""
     shown = shown_name(name)
     if name.encode("utf-8", "replace") != os.fsencode(name):  # pages and the hub's database take UTF-8 alone
@@ -207,7 +310,7 @@ class ProfileFolder:
         except OSError as error:
             self.missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
             self._fault(f"the folder cannot be read: {error.strerror}")
-        except Exception as error:  # noqa: BLE001 - such as MemoryError: the last profiles are still good
+        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             self._fault(f"the folder cannot be read ({type(error).__name__})")
         return self._profiles
 
@@ -257,7 +360,7 @@ class ProfileFolder:
 
     def _read(self, folder: int, name: str, file: _File, seen: Signature) -> None:
         try:
-            file.good, file.fault, file.signature = _content(folder, name, self.rights), None, seen
+            file.good, file.fault, file.signature = _folder_content(folder, name, self.rights), None, seen
         except ConfigError as error:
             file.fault, file.signature = error, seen
         except OSError as error:  # may go away without a change of the file

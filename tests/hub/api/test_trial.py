@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.api.trial import (
     undelayed,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
 HOUR = 3600.0

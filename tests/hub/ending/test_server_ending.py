@@ -12,8 +12,7 @@ from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.joblog import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
-from jupyterhub_gpuspawner.jobs.advice import SILENT
-from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobDetail, JobStatus, Phase
 
 DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
 FAILED = JobStatus("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")

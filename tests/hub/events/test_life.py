@@ -11,13 +11,11 @@ import pytest
 from jupyterhub_gpuspawner.hub.events.life import Life, session_in
 from jupyterhub_gpuspawner.hub.events.stream import Stream
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
-from jupyterhub_gpuspawner.profiles.environment import Environment
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.records.cause import Cause, Kind, Stopper
 from jupyterhub_gpuspawner.records.record import Ended, Event, Ready, Usage
-from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
-from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
 
 REQUEST = JobRequest(

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import merged
 from jupyterhub_gpuspawner.hub.fleet.upkeep import report_of

@@ -15,8 +15,7 @@ import pytest
 from bs4 import BeautifulSoup
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, nothing_to_start, render_form
@@ -394,7 +393,7 @@ def test_a_fault_is_told_at_its_field_and_the_values_are_kept(
 def _refusal(fields: Mapping[str, list[str]]) -> Exception | None:
     try:
         check({name: values[0] for name, values in fields.items()})
-    except Exception as error:  # noqa: BLE001 - what the hub would be given
+    except Exception as error:  # noqa: BLE001 - it belongs to this one file
         return error
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line, usage_card
 from jupyterhub_gpuspawner.hub.report.usage import Use
-from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import GpuUse, UsageSummary
 
 BUSY = GpuUse(0, "GPU-a", None, 83.0, 60.0, 99.0, 10, 40960, 21504, 30000, 2, 240.0, 7e4)
 IDLE = replace(BUSY, utilization=0.0, utilization_mean=0.0, utilization_max=0.0, memory_used_mib=0, processes=0)

@@ -25,8 +25,7 @@ from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
     begin_reconciliation,
     state_job_ids,
 )
-from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_tag, tag
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from tests.hub.commands import commands
 from tests.hub.conftest import STAND_IN, StartHub

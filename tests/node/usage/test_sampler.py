@@ -22,8 +22,7 @@ from jupyterhub_gpuspawner.node.usage import sampler, simulated
 from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.sampler import Looking, Sampler, UnwantedError, until_over
 from jupyterhub_gpuspawner.node.usage.window import GpuReading, HostReading, Sample
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
-from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import GpuUse, LaunchPlan, PlacedGpu, PlacementDocument, UsageSummary
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until
 

@@ -17,9 +17,9 @@ from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.profiles.files.folder import FILES_LIMIT, ProfileFolder
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
-from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.profiles.user_options import options_schema
 from tests.standins.hostile_profiles import ENTRIES, HARMLESS, SECRET, SECRETS, TEXTS
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=timezone.utc)

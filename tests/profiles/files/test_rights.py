@@ -9,12 +9,11 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, NOTHING, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
 from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import Frozen

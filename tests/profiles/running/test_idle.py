@@ -8,8 +8,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.running.idle import Idle, IdleAction, IdleRule, idle_rule
 
 HOUR = 3600
 

@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.slurm.login_node.ssh import (
+from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.login_node import (
     FAILED,
     LoginNodeUnreachable,
     command_line,
@@ -17,7 +18,6 @@ from jupyterhub_gpuspawner.slurm.login_node.ssh import (
     is_remote,
     reason_of,
 )
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix
 
 SCRIPT = "/usr/local/libexec/gpuspawner/submit"
 HOSTILE = (

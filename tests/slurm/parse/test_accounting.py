@@ -6,7 +6,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.accounting import Association, Limits, Qos
-from jupyterhub_gpuspawner.slurm.parse.accounting import (
+from jupyterhub_gpuspawner.slurm.accounting import (
     parse_associations,
     parse_default_accounts,
     parse_qos,

@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, NodeAllocation, Phase
-from jupyterhub_gpuspawner.slurm.parse.job import parse_allocations, parse_job
+from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse.squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner

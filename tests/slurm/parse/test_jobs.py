@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.slurm.parse.jobs import OWN_WORDS, PLAIN, columns, parse_jobs
+from jupyterhub_gpuspawner.slurm.parse.squeue import OWN_WORDS, PLAIN, job_columns, parse_jobs
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import MARK, VERSIONS, recorded
 
@@ -23,7 +23,7 @@ def jobs(version: str) -> dict[str, ClusterJob]:
 
 def test_columns_are_those_of_the_recorded_answers() -> None:
     """Slurm's own fields come first, each at full width; then, between marks, the fields that users write."""
-    assert columns(MARK) == (
+    assert job_columns(MARK) == (
         "JobID:|,State:|,Reason:|,UserName:|,Partition:|,PriorityLong:|,NodeList:|,NumNodes:|,NumCPUs:|,NumTasks:|,"
         "tres-alloc:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|0123456789abcdef|,"
         "tres-per-job:|0123456789abcdef|,tres-per-node:|0123456789abcdef|,tres-per-socket:|0123456789abcdef|,"

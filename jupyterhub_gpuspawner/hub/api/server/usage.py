@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.report import usage_metrics  # noqa: F401 - regis
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, usage_taker
-from jupyterhub_gpuspawner.wire.usage import UsageSummary  # noqa: TC001 - the reference reads the types
+from jupyterhub_gpuspawner.wire.documents import UsageSummary  # noqa: TC001 - the reference reads the types
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.report.usage import Use

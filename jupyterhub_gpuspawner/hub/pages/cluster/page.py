@@ -15,8 +15,7 @@ from jupyterhub.scopes import Scope, needs_scope
 from markupsafe import Markup
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
-from jupyterhub_gpuspawner.cluster.survey import survey
+from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, survey
 from jupyterhub_gpuspawner.hub.pages.cluster.jobs import Rights
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
 from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.text import home, idle
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.profiles.running.idle import IdleAction
+from jupyterhub_gpuspawner.profiles.idle import IdleAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

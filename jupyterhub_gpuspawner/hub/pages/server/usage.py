@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jupyterhub_gpuspawner.hub.report.usage import Use
-    from jupyterhub_gpuspawner.wire.usage import GpuUse
+    from jupyterhub_gpuspawner.wire.documents import GpuUse
 
 GPUS_AT_MOST = 16
 """GPUs with a chart."""

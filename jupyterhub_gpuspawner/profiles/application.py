@@ -1,9 +1,4 @@
-"""What a server runs, where that is not JupyterLab: a web application, and how the hub's sign-in comes before it.
-
-An application without a sign-in of its own must not listen on a TCP port: every user of the node could open it. It
-listens on a unix socket in a private folder of the job, and jupyter-server-proxy, on the server's port, lets in whom
-the hub lets in (``webapp/gpuspawner_gate.py``).
-"""
+"""Applications whose command, socket and readiness are known, by their names."""
 
 from __future__ import annotations
 
@@ -12,11 +7,49 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
-from jupyterhub_gpuspawner.profiles.apps.kinds import KINDS, SOCKET
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Frozen, Prose, Text, matching, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+
+# Applications whose command, socket and readiness are known, by their names.
+
+SOCKET = "{socket}"
+"""Replaced by the path of the application's unix socket."""
+
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "code-server": {
+        "name": "VS Code",
+        "icon": "code",
+        "command": ("code-server", "--auth", "none", "--disable-telemetry", "--disable-update-check"),
+        # its second socket would lie in the home folder, which nodes share
+        "socket": ("--session-socket", "{socket_folder}/session.sock", "--socket", SOCKET),
+        "ready": "/healthz",
+    },
+    "dash": {
+        "name": "Dash",
+        "icon": "dashboard",
+        "command": ("gunicorn",),
+        "socket": ("--bind", f"unix:{SOCKET}"),
+    },
+    "panel": {
+        "name": "Panel",
+        "icon": "dashboard",
+        "command": ("panel", "serve"),
+        "socket": ("--unix-socket", SOCKET, "--prefix", "{base_url}", "--allow-websocket-origin", "*"),
+        "absolute_url": True,
+    },
+    "streamlit": {
+        "name": "Streamlit",
+        "icon": "dashboard",
+        "command": ("uvicorn",),  # `streamlit run` has no unix sockets since it uses Starlette
+        "socket": ("--uds", SOCKET),
+        "ready": "/_stcore/health",
+    },
+}
+"""What is known of well-known applications; a profile's own fields replace it."""
+
 
 GATE = "gpuspawner-gate"
 """First word of a command that the launcher runs behind the hub's sign-in."""

@@ -1,0 +1,444 @@
+"""Whether a job fits on nodes: their features, their resources, and what ends on them when. Pure."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from jupyterhub_gpuspawner.cluster.snapshot import NodeState, free_gpus_of, gpus_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+    from jupyterhub_gpuspawner.table import Table
+    from jupyterhub_gpuspawner.units import Gres
+
+
+# Evaluates ``--constraint`` against the features of a node. Source: sbatch(1).
+
+_TOKEN = re.compile(r"[A-Za-z0-9_.:+-]+|[&|()]")
+
+
+@lru_cache(maxsize=4096)
+def satisfies(constraint: str, features: frozenset[str]) -> bool | None:
+    """Whether a node's features satisfy ``--constraint``; None for forms that relate nodes to one another.
+
+    Supports names joined by ``&`` (or a comma) and ``|``, evaluated from left to right, and parentheses.
+    """
+    text = constraint.replace(",", "&")
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != text or len(tokens) > 200:
+        return None
+    position = 0
+
+    def term() -> bool:
+        nonlocal position
+        word = tokens[position]
+        position += 1
+        if word != "(":
+            return word in features
+        found = expression()
+        if tokens[position] != ")":
+            raise IndexError
+        position += 1
+        return found
+
+    def expression() -> bool:
+        nonlocal position
+        found = term()
+        while position < len(tokens) and tokens[position] in "&|":
+            operator = tokens[position]
+            position += 1
+            other = term()
+            found = found and other if operator == "&" else found or other
+        return found
+
+    try:
+        result = expression()
+    except IndexError:
+        return None
+    return result if position == len(tokens) else None
+
+
+# A set of nodes, indexed so that requests can be checked against thousands of nodes within milliseconds.
+
+RELEASES = 4000
+"""Upper bound on the job ends that one prediction examines."""
+
+
+class Releases(NamedTuple):
+    """Job ends by time, one of each list."""
+
+    moments: Sequence[float]
+    nodes: Sequence[NodeFit]
+    jobs: Sequence[int]
+    """Positions in the snapshot's jobs."""
+
+
+class NodeSet:
+    """A set of nodes, such as those of a partition, sorted by free resources."""
+
+    def __init__(self, nodes: Iterable[NodeFit], jobs: Table[ClusterJob]) -> None:
+        """``jobs`` are all of the snapshot's."""
+        self.all = tuple(nodes)
+        self._jobs = jobs
+        self.usable = tuple(node for node in self.all if node.usable)
+
+    @cached_property
+    def kinds(self) -> Mapping[NodeFit, int]:
+        """One node of each hardware configuration, and the number of such nodes."""
+        return _kinds(self.all)
+
+    @cached_property
+    def usable_kinds(self) -> Mapping[NodeFit, int]:
+        """The same for nodes in service."""
+        return _kinds(self.usable)
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The GPU types of the set; includes :data:`ANY` if some GPUs have no type."""
+        found = {kind for node in self.kinds for kind in node.gpus if kind}
+        untyped = any(sum(node.gpus.values()) < 2 * node.gpus.get(ANY, 0) for node in self.kinds)
+        return tuple(sorted(found | ({ANY} if untyped else set())))
+
+    @cached_property
+    def cpus_per_core(self) -> int:
+        """How many of Slurm's CPUs a core of these nodes has; 0 where that differs, and without nodes."""
+        found = {node.cpus_per_core for node in self.kinds}
+        return found.pop() if len(found) == 1 else 0
+
+    def count_capable(self, need: Need, *, usable: bool = False) -> int:
+        """Number of nodes that could satisfy the request if empty: all of them, or only those in service."""
+        kinds = self.usable_kinds if usable else self.kinds
+        return sum(count for kind, count in kinds.items() if kind.offers(need))
+
+    def fitting(self, need: Need) -> Iterator[NodeFit]:
+        """Usable nodes on which the request fits now, reservations not considered."""
+        nodes, counts, least = self._sorted(need)
+        return (node for node in islice(nodes, bisect_left(counts, least), None) if node.has(need))
+
+    def _sorted(self, need: Need) -> tuple[Sequence[NodeFit], Sequence[int], int]:
+        if need.gpus:
+            nodes, counts = self._by_gpus.get(need.gpu_type, ((), ()))
+            return nodes, counts, need.gpus
+        if need.shards:
+            return (*self._by_shards, need.shards)
+        return (*self._by_cpus, need.cpus)
+
+    @cached_property
+    def _by_gpus(self) -> Mapping[str, tuple[Sequence[NodeFit], Sequence[int]]]:
+        found: dict[str, list[NodeFit]] = {}
+        for node in self.usable:
+            for kind, count in node.free_gpus.items():
+                if count:  # no request for GPUs fits on the others
+                    found.setdefault(kind, []).append(node)
+        return {kind: _ascending(nodes, lambda node, kind=kind: node.free_gpus[kind]) for kind, nodes in found.items()}  # type: ignore[misc]
+
+    @cached_property
+    def _by_shards(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
+        return _ascending((node for node in self.usable if node.free_shards), lambda node: node.free_shards)
+
+    @cached_property
+    def _by_cpus(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
+        return _ascending(self.usable, attrgetter("free_cpus"))
+
+    @cached_property
+    def _reserved(self) -> tuple[NodeFit, ...]:
+        return tuple(node for node in self.usable if node.reserved)
+
+    @cached_property
+    def _totals(self) -> Mapping[str, tuple[int, int]]:
+        return _totals(node for node in self.usable if not node.reserved)
+
+    def count(self, what: str, moment: float, length: float) -> tuple[int, int]:
+        """Free and total number of ``what`` on usable nodes that no reservation blocks in that period.
+
+        ``what`` is ``gpu:TYPE``, ``shard``, ``cpu`` or ``node``.
+        """
+        free, of = self._totals.get(what, (0, 0))
+        opened = _totals(node for node in self._reserved if node.open_at(moment, length) == moment)
+        more = opened.get(what, (0, 0))
+        return free + more[0], of + more[1]
+
+    @cached_property
+    def releases(self) -> Releases:
+        """The first :data:`RELEASES` job ends on usable nodes; jobs without a time limit are left out."""
+        ends_at = self._jobs.column("ends_at")
+        nodes = [node for node in self.usable for job in node.jobs if ends_at[job] is not None]
+        jobs = [job for node in self.usable for job in node.jobs if ends_at[job] is not None]
+        moments = [ends_at[job] for job in jobs]
+        first = sorted(range(len(jobs)), key=moments.__getitem__)[:RELEASES]
+        return Releases([moments[at] for at in first], [nodes[at] for at in first], [jobs[at] for at in first])
+
+    def earliest_start(self, need: Need, nodes: int, *, now: float, length: float) -> float | None:
+        """When the request fits on so many nodes if every job runs to its time limit; None if no job end tells.
+
+        Seconds since the epoch, like ``now``; ``length`` in seconds, may be infinite.
+        """
+        moments = sorted(node.open_at(now, length) for node in self.fitting(need))
+        done = {node.name for node in self.fitting(need)}
+        freed: dict[str, Freed] = {}
+        columns = (self._jobs.column(field) for field in ("cpus", "memory_mib", "gpus", "node_count"))
+        cpus, memory, gpus, node_count = columns
+        for at, node, job in zip(*self.releases, strict=True):
+            moment = max(now, at)
+            if len(moments) >= nodes and moments[nodes - 1] <= moment:
+                break
+            if node.name in done or not node.offers(need):
+                continue
+            so_far = freed.setdefault(node.name, Freed())
+            parts = node_count[job]  # what it holds in total is divided evenly among its nodes
+            so_far.add(cpus[job] // parts, memory[job] // parts, gpus[job], node.only_type)
+            if node.has_after(need, so_far):
+                done.add(node.name)
+                moments.append(node.open_at(moment, length))
+                moments.sort()
+        return moments[nodes - 1] if len(moments) >= nodes else None
+
+
+def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
+    found: dict[object, tuple[NodeFit, int]] = {}
+    for node in nodes:
+        key = (node.cpus, node.step, node.cpus_per_core, node.memory, node.shards, tuple(node.gpus.items()))
+        first, count = found.get(key, (node, 0))
+        found[key] = (first, count + 1)
+    return dict(found.values())
+
+
+def _ascending(nodes: Iterable[NodeFit], count: Callable[[NodeFit], int]) -> tuple[Sequence[NodeFit], Sequence[int]]:
+    found = sorted(nodes, key=count)
+    return found, list(map(count, found))
+
+
+def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
+    found = list(nodes)
+    free: Counter[str] = Counter()
+    of: Counter[str] = Counter()
+    for node in found:
+        for kind, count in node.gpus.items():
+            of[f"gpu:{kind}"] += count
+            free[f"gpu:{kind}"] += node.free_gpus.get(kind, 0)
+    totals = {what: (free[what], count) for what, count in of.items()}
+    if found:
+        totals["node"] = sum(node.idle for node in found), len(found)
+        totals["cpu"] = sum(min(node.free_cpus, node.cpus) for node in found), sum(node.cpus for node in found)
+        totals["shard"] = sum(node.free_shards for node in found), sum(node.shards for node in found)
+    return totals
+
+
+# Whether a job fits on a node: its total and free resources, and what jobs that end on it release.
+
+ANY = ""
+"""GPUs of any type; also the type of GPUs for which gres.conf names none."""
+_POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a job requests on each of its nodes."""
+
+    gpus: int = 0
+    gpu_type: str = ANY
+    shards: int = 0
+    cpus: int = 1
+    memory: int = 0
+    """MiB."""
+    memory_per_cpu: int = 0
+    """MiB for each CPU that the job is given, where it requests no memory by itself; :attr:`memory` is the least."""
+    all_memory: bool = False
+    exclusive: bool = False
+
+
+class ReservedPeriod(NamedTuple):
+    """A period in which a node is reserved for others; seconds since the epoch."""
+
+    start: float
+    end: float
+    name: str
+    maintenance: bool = False
+    """It has the flag MAINT."""
+
+
+class NodeFit:
+    """One node's total and free resources. Plain attributes, since a page may examine thousands of nodes."""
+
+    __slots__ = (
+        "all_known",
+        "cpus",
+        "cpus_per_core",
+        "features",
+        "free_cpus",
+        "free_gpus",
+        "free_memory",
+        "free_shards",
+        "gpus",
+        "idle",
+        "jobs",
+        "memory",
+        "name",
+        "powered_down",
+        "reason",
+        "reserved",
+        "shards",
+        "step",
+        "usable",
+    )
+
+    def __init__(
+        self,
+        node: NodeState,
+        jobs: tuple[int, ...],
+        reserved: tuple[ReservedPeriod, ...],
+        *,
+        all_known: bool = True,
+        cpu_unit: str = "core",
+        oversubscribed: tuple[int, int] | None = None,
+    ) -> None:
+        """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node.
+
+        ``cpu_unit``: see :attr:`CpuAllocation.unit`. ``oversubscribed``, in a partition where each CPU is given to
+        several jobs (OverSubscribe=FORCE): to how many, and the CPUs of the jobs that are on the node.
+        """
+        self.all_known = all_known
+        self.name = node.name
+        self.reason = node.reason
+        self.usable = node.usable
+        self.powered_down = bool(node.states & _POWERED_DOWN)
+        self.features = _features(node.features, node.other_features)
+        self.reserved = reserved
+        self.jobs = jobs
+        self.cpus, self.free_cpus = node.cpus, node.cpus_free
+        if oversubscribed is not None:
+            jobs_per_cpu, held = oversubscribed
+            self.free_cpus = max(0, node.cpus * jobs_per_cpu - held)
+        self.cpus_per_core = node.cpus_per_core
+        self.step = _step(node, cpu_unit) if cpu_unit != "core" else node.cpus_per_core
+        self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
+        self.idle = node.cpus_allocated == 0 and not jobs
+        self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
+
+    def taken_by(self, need: Need) -> tuple[int, int]:
+        """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads."""
+        cpus = need.cpus if self.step == 1 else -(-need.cpus // self.step) * self.step
+        return cpus, max(need.memory, need.memory_per_cpu * cpus)
+
+    def offers(self, need: Need) -> bool:
+        """Whether the node could satisfy the request if it were empty."""
+        cpus, memory = self.taken_by(need)
+        return (
+            self.gpus.get(need.gpu_type, 0) >= need.gpus
+            and self.shards >= need.shards
+            and self.cpus >= cpus
+            and self.memory >= memory
+        )
+
+    def has(self, need: Need) -> bool:
+        """Whether everything requested is free now."""
+        cpus, memory = self.taken_by(need)
+        return (
+            self.free_gpus.get(need.gpu_type, 0) >= need.gpus
+            and self.free_shards >= need.shards
+            and self.free_cpus >= cpus
+            and self.free_memory >= memory
+            and (self.idle or not (need.exclusive or need.all_memory))
+        )
+
+    def has_after(self, need: Need, freed: Freed) -> bool:
+        """Whether everything requested is free once the jobs counted in ``freed`` have ended."""
+        if self.all_known and freed.jobs >= len(self.jobs):
+            return self.offers(need)
+        if need.exclusive or need.all_memory:
+            return False
+        cpus, memory = self.taken_by(need)
+        return (
+            self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type] >= need.gpus
+            and self.free_shards + freed.shards >= need.shards
+            and self.free_cpus + freed.cpus >= cpus
+            and self.free_memory + freed.memory >= memory
+        )
+
+    def open_at(self, moment: float, length: float) -> float:
+        """The first moment from ``moment`` on at which ``length`` seconds overlap no reservation for others."""
+        for period in self.reserved:  # sorted by start
+            if moment < period.end and moment + length > period.start:
+                moment = period.end
+        return moment
+
+    @property
+    def only_type(self) -> str:
+        """The type of its GPUs if all have the same; else :data:`ANY`."""
+        types = [kind for kind in self.gpus if kind]
+        return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
+
+
+def _step(node: NodeState, cpu_unit: str) -> int:
+    """How many CPUs a job gets together."""
+    if cpu_unit == "socket":
+        return max(1, node.cpus_per_core * node.socket_cores)
+    return max(1, node.cpus) if cpu_unit == "node" else 1
+
+
+@lru_cache(maxsize=8192)
+def _features(active: tuple[str, ...], others: tuple[str, ...]) -> frozenset[str]:
+    return frozenset((*active, *others))
+
+
+class _Devices(NamedTuple):
+    gpus: Mapping[str, int]
+    free_gpus: Mapping[str, int]
+    shards: int
+    free_shards: int
+
+
+@lru_cache(maxsize=8192)
+def _devices(gres: tuple[Gres, ...], used: tuple[Gres, ...]) -> _Devices:
+    """The GPUs and shards of a node; thousands of nodes have the same ones, and share the answer."""
+    gpus = gpus_of(gres)
+    shards = sum(each.count for each in gres if each.name == "shard")
+    return _Devices(
+        _with_any(gpus) if gres else {},
+        _with_any(free_gpus_of(gpus, used)) if gres else {},
+        shards,
+        _free_shards(gpus.total(), shards, used) if shards else 0,
+    )
+
+
+def _with_any(counts: Counter[str]) -> dict[str, int]:
+    return {**counts, ANY: counts.total()}
+
+
+def _free_shards(gpus: int, shards: int, used: tuple[Gres, ...]) -> int:
+    count = {name: sum(gres.count for gres in used if gres.name == name) for name in ("shard", "gpu")}
+    per_gpu = shards // gpus if gpus else 0
+    return max(0, shards - count["shard"] - per_gpu * count["gpu"])
+
+
+class Freed:
+    """Resources that ended jobs have released on one node."""
+
+    __slots__ = ("cpus", "gpus", "jobs", "memory", "shards")
+
+    def __init__(self) -> None:
+        self.jobs = self.cpus = self.memory = self.shards = 0
+        self.gpus: Counter[str] = Counter()
+
+    def add(self, cpus: int, memory: int, gpus: Iterable[Gres], only_type: str) -> None:
+        """Count a job's share on one node."""
+        self.jobs += 1
+        self.cpus += cpus
+        self.memory += memory
+        for gres in gpus:
+            if gres.name == "shard":
+                self.shards += gres.count
+            elif gres.name == "gpu":
+                kind = gres.type or only_type
+                self.gpus[ANY] += gres.count
+                if kind:
+                    self.gpus[kind] += gres.count

@@ -1,1 +1,0 @@
-"""Applications in the place of JupyterLab."""

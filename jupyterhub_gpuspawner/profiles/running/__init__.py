@@ -1,1 +1,0 @@
-"""What a profile says of its servers while they run."""

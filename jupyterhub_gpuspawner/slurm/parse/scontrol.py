@@ -1,0 +1,555 @@
+"""Answers of ``scontrol show``: the cluster, its configuration, and single jobs. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.parse import records
+from jupyterhub_gpuspawner.slurm.parse.records import (
+    Layout,
+    Memo,
+    default_per_gpu,
+    epoch,
+    fields,
+    ignored,
+    memory,
+    present,
+    read,
+    read_columns,
+    words,
+)
+from jupyterhub_gpuspawner.table import Table
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_walltime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.slurm.parse.records import Notice
+
+
+T = TypeVar("T")
+
+
+# ``scontrol show node -d -o``, ``show partition -o`` and ``show reservation -o``: the cluster.
+
+
+def parse_nodes(text: str, notice: Notice = ignored) -> Table[NodeState]:
+    """Every node of ``scontrol show node -d -o``; GresUsed requires ``-d``.
+
+    A node with a field that is not understood is left out, so that nothing relies on it, and reported to ``notice``.
+    Raises SlurmOutputError if the answer lists no nodes, or none is understood.
+    """
+    columns = read_columns(_rows(text), _NodeReader(), "node", lambda row: row.NodeName, notice)
+    return Table(NodeState, columns) if columns else Table.of(NodeState, ())
+
+
+def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
+    """Every partition of ``scontrol show partition -o``; with ``-a`` also hidden ones.
+
+    A partition with fields that are not understood is kept, see :attr:`Partition.unread`, and reported to ``notice``.
+    Raises SlurmOutputError if the answer lists no partitions.
+    """
+    found = tuple(_partition(record) for record in _records(text, "PartitionName"))
+    for partition in found:
+        for key in partition.unread:
+            notice(Unread("partition", partition.name, key, kept=True))
+    return found
+
+
+def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation, ...]:
+    """Every reservation of ``scontrol show reservation -o``; none for 'No reservations in the system'.
+
+    One with a field that is not understood is left out and reported to ``notice``. Raises SlurmOutputError if the
+    answer lists no reservations.
+    """
+    if text.strip() == "No reservations in the system":
+        return ()
+    records, found = _records(text, "ReservationName"), []
+    for record in records:
+        try:
+            found.append(_reservation(record))
+        except SlurmOutputError as error:  # even if it is the only one, which must not hide the cluster
+            notice(Unread("reservation", record["ReservationName"], error.field))
+    return tuple(found)
+
+
+class _Row(NamedTuple):
+    """The texts of one node, by Slurm's names of the fields."""
+
+    NodeName: str
+    NodeAddr: str
+    State: str
+    CPUTot: str
+    CPUEfctv: str
+    CPUAlloc: str
+    RealMemory: str
+    AllocMem: str
+    MemSpecLimit: str
+    Gres: str
+    GresUsed: str
+    ActiveFeatures: str
+    AvailableFeatures: str
+    Partitions: str
+    Reason: str
+    Sockets: str
+    CoresPerSocket: str
+
+
+def _rows(text: str) -> Iterator[_Row]:
+    """The nodes of an answer, each once."""
+    layout, seen = Layout(_Row._fields), set()
+    for part in _parts(text, "NodeName"):
+        row = _Row(*layout.row(part))
+        if not row.NodeName and part.strip():
+            raise _no_record("NodeName", part)
+        if row.NodeName and row.NodeName not in seen:
+            seen.add(row.NodeName)
+            yield row
+
+
+def _records(text: str, first: str) -> list[dict[str, str]]:
+    """The records of an answer by their first field; a repeated name comes from text that imitates a record."""
+    found: dict[str, dict[str, str]] = {}
+    for part in _parts(text, first):
+        record = fields(part)
+        if record.get(first):
+            found.setdefault(record[first], record)
+        elif part.strip():
+            raise _no_record(first, part)
+    return list(found.values())
+
+
+def _parts(text: str, first: str) -> Iterator[str]:
+    """The text from each line that begins with ``first=`` to the next; before them, what does not belong there."""
+    begin, mark = 0, f"\n{first}="
+    while begin < len(text):
+        end = text.find(mark, begin) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
+def _no_record(first: str, part: str) -> SlurmOutputError:
+    return SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
+
+
+def _number(record: Mapping[str, str], key: str, default: int = 0) -> int:
+    value = present(record.get(key))
+    return read(int, key, value) if value else default
+
+
+def _count(record: Mapping[str, str], key: str) -> int | None:
+    value = present(record.get(key))
+    return None if not value or value == "UNLIMITED" else read(int, key, value)
+
+
+class _NodeReader:
+    """Reads nodes column by column: ten thousand of them have few different values."""
+
+    def __init__(self) -> None:
+        self._word = Memo(present)
+        self._words = Memo(words)
+        self._states = Memo(_states)
+        self._gres = Memo(partial(records.gres, "Gres"))
+        self._gres_used = Memo(partial(records.gres, "GresUsed"))
+
+    def __call__(self, rows: Sequence[_Row]) -> Iterable[Iterable[Any]]:
+        """The columns of :class:`NodeState` for these rows; raises SlurmOutputError if one is at fault."""
+        for row in rows:
+            if not (row.State and row.CPUTot):
+                raise SlurmOutputError(
+                    f"scontrol did not report State and CPUTot of node {row.NodeName}.", raw=repr(row), field="State"
+                )
+        column = _Row._make(zip(*rows, strict=True))
+        total, effective = _numbers("CPUTot", column.CPUTot), _numbers("CPUEfctv", column.CPUEfctv)
+        sockets, cores = _numbers("Sockets", column.Sockets), _numbers("CoresPerSocket", column.CoresPerSocket)
+        memory = _numbers("RealMemory", column.RealMemory)
+        kept = _numbers("MemSpecLimit", column.MemSpecLimit)
+        features = list(map(self._words.__getitem__, column.ActiveFeatures))
+        possible = map(self._words.__getitem__, column.AvailableFeatures)
+        return (
+            column.NodeName,
+            map(self._word.__getitem__, column.NodeAddr),
+            map(self._states.__getitem__, column.State),
+            [for_jobs or cpus for for_jobs, cpus in zip(effective, total, strict=True)],
+            _numbers("CPUAlloc", column.CPUAlloc),
+            [max(0, real - of_system) for real, of_system in zip(memory, kept, strict=True)],
+            _numbers("AllocMem", column.AllocMem),
+            map(self._gres.__getitem__, column.Gres),
+            map(self._gres_used.__getitem__, column.GresUsed),
+            features,
+            map(_others, possible, features),
+            map(self._words.__getitem__, column.Partitions),
+            map(self._word.__getitem__, column.Reason),
+            map(_cpus_per_core, total, sockets, cores),
+            cores,
+        )
+
+
+def _cpus_per_core(cpus: int, sockets: int, cores_per_socket: int) -> int:
+    return max(1, cpus // (sockets * cores_per_socket)) if sockets and cores_per_socket else 1
+
+
+def _numbers(key: str, texts: Iterable[str]) -> list[int]:
+    return [int(text) if text.isdecimal() else _number({key: text}, key) for text in texts]
+
+
+def _others(possible: tuple[str, ...], active: tuple[str, ...]) -> tuple[str, ...]:
+    return () if possible == active else tuple(name for name in possible if name not in active)
+
+
+_SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}
+_SUFFIXES |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED", "-": "PLANNED"}
+
+
+@lru_cache(maxsize=1024)
+def _states(text: str) -> frozenset[str]:
+    """``DOWN+NOT_RESPONDING``, or with the suffixes that older versions print: ``DOWN*+DRAIN``."""
+    found = set()
+    for word in text.upper().split("+"):
+        bare = word.rstrip("".join(_SUFFIXES))
+        found |= {bare, *(_SUFFIXES[mark] for mark in word[len(bare) :])}
+    return frozenset(found - {""})
+
+
+def _partition(record: Mapping[str, str]) -> Partition:
+    unread: list[str] = []
+
+    def value(key: str, reader: Callable[[Mapping[str, str], str], T], default: T) -> T:
+        try:
+            return reader(record, key)
+        except SlurmOutputError:
+            unread.append(key)
+            return default
+
+    return Partition(
+        name=record["PartitionName"],
+        state=present(record.get("State")),
+        default=record.get("Default") == "YES",
+        hidden=record.get("Hidden") == "YES",
+        nodes=value("Nodes", _nodes, ()),
+        max_time=value("MaxTime", _walltime, None),
+        default_time=value("DefaultTime", _walltime, None),
+        min_nodes=value("MinNodes", _number, 0),
+        max_nodes=value("MaxNodes", _count, None),
+        max_cpus_per_node=value("MaxCPUsPerNode", _count, None),
+        max_memory_per_node_mib=value("MaxMemPerNode", _memory, None),
+        max_memory_per_cpu_mib=value("MaxMemPerCPU", _memory, None),
+        default_memory_per_cpu_mib=value("DefMemPerCPU", _memory, None),
+        default_memory_per_node_mib=value("DefMemPerNode", _memory, None),
+        allow_groups=words(record.get("AllowGroups"), everyone="ALL"),
+        allow_accounts=words(record.get("AllowAccounts"), everyone="ALL"),
+        deny_accounts=words(record.get("DenyAccounts")),
+        allow_qos=words(record.get("AllowQos"), everyone="ALL"),
+        deny_qos=words(record.get("DenyQos")),
+        needs_reservation=record.get("ReqResv") == "YES",
+        qos=present(record.get("QoS")),
+        exclusive=record.get("OverSubscribe") == "EXCLUSIVE",
+        jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
+        priority_tier=value("PriorityTier", partial(_number, default=1), 1),
+        preemptable=bool({"CANCEL", "REQUEUE"} & set(words(record.get("PreemptMode")))),
+        default_cpus_per_gpu=value("JobDefaults", _default_per_gpu("DefCpuPerGPU"), None),
+        default_memory_per_gpu_mib=value("JobDefaults", _default_per_gpu("DefMemPerGPU"), None),
+        unread=tuple(unread),
+    )
+
+
+def _nodes(record: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return read(expand_nodelist, key, record.get(key, ""))
+
+
+def _walltime(record: Mapping[str, str], key: str) -> int | None:
+    value = present(record.get(key))
+    return read(parse_walltime, key, value) if value else None
+
+
+def _memory(record: Mapping[str, str], key: str) -> int | None:
+    return memory(key, record.get(key))
+
+
+def _jobs_per_cpu(record: Mapping[str, str], key: str) -> int:
+    """``FORCE:4``: each CPU is given to four jobs without their asking for it (slurm.conf(5))."""
+    name, _, number = present(record.get(key)).partition(":")
+    return read(int, key, number or "4") if name == "FORCE" else 1
+
+
+def _default_per_gpu(name: str) -> Callable[[Mapping[str, str], str], int | None]:
+    return lambda record, key: default_per_gpu(record.get(key), name)
+
+
+def _reservation(record: Mapping[str, str]) -> Reservation:
+    return Reservation(
+        name=record["ReservationName"],
+        start=epoch(record.get("StartTime"), "StartTime"),
+        end=epoch(record.get("EndTime"), "EndTime"),
+        nodes=_nodes(record, "Nodes"),
+        partition=present(record.get("PartitionName")),
+        flags=frozenset(words(record.get("Flags"))),
+        users=words(record.get("Users")),
+        accounts=words(record.get("Accounts")),
+        groups=words(record.get("Groups")),
+    )
+
+
+# ``scontrol show config``: the parts of slurm.conf(5) that a hub needs.
+
+_LINE = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
+_AS_OF = re.compile(r"Configuration data as of ([0-9]+)\s*$", re.MULTILINE)
+_ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
+
+
+@dataclass(frozen=True)
+class SlurmConfig:
+    """Parts of slurm.conf, as slurmctld uses them."""
+
+    private_data: frozenset[str] = frozenset()
+    """PrivateData: what users cannot see of each other, such as ``jobs``."""
+    slurm_uid: int | None = None
+    """The uid of SlurmUser, who has all rights; None where it is not reported."""
+    accounting: bool = False
+    """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
+    accounting_enforced: frozenset[str] = frozenset()
+    """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
+    accounting_stores: frozenset[str] = frozenset()
+    """AccountingStoreFlags: what slurmdbd keeps of each job, such as ``job_env`` (its environment)."""
+    tracks_process_groups: bool = False
+    """A step's processes are those of its process group (ProctrackType=proctrack/pgid)."""
+    cluster_name: str = ""
+    answered_at: float | None = None
+    """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
+    resume_timeout: int | None = None
+    """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
+
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
+    default_memory_per_node_mib: int | None = None
+    """DefMemPerNode, the same per node."""
+    default_memory_per_gpu_mib: int | None = None
+    """DefMemPerGPU (JobDefaults), for jobs that request GPUs."""
+    default_cpus_per_gpu: int | None = None
+    """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
+    cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
+    """What a job gets whole (SelectType, SelectTypeParameters)."""
+    preemption: Literal["", "partition", "qos"] = ""
+    """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
+    memory_is_allocated: bool = True
+    """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
+
+    @property
+    def hides_jobs(self) -> bool:
+        """Whether users cannot see the jobs of others."""
+        return "jobs" in self.private_data or "all" in self.private_data
+
+    @property
+    def hides_associations(self) -> bool:
+        """Whether users cannot see the associations of others."""
+        return bool(self.private_data & {"accounts", "users", "all"})
+
+
+def parse_config(text: str) -> SlurmConfig:
+    """Parse ``scontrol show config``; raises SlurmOutputError if PrivateData is missing."""
+    told = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
+    if "PrivateData" not in told:
+        raise SlurmOutputError("scontrol show config did not report PrivateData.", raw=text, field="PrivateData")
+    private = {word.strip().lower() for word in words(told["PrivateData"])} - {"none"}
+    # mcs(5): jobs of another security label are hidden likewise
+    if "privatedata" in words(told.get("MCSParameters")) and present(told.get("MCSPlugin")) not in ("", "mcs/none"):
+        private.add("jobs")
+    account = _ACCOUNT.fullmatch(told.get("SlurmUser", ""))
+    storage = present(told.get("AccountingStorageType"))
+    selected = told.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
+    return SlurmConfig(
+        private_data=frozenset(private),
+        slurm_uid=int(account["uid"]) if account is not None else None,
+        accounting=storage not in ("", "accounting_storage/none"),
+        accounting_enforced=frozenset(words(told.get("AccountingStorageEnforce"))) - {"none"},
+        accounting_stores=frozenset(words(told.get("AccountingStoreFlags", "").lower())),
+        tracks_process_groups=told.get("ProctrackType") == "proctrack/pgid",
+        cluster_name=present(told.get("ClusterName")),
+        answered_at=_answered_at(text),
+        resume_timeout=_resume_timeout(told),
+        default_memory_per_cpu_mib=memory("DefMemPerCPU", told.get("DefMemPerCPU")),
+        default_memory_per_node_mib=memory("DefMemPerNode", told.get("DefMemPerNode")),
+        default_memory_per_gpu_mib=default_per_gpu(told.get("JobDefaults"), "DefMemPerGPU"),
+        default_cpus_per_gpu=default_per_gpu(told.get("JobDefaults"), "DefCpuPerGPU"),
+        cpu_unit=_cpu_unit(told.get("SelectType", ""), selected),
+        preemption=_PREEMPTION.get(told.get("PreemptType", ""), ""),
+        memory_is_allocated="MEMORY" in selected,
+    )
+
+
+_PREEMPTION: Mapping[str, Literal["partition", "qos"]] = {
+    "preempt/partition_prio": "partition",
+    "preempt/qos": "qos",
+}
+
+
+def _answered_at(text: str) -> float | None:
+    """The time in the first line, which is in seconds since the epoch with SLURM_TIME_FORMAT=%s."""
+    match = _AS_OF.match(text)
+    return float(match[1]) if match is not None else None
+
+
+def _resume_timeout(told: Mapping[str, str]) -> int | None:
+    seconds = re.match(r"[0-9]+", told.get("ResumeTimeout", ""))
+    if seconds is None or present(told.get("ResumeProgram")) == "":
+        return None
+    return int(seconds[0])
+
+
+def parse_licenses(text: str) -> dict[str, int]:
+    """How many there are of each licence in ``scontrol show licenses -o``; raises SlurmOutputError."""
+    records = [fields(line) for line in text.splitlines() if line.startswith("LicenseName=")]
+    return {each["LicenseName"]: read(int, "Total", each.get("Total", "")) for each in records}
+
+
+def _cpu_unit(select: str, parameters: str) -> Literal["cpu", "core", "socket", "node"]:
+    if select == "select/linear":
+        return "node"
+    if "CR_SOCKET" in parameters:
+        return "socket"
+    return "cpu" if "CR_CPU" in parameters else "core"
+
+
+# ``scontrol show job -d -o``: the details of one job, or what every job holds on its nodes.
+#
+# Name, paths and comment in this answer are chosen by the owner and unescaped. A record in which a required field
+# occurs twice is rejected, since it is unclear which one is real.
+
+_NEEDED = (
+    "UserId",
+    "JobState",
+    "Reason",
+    "Restarts",
+    "ExitCode",
+    "TimeLimit",
+    "StartTime",
+    "EndTime",
+    "Partition",
+    "NodeList",
+    "CoreSpec",
+    "MinCPUsNode",
+)
+_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin")
+_RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
+_FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
+_SPECIALISED = "ThreadSpec"
+"""What a job with ``--thread-spec`` has in the place of CoreSpec."""
+_ALLOCATED = re.compile(rf"(?<=\s)(?:CoreSpec|{_SPECIALISED}|MinCPUsNode)=", re.ASCII)
+_KEY = re.compile(r"(?<=\s)(" + "|".join((*_NEEDED, *_OPTIONAL, _SPECIALISED)) + r")=", re.ASCII)
+_VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
+_SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
+"""Printed between a job's name and its owner since 26.05."""
+_NODE = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
+
+
+def parse_job(text: str, job_id: str) -> JobDetail | None:
+    """The job ``job_id`` in the answer; None if it is not there (for an array the answer lists all its tasks).
+
+    Raises SlurmOutputError if a field is missing or occurs twice.
+    """
+    records = [record for record in _RECORD.split(text) if record.startswith(f"JobId={job_id} ")]
+    if len(records) > 1:
+        raise SlurmOutputError(f"scontrol listed job {job_id} twice.", raw=text)
+    return _detail(records[0], job_id) if records else None
+
+
+def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
+    """What each job holds on its nodes, by job id; pending and malformed ones are left out.
+
+    Text chosen by an owner can look like fields, or like a whole job. So a job that is listed twice, or has a field
+    twice, is left out; whether a job with some id exists at all has to be known from elsewhere.
+    """
+    found: dict[str, tuple[NodeAllocation, ...]] = {}
+    odd = set()
+    for record in _RECORD.split(text):
+        first = _FIRST.match(record)
+        if first is None:
+            continue
+        parts = _ALLOCATED.split(record)
+        if first[1] in found or len(parts) != 3:
+            odd.add(first[1])
+            continue
+        try:
+            found[first[1]] = _allocations(parts[1])
+        except SlurmOutputError:
+            odd.add(first[1])
+    return {job_id: parts for job_id, parts in found.items() if parts and job_id not in odd}
+
+
+def _detail(record: str, job_id: str) -> JobDetail:
+    starts: dict[str, int] = {}
+    for key in _KEY.finditer(record):
+        name = "CoreSpec" if key[1] == _SPECIALISED else key[1]
+        if name in starts:
+            raise SlurmOutputError(
+                f"Job {job_id} has {key[1]} twice: its name, a path or its comment imitates it.", raw=record
+            )
+        starts[name] = key.end()
+    missing = [key for key in _NEEDED if key not in starts]
+    if missing:
+        raise SlurmOutputError(f"scontrol did not report {missing[0]} of job {job_id}.", raw=record)
+
+    def value(key: str) -> str:
+        if key not in starts:
+            return ""
+        end = _VALUE_ENDS.search(record, starts[key])
+        return present(record[starts[key] : end.start() if end else None])
+
+    # the name follows the job id, and UserId follows the name
+    name = record[record.index("JobName=") + 8 : starts["UserId"] - len("UserId=")] if "JobName=" in record else ""
+    user, _, number = value("UserId").partition("(")
+    state = value("JobState")
+    phase = phase_of(state)
+    time_limit = read(_time_limit, "TimeLimit", value("TimeLimit"))
+    deadline, shortest = epoch(value("Deadline"), "Deadline"), read(_time_limit, "TimeMin", value("TimeMin"))
+    return JobDetail(
+        job_id=job_id,
+        phase=phase,
+        state=state,
+        reason=value("Reason").replace("_", " "),
+        nodes=value("NodeList"),
+        batch_host=value("BatchHost"),
+        user=user,
+        partition=value("Partition"),
+        starts_at=epoch(value("StartTime")),
+        ends_at=epoch(value("EndTime")),
+        exit_code=value("ExitCode") if phase in (Phase.ENDING, Phase.ENDED) else "",
+        end=end_of(state),
+        tag=_comment(record, starts),
+        name=_SLUID.sub("", name).strip(),
+        uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
+        time_limit=time_limit,
+        latest_start=None if deadline is None else deadline - (shortest or time_limit or 0),
+        stdout_path=value("StdOut"),
+        allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
+    )
+
+
+def _time_limit(text: str) -> int | None:
+    return parse_walltime(text) if text and text != "Partition_Limit" else None
+
+
+def _comment(record: str, starts: dict[str, int]) -> str:
+    """The comment whole: it may hold what looks like a field, and StdErr follows it."""
+    if "Comment" not in starts:
+        return ""
+    end = starts["StdErr"] - len("StdErr=") if "StdErr" in starts else None
+    return present(record[starts["Comment"] : end])
+
+
+def _allocations(text: str) -> tuple[NodeAllocation, ...]:
+    found: list[NodeAllocation] = []
+    for nodes, cpus, memory_mib, gres in _NODE.findall(text):
+        ids = read(parse_cpulist, "CPU_IDs", cpus)
+        granted = read(parse_gres, "GRES", gres)
+        found.extend(
+            NodeAllocation(node, ids, int(memory_mib), granted) for node in read(expand_nodelist, "Nodes", nodes)
+        )
+    return tuple(found)
