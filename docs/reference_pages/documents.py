@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_do
 from jupyterhub_gpuspawner.hub.api.server import session
 from jupyterhub_gpuspawner.hub.api.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
-from jupyterhub_gpuspawner.wire import documents
+from jupyterhub_gpuspawner.wire import bounds, documents
 from jupyterhub_gpuspawner.wire import documents as usage_wire
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
@@ -167,7 +167,7 @@ def _fields(cls: type) -> list[dataclasses.Field[Any]]:
 def _hints(cls: type) -> dict[str, Any]:
     # not those of ClusterJob, which is in no document; GPUs that are asked for are written as --gres takes them
     local = {"Difference": differences.Difference, "Contradiction": differences.Contradiction}
-    return get_type_hints(cls, localns={"Mapping": Mapping, "ClusterJob": object, "Gres": str, **local})
+    return get_type_hints(cls, localns={**vars(bounds), "Mapping": Mapping, "ClusterJob": object, "Gres": str, **local})
 
 
 def _record(cls: type) -> str:

@@ -18,6 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from jupyterhub_gpuspawner.wire.bounds import (
+        Cores,
+        Count,
+        CpuCount,
+        CpuList,
+        GpuIndex,
+        IPAddress,
+        Items,
+        Joules,
+        LinkWord,
+        MiB,
+        NumaNumber,
+        Percent,
+        Policy,
+        Port,
+        Seconds,
+        Seen,
+        Text,
+        Time,
+        Topology,
+        Watts,
+    )
 
 PLAN_VERSION = 1
 REPORT_VERSION = 3
@@ -30,14 +52,14 @@ TEXT_LIMIT = 500
 """Longest text in a report, in characters, all of which are printable."""
 LIST_LIMIT = 64
 """Longest list in a placement."""
+STRICT = {"extra": "forbid", "strict": True}
+"""How the hub's pydantic reads a document: no field but its own, and no conversion of values."""
 COUNT_LIMIT = 65536
 """Most GPUs, or CPUs, that a plan may promise."""
 DEADLINE_LIMIT = 600.0
 """Longest time limit for reading the hardware, in seconds."""
 UNKNOWN_CLAIM = ""
 """Value of ``claim`` if a node could not read whether this server must claim its GPUs."""
-SEEN = ("process", "user", "unseen", "taken")
-"""What the launcher can find at a server's port: see :class:`Door`."""
 
 
 @dataclass(frozen=True)
@@ -155,18 +177,20 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
 class PlacedGpu:
     """One of the server's own GPUs, in the order of ``CUDA_VISIBLE_DEVICES``."""
 
-    index: int
-    uuid: str = ""
-    pci: str = ""
-    name: str = ""
-    memory_mib: int | None = None
-    numa_node: int | None = None
-    mig: str | None = None
-    mig_device: int | None = None
+    __pydantic_config__ = STRICT
+
+    index: GpuIndex
+    uuid: Text = ""
+    pci: Text = ""
+    name: Text = ""
+    memory_mib: MiB | None = None
+    numa_node: NumaNumber | None = None
+    mig: Text | None = None
+    mig_device: GpuIndex | None = None
     """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
-    nic: str | None = None
+    nic: Text | None = None
     """The network card that is nearest to it, for a job on several nodes; None if none is known."""
-    nic_link: str | None = None
+    nic_link: LinkWord | None = None
     """The link word between the two; ``?`` if it is not known."""
 
 
@@ -174,14 +198,16 @@ class PlacedGpu:
 class NodeGrant:
     """What a job on several nodes has on one of the other nodes, as Slurm reports it to the hub."""
 
-    node: str
-    gpus: tuple[int, ...] = ()
+    __pydantic_config__ = STRICT
+
+    node: Text
+    gpus: Items[GpuIndex] = ()
     """Slurm's indices, in the order of gres.conf."""
-    gpu_type: str | None = None
+    gpu_type: Text | None = None
     """Slurm's name of the type, such as ``k80``; None if there is none, or several."""
-    cpus: int = 0
+    cpus: CpuCount = 0
     """Number of CPUs, as Slurm counts them."""
-    memory_mib: int = 0
+    memory_mib: MiB = 0
     placement: PlacementDocument | None = None
     """What the launcher on this node reports, without ``other_nodes``; None: it has not reported."""
 
@@ -190,32 +216,34 @@ class NodeGrant:
 class PlacementDocument:
     """Where a server runs and what it got: version 1, as pages and REST show it."""
 
-    job_id: str | None = None
+    __pydantic_config__ = STRICT
+
+    job_id: Text | None = None
     """Slurm's job id; None for a server on the hub's own machine."""
-    node: str = ""
-    partition: str | None = None
+    node: Text = ""
+    partition: Text | None = None
     simulated: bool = False
-    gpus: tuple[PlacedGpu, ...] = ()
-    cpus: str = ""
+    gpus: Items[PlacedGpu] = ()
+    cpus: CpuList = ""
     """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
-    memory_mib: int | None = None
+    memory_mib: MiB | None = None
     """The job's memory on the server's node, as allocated or requested; set by the hub, None if unknown."""
-    numa_nodes: tuple[int, ...] = ()
+    numa_nodes: Items[NumaNumber] = ()
     """NUMA nodes of these CPUs, by kernel number; those of the GPUs if the CPUs' are not known."""
-    memory_policy: str = "none"
+    memory_policy: Text = "none"
     """The memory policy as read from the kernel: ``default``, ``preferred:0``, ``bind:0-1``, …"""
-    policy: str = "best-effort"
+    policy: Policy = "best-effort"
     aligned: bool | None = None
     """Whether GPUs, CPUs and memory are on the same NUMA nodes; None if unknown."""
-    weakest_link: str | None = None
-    why: str = ""
-    problems: tuple[str, ...] = ()
-    started_at: str | None = None
+    weakest_link: LinkWord | None = None
+    why: Text = ""
+    problems: Items[Text] = ()
+    started_at: Time | None = None
     """ISO 8601, UTC."""
-    ends_at: str | None = None
-    other_nodes: tuple[NodeGrant, ...] = ()
+    ends_at: Time | None = None
+    other_nodes: Items[NodeGrant] = ()
     """The job's other nodes, at most 64."""
-    weakest_link_over_nodes: str | None = None
+    weakest_link_over_nodes: LinkWord | None = None
     """For a job on several nodes the weakest link of all its GPUs: those of each node, and between each GPU and its
     network card. None if that is not known of every node."""
 
@@ -228,10 +256,12 @@ class PlacementDocument:
 class Door:
     """What was found at the server's port, in the kernel's table of sockets."""
 
-    seen: str
+    __pydantic_config__ = STRICT
+
+    seen: Seen
     """``process``: one of the server's processes listens; ``user``: a process of the server's user listens, but cannot
     be identified; ``unseen``: the table cannot be read; ``taken``: another process listens."""
-    addresses: tuple[str, ...] = ()
+    addresses: Items[IPAddress] = ()
     """Addresses on which the server listens; ``0.0.0.0`` and ``::`` stand for all."""
 
 
@@ -239,10 +269,12 @@ class Door:
 class NodeReport:
     """The launcher's report to the hub: the server's placement, and its port once the server listens on it."""
 
-    port: int
+    __pydantic_config__ = STRICT
+
+    port: Port
     """0 (null in JSON) while the server does not listen."""
     placement: PlacementDocument = field(default_factory=PlacementDocument)
-    topology: Mapping[str, object] | None = None
+    topology: Topology | None = None
     """The node's topology document, for the picture; None if it is unknown or too large."""
     door: Door | None = None
     """None before anything listens on the port, and in reports of version 1."""
@@ -274,7 +306,7 @@ def printable(text: str) -> str:
 # A server's use of its GPUs and cores, as the process beside it sends it to the hub.
 #
 # It comes by ``POST /hub/api/gpuspawner/usage`` with the server's own token. Users can end or change the process that
-# sends it, so it is advice; the hub checks its form in :mod:`~jupyterhub_gpuspawner.hub.report.usage_reader`.
+# sends it, so it is advice; the hub checks its form in :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
 
 USAGE_VERSION = 1
 SAMPLES = 10
@@ -289,27 +321,29 @@ LONGEST = 3600.0
 class GpuUse:
     """The use of a GPU or MIG device. None is unknown, which does not mean that it is idle."""
 
-    index: int
-    uuid: str = ""
-    mig: str | None = None
-    utilization: float | None = None
+    __pydantic_config__ = STRICT
+
+    index: GpuIndex
+    uuid: Text = ""
+    mig: Text | None = None
+    utilization: Percent | None = None
     """Percent of the time in which a kernel ran, in the last sample."""
-    utilization_mean: float | None = None
+    utilization_mean: Percent | None = None
     """Mean of the samples in which it was known."""
-    utilization_max: float | None = None
-    utilization_samples: int = 0
+    utilization_max: Percent | None = None
+    utilization_samples: Count = 0
     """Number of samples in which it was known."""
-    memory_mib: int | None = None
+    memory_mib: MiB | None = None
     """All of its memory."""
-    memory_used_mib: int | None = None
-    memory_used_max_mib: int | None = None
-    processes: int | None = None
+    memory_used_mib: MiB | None = None
+    memory_used_max_mib: MiB | None = None
+    processes: Count | None = None
     """Compute processes that use it."""
-    power_watts: float | None = None
+    power_watts: Watts | None = None
     """None for a MIG device and for a GPU that is shared: NVML measures the whole GPU."""
-    energy_joules: float | None = None
+    energy_joules: Joules | None = None
     """Used in the summary's time."""
-    mig_device: int | None = None
+    mig_device: GpuIndex | None = None
     """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
 
 
@@ -317,26 +351,28 @@ class GpuUse:
 class UsageSummary:
     """A server's use since its last summary."""
 
-    job_id: str | None = None
-    seconds: float = 0.0
+    __pydantic_config__ = STRICT
+
+    job_id: Text | None = None
+    seconds: Seconds = 0.0
     """Length of the time that it is about, which ends when it is sent."""
-    samples: int = 0
-    interval: float = 0.0
+    samples: Count = 0
+    interval: Seconds = 0.0
     """Seconds between two samples."""
     final: bool = False
     """The server has ended."""
     simulated: bool = False
     """The GPUs are simulated, and so is their use."""
-    gpus: tuple[GpuUse, ...] = ()
+    gpus: Items[GpuUse] = ()
     """In the order of the placement."""
-    cores: float | None = None
+    cores: Cores | None = None
     """Cores that the job used, in the time between the last two samples: CPU seconds per second."""
-    cores_mean: float | None = None
-    cores_max: float | None = None
-    memory_mib: int | None = None
+    cores_mean: Cores | None = None
+    cores_max: Cores | None = None
+    memory_mib: MiB | None = None
     """Memory that the job used, without the page cache."""
-    memory_max_mib: int | None = None
-    problems: tuple[str, ...] = ()
+    memory_max_mib: MiB | None = None
+    problems: Items[Text] = ()
     """Why something is unknown."""
 
     def dumps(self) -> str:

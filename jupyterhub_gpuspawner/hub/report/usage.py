@@ -8,16 +8,20 @@ is not known is not taken for idle.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
+
+from prometheus_client import REGISTRY
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
@@ -121,3 +125,67 @@ class ServerUsage:
 
 MEASURED: WeakSet[ServerUsage] = WeakSet()
 """That of every spawner in memory."""
+
+KNOWN, UNKNOWN = "known", "unknown"
+
+
+class GpuUseCollector(Collector):
+    """How much running servers use their GPUs, by profile and partition, counted at each scrape.
+
+    Their mean use is ``gpuspawner_gpus_busy / ignoring(use) gpuspawner_gpus_measured{use="known"}``. Neither users nor
+    GPUs are labels.
+    """
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The metrics without values."""
+        return self._families()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics of the servers that run now."""
+        busy, measured = self._families()
+        sums, counts = use_of_gpus(list(MEASURED))
+        for labels, value in sorted(sums.items()):
+            busy.add_metric(labels, value)
+        for of, number in sorted(counts.items()):
+            measured.add_metric(of, number)
+        yield busy
+        yield measured
+
+    @staticmethod
+    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "gpuspawner_gpus_busy",
+                "Sum of the utilisation (0 to 1) of the GPUs of running servers whose utilisation is known.",
+                labels=["profile", "partition"],
+            ),
+            GaugeMetricFamily(
+                "gpuspawner_gpus_measured",
+                "GPUs (or MIG devices) of running servers whose utilisation is known, or unknown.",
+                labels=["profile", "partition", "use"],
+            ),
+        )
+
+
+def use_of_gpus(
+    servers: Iterable[ServerUsage],
+) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str, str], int]]:
+    """The sum of what is known, and the numbers of GPUs of which it is known and unknown, by profile and partition."""
+    sums: dict[tuple[str, str], float] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for server in servers:
+        found = server.now()
+        if found is None or not found[0].gpus:
+            continue
+        placement, profile, summary = found
+        known = [gpu.utilization for gpu in summary.gpus if gpu.utilization is not None] if summary is not None else []
+        labels = (profile, placement.partition or "")
+        if known:
+            sums[labels] = sums.get(labels, 0.0) + sum(known) / 100
+            counts[(*labels, KNOWN)] += len(known)
+        if len(known) < len(placement.gpus):
+            counts[(*labels, UNKNOWN)] += len(placement.gpus) - len(known)
+    return sums, dict(counts)
+
+
+REGISTRY.register(GpuUseCollector())

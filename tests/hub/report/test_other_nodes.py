@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.other_nodes import other_nodes
+from jupyterhub_gpuspawner.hub.report.confirmation import other_nodes
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_placement
 from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres

@@ -8,10 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.hub.report.usage import KEPT_AT_MOST, ServerUsage, Use
-from jupyterhub_gpuspawner.hub.report.usage_metrics import use_of_gpus
-from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_usage
+from jupyterhub_gpuspawner.hub.report.usage import KEPT_AT_MOST, ServerUsage, Use, use_of_gpus
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 
 SUMMARY = UsageSummary(

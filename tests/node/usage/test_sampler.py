@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
+from jupyterhub_gpuspawner.hub.report.reader import parse_usage
 from jupyterhub_gpuspawner.lab.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.node.usage import sampler, simulated
 from jupyterhub_gpuspawner.node.usage.aside import Aside

@@ -14,9 +14,7 @@ from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.api.server.report import ReportHandler
-from jupyterhub_gpuspawner.hub.report import usage_metrics  # noqa: F401 - registers its metrics
-from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_usage
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, usage_taker
 from jupyterhub_gpuspawner.wire.documents import UsageSummary  # noqa: TC001 - the reference reads the types
 
