@@ -23,9 +23,8 @@ from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.participants import participants_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed
+from jupyterhub_gpuspawner.hub.pages.course.room import CourseFeed, CourseView, course_view
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Tile
-from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.fleet import differences
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_document
+from jupyterhub_gpuspawner.hub.api import course, messages, profiles
 from jupyterhub_gpuspawner.hub.api.server import session
 from jupyterhub_gpuspawner.hub.api.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
@@ -59,23 +59,23 @@ def page() -> str:
         f"## Placement document, version {documents.PLACEMENT_VERSION}\n",
         *_records(documents.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
-        f"## Profiles document, version {profiles_document.VERSION}\n",
-        *_records(profiles_document.ProfilesDocument),
+        f"## Profiles document, version {profiles.VERSION}\n",
+        *_records(profiles.ProfilesDocument),
         "Its `resources`:\n",
-        _record(profiles_document.AskedResources),
+        _record(profiles.AskedResources),
         "Its `availability`:\n",
-        _record(profiles_document.Prospect),
-        f"## Trial document, version {profiles_document.VERSION}\n",
-        _record(profiles_document.TrialDocument),
-        f"## Courses document, version {course_document.VERSION}\n",
-        *_records(course_document.CoursesDocument),
+        _record(profiles.Prospect),
+        f"## Trial document, version {profiles.VERSION}\n",
+        _record(profiles.TrialDocument),
+        f"## Courses document, version {course.VERSION}\n",
+        *_records(course.CoursesDocument),
         "Its `session_now` and `session_next`:\n",
-        _record(course_document.CourseSession),
-        f"## Course document, version {course_document.VERSION}\n",
+        _record(course.CourseSession),
+        f"## Course document, version {course.VERSION}\n",
         "Its `course` is one of the courses document.\n",
-        *_records(course_document.CourseDocument),
-        f"## Outcomes document, version {course_document.VERSION}\n",
-        *_records(course_document.OutcomesDocument),
+        *_records(course.CourseDocument),
+        f"## Outcomes document, version {course.VERSION}\n",
+        *_records(course.OutcomesDocument),
         f"## Session document, version {session.VERSION}\n",
         *_records(session.SessionDocument),
         f"## Messages document, version {messages.VERSION}\n",

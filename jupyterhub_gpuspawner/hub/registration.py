@@ -35,10 +35,10 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.upkeep import begin_courses
 from jupyterhub_gpuspawner.hub.events.log import begin_events
-from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
+from jupyterhub_gpuspawner.hub.fleet.store import GPUFleet
 from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,

@@ -22,13 +22,10 @@ from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.health import FleetHandler, HealthPage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
-from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
-from jupyterhub_gpuspawner.hub.pages.server.extend import ExtendPage, KeepPage
-from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
-from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
-from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
+from jupyterhub_gpuspawner.hub.pages.server.home import DeletePage, HomePage
+from jupyterhub_gpuspawner.hub.pages.server.stop import ExtendPage, KeepPage, StopPage
 from jupyterhub_gpuspawner.hub.pages.server.switch import SwitchPage
-from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, WaitingPage
+from jupyterhub_gpuspawner.hub.pages.server.waiting import LogPage, NotRunningPage, WaitingPage
 
 
 class StaticFiles(CacheControlStaticFilesHandler):

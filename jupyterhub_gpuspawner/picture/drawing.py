@@ -6,45 +6,296 @@ more links. All lengths are pixels in the picture's own size.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
+from html import escape
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.picture import legend
-from jupyterhub_gpuspawner.picture.canvas import Canvas, number, short
-from jupyterhub_gpuspawner.picture.device_boxes import (
-    BETWEEN,
-    CORE,
-    DEVICES,
-    EDGE,
-    GAP,
-    GPU,
-    MARGIN,
-    MIG,
-    NIC,
-    STEP,
-    Devices,
-)
-from jupyterhub_gpuspawner.picture.locality import (
-    NumaGroup,
-    Switch,
-    between,
-    devices_of,
-    numa_groups,
-    paths,
-    switches,
-)
-from jupyterhub_gpuspawner.picture.node_words import summary
-from jupyterhub_gpuspawner.picture.nvlink_lines import NVLinks
+from jupyterhub_gpuspawner.picture.locality import NumaGroup, Switch, between, devices_of, numa_groups, paths, switches
+from jupyterhub_gpuspawner.picture.node_words import summary, table
 from jupyterhub_gpuspawner.placement.affinity import distance
-from jupyterhub_gpuspawner.words import counted, memory
+from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+
+# The shapes of a picture, their colours, and the enclosing SVG element.
+
+_LIGHT = (
+    "--back:#fff;--ink:#1f2328;--soft:#57606a;--line:#7d8793;--panel:#f3f5f8;--box:#fff;--core:#cfd6df;"
+    "--own:#0b57d0;--own-box:#e1ecff;--nv:#4d7c0f;--nic:#8a4b00"
+)
+_DARK = (
+    "--back:#14181d;--ink:#e6edf3;--soft:#a9b3be;--line:#7d8793;--panel:#1f252c;--box:#14181d;--core:#46505c;"
+    "--own:#8ab8ff;--own-box:#17305c;--nv:#a3d65c;--nic:#f0b16a"
+)
+STYLE = f"""
+&{{{_LIGHT};font:12px system-ui,sans-serif;max-width:100%;height:auto}}
+@media(prefers-color-scheme:dark){{&{{{_DARK}}}}}
+[data-bs-theme=light] &{{{_LIGHT}}}
+[data-bs-theme=dark] &{{{_DARK}}}
+& text{{fill:var(--ink)}}& .soft{{fill:var(--soft);font-size:11px}}& .head{{font-size:15px;font-weight:600}}
+& .name{{font-weight:600}}& .mid{{text-anchor:middle}}& .end{{text-anchor:end}}
+& .mine{{fill:var(--own);font-weight:600}}& .back{{fill:var(--back)}}
+& .package{{fill:none;stroke:var(--line);stroke-dasharray:2 4}}& .node{{fill:var(--panel);stroke:var(--line)}}
+& .gpu{{fill:var(--box);stroke:var(--line);stroke-width:1.2}}
+& .gpu.own{{fill:var(--own-box);stroke:var(--own);stroke-width:3}}& .nic{{fill:var(--box);stroke:var(--nic)}}
+& .card{{fill:var(--panel);stroke:var(--line);stroke-dasharray:5 3}}
+& .core{{fill:var(--core)}}& .core.own{{fill:var(--own)}}& .dot{{fill:var(--box)}}
+& .pcie{{fill:none;stroke:var(--line);stroke-width:1.2}}
+& .nv{{fill:none;stroke:var(--nv);opacity:.8}}& .nv.own{{stroke:var(--own);opacity:1}}
+& .pill{{fill:var(--back);stroke:var(--line)}}& .halo{{paint-order:stroke;stroke:var(--back);stroke-width:4px}}
+""".replace("&", ".gpuspawner-node").strip()
+
+
+class Canvas:
+    """The parts of an SVG in drawing order. Lengths are pixels; ``kind`` is one or more classes of :data:`STYLE`."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def rect(self, kind: str, x: float, y: float, width: float, height: float, *, radius: float) -> None:
+        """A rectangle with rounded corners."""
+        size = f'width="{number(width)}" height="{number(height)}" rx="{number(radius)}"'
+        self.parts.append(f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {size}/>')
+
+    def path(self, kind: str, shape: str, *, width: float | None = None) -> None:
+        """A path in SVG's path syntax."""
+        thick = f' stroke-width="{number(width)}"' if width else ""
+        self.parts.append(f'<path class="{kind}"{thick} d="{shape}"/>')
+
+    def line(self, kind: str, x: float, y: float, to_x: float, to_y: float, *, width: float | None = None) -> None:
+        """A straight line."""
+        self.path(kind, f"M{number(x)} {number(y)}L{number(to_x)} {number(to_y)}", width=width)
+
+    def text(self, kind: str, x: float, y: float, words: str) -> None:
+        """Text at a baseline; escaped."""
+        self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{_text(words)}</text>')
+
+    def dot(self, x: float, y: float) -> None:
+        """The mark of a core that belongs to the job."""
+        self.parts.append(f'<circle class="dot" cx="{number(x)}" cy="{number(y)}" r="2"/>')
+
+    def pill(self, x: float, y: float, words: str) -> None:
+        """Text in a rounded frame centred on ``x``, ``y``."""
+        width = 6.2 * len(words) + 14
+        self.rect("pill", x - width / 2, y - 9, width, 18, radius=9)
+        self.text("soft mid", x, y + 4, words)
+
+    def svg(self, title: str, said: str, width: float, height: float) -> str:
+        """The ``<svg>`` element; ``said`` is its description for screen readers."""
+        mark = f"{zlib.crc32(repr((title, said, self.parts)).encode()):08x}"
+        wide, high = number(width), number(height)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="gpuspawner-node" role="img" '
+            f'aria-labelledby="t{mark} d{mark}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">'
+            f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(said)}</desc>'
+            f'<style>{STYLE}</style><rect class="back" width="100%" height="100%" rx="10"/>{"".join(self.parts)}</svg>'
+        )
+
+
+def _text(words: str) -> str:
+    """Text for the document: escaped, and without characters that XML does not allow."""
+    return escape("".join(c if c.isprintable() else " " for c in words))
+
+
+def short(words: str, limit: int) -> str:
+    """The text, cut to ``limit`` characters."""
+    return words if len(words) <= limit else words[: max(limit - 1, 1)] + "…"
+
+
+def number(value: float) -> str:
+    """The number with at most one decimal."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+# Draws NVLinks between GPUs: a curve for each pair, or one bar if all pairs have the same link.
+
+
+@dataclass(frozen=True)
+class Box:
+    """A GPU in the picture: its centre and the edge where its NVLinks start."""
+
+    x: float
+    y: float
+    width: float
+    down: int
+    """1: NVLinks start downwards; -1: upwards."""
+
+
+class NVLinks:
+    """The NVLinks of a node: the height they need, and their lines."""
+
+    def __init__(self, topology: NodeTopology) -> None:
+        gpus = range(len(topology.gpus))
+        links = [(a, b, topology.link(a, b)) for a, b in combinations(gpus, 2)]
+        self.links = [(a, b, word) for a, b, word in links if word.startswith("NV")]
+        self.whole = [gpu for gpu in gpus if topology.gpus[gpu].mig is None]
+        pairs = len(self.whole) * (len(self.whole) - 1) / 2
+        self.all_alike = len(self.whole) > 3 and len(self.links) == pairs and len(self.words) == 1
+        """Whether four or more GPUs all have the same link to each other, which is drawn as one bar."""
+
+    @property
+    def words(self) -> list[str]:
+        """The link words that occur, such as ``NV1`` and ``NV2``."""
+        return sorted({word for _, _, word in self.links}, key=lambda word: int(word[2:]))
+
+    def height(self, rows: int) -> float:
+        """The height they need between two rows of GPUs, or below one."""
+        if not self.links:
+            return 44 if rows > 1 else 0
+        if self.all_alike:
+            return 90 if rows > 1 else 56
+        return 150 if rows > 1 else 96
+
+    def draw(self, canvas: Canvas, boxes: Mapping[int, Box], own: frozenset[int]) -> None:
+        """Draw the lines between ``boxes``; those between ``own`` GPUs are highlighted."""
+        if self.all_alike:
+            self._bar(canvas, {gpu: boxes[gpu] for gpu in self.whole}, own)
+            return
+        ends = self._ends(boxes)
+        for a, b, word in sorted(self.links, key=lambda each: abs(boxes[each[0]].x - boxes[each[1]].x)):
+            kind = "nv own" if a in own and b in own else "nv"
+            self._curve(canvas, kind, word, (boxes[a], ends[a, b]), (boxes[b], ends[b, a]))
+
+    def _ends(self, boxes: Mapping[int, Box]) -> dict[tuple[int, int], float]:
+        """Where each link ends on its GPU's edge, spread so that links of one GPU do not cross immediately."""
+        ends = {}
+        for gpu, count in Counter(end for a, b, _ in self.links for end in (a, b)).items():
+            others = [a if b == gpu else b for a, b, _ in self.links if gpu in (a, b)]
+            gap = min(14.0, 0.75 * boxes[gpu].width / count)
+            for n, other in enumerate(sorted(others, key=lambda each: (boxes[each].x, each))):
+                ends[gpu, other] = boxes[gpu].x + (n - (count - 1) / 2) * gap
+        return ends
+
+    def _curve(self, canvas: Canvas, kind: str, word: str, one: tuple[Box, float], two: tuple[Box, float]) -> None:
+        (box, start), (other, end) = one, two
+        if box.down == other.down:
+            depth = box.down * min(18 + 0.19 * abs(box.x - other.x), 84)
+            first, second, low = box.y + depth, other.y + depth, box.y + 0.75 * depth
+        else:
+            first = second = low = (box.y + other.y) / 2
+        bends = f"{number(start)} {number(first)} {number(end)} {number(second)}"
+        shape = f"M{number(start)} {number(box.y)}C{bends} {number(end)} {number(other.y)}"
+        canvas.path(kind, shape, width=thickness(word))
+        if len(self.links) <= 6:
+            canvas.text("soft mid halo", (start + end) / 2, low + 4, word)
+
+    def _bar(self, canvas: Canvas, boxes: Mapping[int, Box], own: frozenset[int]) -> None:
+        downs = [box.y for box in boxes.values() if box.down == 1]
+        ups = [box.y for box in boxes.values() if box.down == -1]
+        y = (downs[0] + ups[0]) / 2 if downs and ups else downs[0] + 30 if downs else ups[0] - 30
+        for gpu, box in boxes.items():
+            canvas.line("nv own" if gpu in own else "nv", box.x, box.y, box.x, y, width=5)
+        stubs = sorted(box.x for box in boxes.values())
+        canvas.line("nv", stubs[0] - 2.5, y, stubs[-1] + 2.5, y, width=7)
+        word = self.words[0]
+        if not (downs and ups):
+            says = f"{word} between any two GPUs"
+            canvas.text("soft mid", (stubs[0] + stubs[-1]) / 2, y + (18 if downs else -10), says)
+            return
+        gap, start = max((b - a, a) for a, b in pairwise(stubs))
+        says = f"{word} between any two GPUs" if gap > 190 else f"{word}, all to all" if gap > 120 else word
+        canvas.pill(start + gap / 2, y, says)
+
+
+def thickness(word: str) -> float:
+    """Line width in pixels for ``NV<n>``."""
+    return 1.2 + 1.1 * min(int(word[2:]), 6)
+
+
+# Draws GPUs, MIG devices and NICs as boxes; dimensions of the picture in pixels.
+
+GPU, MIG, NIC, GAP = 96, 84, 92, 12
+"""Widths of a GPU, a MIG device and a NIC, and the gap between them."""
+DEVICES, NIC_STEP = 60, 21
+"""Height of a row of devices, and of a NIC, of which three fit into a row."""
+CORE, STEP, EDGE, MARGIN, BETWEEN = 11, 14, 12, 18, 100
+"""Size of a core, distance of cores, padding of a box, margin of the picture, gap between NUMA nodes of a row."""
+
+
+class Devices:
+    """Draws the devices of a node and records the position of each GPU in ``boxes``."""
+
+    def __init__(self, canvas: Canvas, topology: NodeTopology, own: frozenset[int]) -> None:
+        """``own``: positions of the GPUs to highlight."""
+        self._canvas, self._topology, self._own = canvas, topology, own
+        self.boxes: dict[int, Box] = {}
+
+    def gpus(self, gpus: Sequence[int], x: float, y: float, width: float, *, down: int) -> None:
+        """Draw a GPU, or all MIG devices of one, with its upper left corner at ``(x, y)``."""
+        device = self._topology.gpus[gpus[0]]
+        if device.mig is None:
+            self._gpu(gpus[0], x, y, width, DEVICES, name=f"GPU {device.index}", down=down)
+            return
+        self._canvas.rect("card", x, y, width, DEVICES, radius=7)
+        self._canvas.text("soft mid", x + width / 2, y + 13, f"GPU {device.index}, divided by MIG")
+        for n, gpu in enumerate(gpus):
+            self._gpu(gpu, x + 8 + n * (MIG + 6), y + 18, MIG, DEVICES - 24, name=f"MIG {n}", down=down)
+
+    def _gpu(self, gpu: int, x: float, y: float, width: float, height: float, *, name: str, down: int) -> None:
+        device, own = self._topology.gpus[gpu], gpu in self._own
+        self._canvas.rect("gpu own" if own else "gpu", x, y, width, height, radius=6)
+        self.boxes[gpu] = Box(x + width / 2, y + height if down == 1 else y, width, down)
+        small = device.mig is not None
+        lines = [f"✓ {name}" if own and small else name, device.mig or gpu_memory(device.memory_mib)]
+        lines += ["✓ yours"] if own and not small else []
+        step = 13.0 if small else 16.0
+        first = y + height / 2 - step * (len([line for line in lines if line]) - 1) / 2 + 4
+        for n, line in enumerate(line for line in lines if line):
+            kind = "mine" if own and line.startswith("✓") else "soft" if n else "name"
+            self._canvas.text(f"{kind} mid", x + width / 2, first + n * step, short(line, int(width / 6)))
+
+    def nics(self, nics: Sequence[int], x: float, y: float, *, down: int) -> None:
+        """Draw up to three NICs one above the other, the first at the row's edge."""
+        for n, nic in enumerate(nics):
+            top = y + n * NIC_STEP if down == 1 else y + DEVICES - NIC_STEP * (n + 1) + 3
+            self._canvas.rect("nic", x, top, NIC, NIC_STEP - 3, radius=9)
+            self._canvas.text("soft mid", x + NIC / 2, top + 13, short(self._topology.nics[nic], 14))
+
+
+# The legend of a node's picture: samples of its symbols with explanations.
+
+PATHS = {
+    "PIX": "through one PCIe switch",
+    "PXB": "through several PCIe switches",
+    "PHB": "through the host bridge",
+    "NODE": "between host bridges of a NUMA node",
+    "SYS": "across NUMA nodes",
+    "SOC": "across sockets",
+}
+
+
+def draw(canvas: Canvas, signs: Iterable[tuple[str, str]], y: float, right: float) -> float:
+    """Draw each symbol (``core``, ``own``, a link word) with its explanation from ``y`` on; returns the lower end."""
+    x = float(MARGIN)
+    for kind, says in signs:
+        width = 6.1 * len(says) + 40
+        if x + width > right and x > MARGIN:
+            x, y = float(MARGIN), y + 20
+        _sample(canvas, kind, x, y)
+        canvas.text("soft", x + 26, y, says)
+        x += width
+    return y + 14
+
+
+def _sample(canvas: Canvas, kind: str, x: float, y: float) -> None:
+    if kind.startswith("NV"):
+        canvas.line("nv", x, y - 4, x + 20, y - 4, width=thickness(kind))
+    elif kind == "core":
+        canvas.rect("core", x + 8, y - 10, CORE, CORE, radius=2)
+    elif kind == "own":
+        canvas.rect("core own", x + 8, y - 10, CORE, CORE, radius=2)
+        canvas.dot(x + 8 + CORE / 2, y - 10 + CORE / 2)
+    else:
+        canvas.line("pcie", x, y - 4, x + 20, y - 4)
+
 
 SQUARES = 512
 """Maximum number of cores drawn for one NUMA node; for more, only the numbers are given."""
@@ -92,7 +343,7 @@ class Drawing:
         if across:
             self._between_rows(self.sites[0], self.sites[len(rows[0])], across)
         self.nvlinks.draw(self.canvas, self.devices.boxes, self.own_gpus)
-        y = legend.draw(self.canvas, self._signs(), y + 34, left + width)
+        y = draw(self.canvas, self._signs(), y + 34, left + width)
         return self._framed(title, left + width + MARGIN, y)
 
     # Rows
@@ -290,7 +541,7 @@ class Drawing:
             yield "own", f"{what} of yours"
         for word in self.nvlinks.words:
             yield word, f"{word}: {counted(int(word[2:]), 'NVLink')}"
-        for word, says in legend.PATHS.items():
+        for word, says in PATHS.items():
             if word in self.words:
                 yield word, f"{word}: {says}"
 
@@ -313,3 +564,23 @@ def _rows(groups: Sequence[NumaGroup]) -> list[list[NumaGroup]]:
     half = -(-len(units) // 2)
     listed = list(units.values())
     return [[group for unit in some for group in unit] for some in (listed[:half], listed[half:]) if some]
+
+
+# A picture of a node as SVG: packages, NUMA nodes, cores, GPUs, NICs and the links between them.
+#
+# The SVG works by itself or inside a page. Its colours are custom properties for light and dark, chosen by the
+# reader's setting (``prefers-color-scheme``) or by Bootstrap's ``data-bs-theme`` on an enclosing element. Colour is
+# never the only sign: the job's own GPUs are also marked with a tick and a thicker edge, its cores with a dot. All
+# text is escaped.
+
+__all__ = ["summary", "svg", "table"]
+
+
+def svg(
+    topology: NodeTopology, *, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = (), title: str = "Node"
+) -> str:
+    """The node as one ``<svg>`` element. GPUs are positions in ``topology.gpus``, CPUs are kernel numbers.
+
+    Its ``<title>`` is ``title`` and its ``<desc>`` the :func:`summary`; :func:`table` has the same content as text.
+    """
+    return Drawing(topology, frozenset(own_gpus), frozenset(own_cpus)).svg(title)

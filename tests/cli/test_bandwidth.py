@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.measure import cuda
-from jupyterhub_gpuspawner.measure.chart import chart
 from jupyterhub_gpuspawner.measure.copies import Bandwidth
-from jupyterhub_gpuspawner.measure.table import table
+from jupyterhub_gpuspawner.measure.table import chart, table
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from tests.cli.conftest import TEXTS
 from tests.measure.standin import StandInMachine

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
+from jupyterhub_gpuspawner.hub.pages.server.home import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

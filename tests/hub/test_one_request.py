@@ -15,7 +15,7 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.api.profiles_document import AskedResources, profiles_document
+from jupyterhub_gpuspawner.hub.api.profiles import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.pages.choose.offer import option_fields
 from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

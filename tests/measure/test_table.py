@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from jupyterhub_gpuspawner.measure.chart import chart
 from jupyterhub_gpuspawner.measure.copies import Bandwidth, Copies, MeasuredGpu
-from jupyterhub_gpuspawner.measure.table import rows, table
+from jupyterhub_gpuspawner.measure.table import chart, rows, table
 
 MADE_UP = Bandwidth.model_validate_json(
     (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()

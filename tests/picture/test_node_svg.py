@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from jupyterhub_gpuspawner.picture import canvas, node_svg
+from jupyterhub_gpuspawner.picture import drawing
 from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
@@ -57,7 +57,7 @@ class Seen:
 
 
 def seen(machine: NodeTopology, own_gpus: tuple[int, ...] = (), own_cpus: tuple[int, ...] = ()) -> Seen:
-    return Seen(node_svg.svg(machine, own_gpus=own_gpus, own_cpus=own_cpus, title="Node g1"))
+    return Seen(drawing.svg(machine, own_gpus=own_gpus, own_cpus=own_cpus, title="Node g1"))
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
@@ -127,7 +127,7 @@ def test_a_screen_reader_is_told() -> None:
 
 def test_two_pictures_on_a_page_have_different_ids() -> None:
     """Two nodes, or one node for two servers, do not share ids."""
-    ids = [re.findall(r' id="([^"]+)"', node_svg.svg(K80, own_gpus=own, title="Node g1")) for own in ((0,), (1,))]
+    ids = [re.findall(r' id="([^"]+)"', drawing.svg(K80, own_gpus=own, title="Node g1")) for own in ((0,), (1,))]
     assert not set(ids[0]) & set(ids[1])
 
 
@@ -142,7 +142,7 @@ def test_words_from_a_node_are_only_words() -> None:
     """Names that a node or a user chose can't become markup, and what XML does not allow can't break it."""
     bad = "</text><script>alert(1)</script>&\x00\x1b\"'"
     machine = replace(K80, gpus=tuple(replace(gpu, name=bad, mig=None) for gpu in K80.gpus), nics=(bad,))
-    drawn = Seen(node_svg.svg(machine, title=bad))
+    drawn = Seen(drawing.svg(machine, title=bad))
     assert {each.tag.rpartition("}")[2] for each in drawn.root.iter()} == {
         "svg", "title", "desc", "style", "rect", "path", "text",
     }  # fmt: skip
@@ -156,7 +156,7 @@ def test_positions_that_are_not_there_are_no_ones() -> None:
 
 def colours(theme: str) -> dict[str, tuple[float, ...]]:
     """The colours of a theme by name, as linear light."""
-    block = canvas.STYLE.split(f"[data-bs-theme={theme}]")[1].split("}")[0]
+    block = drawing.STYLE.split(f"[data-bs-theme={theme}]")[1].split("}")[0]
     found = {}
     for name, code in re.findall(r"--([\w-]+):#([0-9a-f]+)", block):
         full = code if len(code) == 6 else "".join(2 * c for c in code)
@@ -204,12 +204,12 @@ def test_contrast(theme: str, one: str, other: str, least: float) -> None:
 )  # fmt: skip
 def test_table(name: str, own_gpus: tuple[int, ...], own_cpus: tuple[int, ...], rows: list[tuple[str, str]]) -> None:
     """The table matches the picture: NUMA nodes, GPUs and NICs with links, and the job's own part."""
-    assert node_svg.table(MACHINES[name], own_gpus=own_gpus, own_cpus=own_cpus) == rows
+    assert drawing.table(MACHINES[name], own_gpus=own_gpus, own_cpus=own_cpus) == rows
 
 
 def test_mig_devices_are_told_apart() -> None:
     """MIG devices of one GPU have its number and one of their own."""
-    names = [name for name, _ in node_svg.table(MACHINES["a100-mig"], own_gpus=(3,))][2:8]
+    names = [name for name, _ in drawing.table(MACHINES["a100-mig"], own_gpus=(3,))][2:8]
     assert names == [
         "GPU 0",
         "GPU 1",

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.words import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.hub.idle.store import IdleTime
+    from jupyterhub_gpuspawner.hub.idle.servers import IdleTime
 
 _UNITS = {"min": 60, "h": 3600, "d": 86400}
 HEAD = ("user", "server", "profile", "job", "GPUs", "from", "to", "due", "action", "GPU-hours", "after due")
@@ -76,7 +76,7 @@ def _times(config: Path, since: float) -> list[IdleTime]:
     from sqlalchemy.exc import SQLAlchemyError
 
     from jupyterhub_gpuspawner.check.site import load_site
-    from jupyterhub_gpuspawner.hub.idle.store import due_since
+    from jupyterhub_gpuspawner.hub.idle.servers import due_since
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
 
     hub = load_site(config).config.JupyterHub

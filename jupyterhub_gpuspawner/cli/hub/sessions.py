@@ -265,7 +265,7 @@ def _forget_idle_times(config: Path, _database: Path | None, user: str) -> int:
 
     from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.idle.store import forget_user
+    from jupyterhub_gpuspawner.hub.idle.servers import forget_user
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
 
     hub = load_site(config).config.JupyterHub

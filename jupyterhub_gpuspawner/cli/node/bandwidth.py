@@ -39,7 +39,7 @@ def bandwidth(
     """
     measured = _measure(gpus, size, repeat) if recorded is None else _read(recorded)
     if plot is not None:
-        from jupyterhub_gpuspawner.measure.chart import chart
+        from jupyterhub_gpuspawner.measure.table import chart
 
         write(plot, chart(measured))
     if as_json:

@@ -73,9 +73,9 @@ def topology(
         raise click.BadParameter(f"{node!r} is not a list of nodes such as g1 or g[1-4]", param_hint="--node")
     found = source.read()
     if svg is not None:
-        from jupyterhub_gpuspawner.picture import node_svg
+        from jupyterhub_gpuspawner.picture import drawing
 
-        write(svg, node_svg.svg(found, title=found.hostname or "Node") + "\n")
+        write(svg, drawing.svg(found, title=found.hostname or "Node") + "\n")
     if gres_conf:
         _print_gres_conf(found, node or "", numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
     elif as_json:

@@ -17,8 +17,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_audiences
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Audience, Kind, Message, clean_text
-from jupyterhub_gpuspawner.hub.messages.store import messages_of
+from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 

@@ -33,8 +33,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
 )
 from jupyterhub_gpuspawner.hub.courses.service_account import BUSY, READY
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
-from jupyterhub_gpuspawner.hub.messages.message import Audience, Kind, Message, clean_text
-from jupyterhub_gpuspawner.hub.messages.store import messages_of
+from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
@@ -49,10 +48,17 @@ if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+    from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
     from jupyterhub_gpuspawner.hub.courses.service_account import Answer, ServiceAccount
-    from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
     from jupyterhub_gpuspawner.hub.ending.record import Ending
     from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+
+# What instructors did on a course's page, in a table of our own in the hub's database.
+
+
+# Does work for many people one after the other, at a rate that neither hub nor slurmctld feels.
+
 
 Only: TypeAlias = "Collection[str] | None"
 """Whom an action is for: users, or servers as ``USER/SERVER``; None: everybody in the course."""

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.courses.book import CourseBook, HubCourse
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
+
+# The starts that courses have asked for, in a table of our own in the hub's database.
+#
+# A start is recorded before JupyterHub is asked for it, so that no hub, however often it is restarted, asks twice for
+# the same person and session.
+
+
 LOOK = 5.0
 """Seconds between two looks at the sessions."""
 

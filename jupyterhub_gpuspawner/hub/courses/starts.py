@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Column, Integer, String, Table, Unicode, bindparam, delete, insert, select
+from sqlalchemy import Column, Integer, String, Table, Unicode, UnicodeText, bindparam, delete, insert, select
 
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-KEPT = 30 * 86400.0
+
+RETENTION_SECONDS = 30 * 86400.0
 """Seconds that a record is kept."""
 FAULT_LIMIT = 1000
 """Characters of a fault that are kept."""
@@ -116,10 +117,52 @@ class CourseStarts:
             self._session.execute(insert(_TABLE), rows)
 
     def forget_old(self) -> None:
-        """Delete records older than :data:`KEPT`."""
+        """Delete records older than :data:`RETENTION_SECONDS`."""
         with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - KEPT))
+            self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - RETENTION_SECONDS))
 
 
 def _start(row: Any) -> CourseStart:
     return CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
+
+
+# What instructors did on a course's page, in a table of our own in the hub's database.
+
+
+_RECENT_ACTIONS_TABLE = Table(
+    "gpuspawner_course_actions",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("course", String(64), nullable=False, index=True),
+    Column("at", SECONDS, nullable=False),
+    Column("text", UnicodeText, nullable=False),
+)
+
+
+class RecentActions:
+    """The table, through JupyterHub's session.
+
+    Every method blocks for as long as the database takes, and may raise SQLAlchemyError.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def latest(self, course: str, number: int) -> tuple[tuple[str, float], ...]:
+        """The last actions, newest first: a sentence, and when it was done in seconds since the epoch."""
+        asked = (
+            select(_RECENT_ACTIONS_TABLE)
+            .where(_RECENT_ACTIONS_TABLE.c.course == course)
+            .order_by(_RECENT_ACTIONS_TABLE.c.id.desc())
+            .limit(number)
+        )
+        return tuple((row.text, row.at) for row in self._session.execute(asked))
+
+    def keep(self, course: str, sentences: Iterable[str], at: float) -> None:
+        """Write what was done at one time, delete what is older than :data:`RETENTION_SECONDS`, and commit."""
+        with transaction(self._session):
+            self._session.execute(
+                delete(_RECENT_ACTIONS_TABLE).where(_RECENT_ACTIONS_TABLE.c.at < time.time() - RETENTION_SECONDS)
+            )
+            for text in sentences:
+                self._session.execute(insert(_RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))

@@ -11,10 +11,15 @@ from jupyterhub_gpuspawner.hub.courses import ahead
 from jupyterhub_gpuspawner.hub.courses.actions import CourseActions
 from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.courses.book import CourseBook
-from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, files_of_courses, on_changes
+from jupyterhub_gpuspawner.hub.courses.rights import (
+    CourseRights,
+    GPUCourses,
+    HubDirectory,
+    files_of_courses,
+    on_changes,
+)
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
-from jupyterhub_gpuspawner.hub.messages.message import Audience, Kind
+from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
 

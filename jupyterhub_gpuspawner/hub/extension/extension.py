@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time
-from jupyterhub_gpuspawner.hub.extension.sentences import refusal
+from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time, refusal
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
 

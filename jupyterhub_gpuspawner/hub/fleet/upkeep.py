@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import View, gpu_count
-from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
-from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore
+from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore, GPUFleet
 from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import parse_ending
-from jupyterhub_gpuspawner.hub.extension.bounds import Reason
+from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
-from jupyterhub_gpuspawner.hub.extension.sentences import refusal
 from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
 from jupyterhub_gpuspawner.jobs.status import Phase

@@ -19,8 +19,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
-from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, idle_server
-from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes
+from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_server
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from types import SimpleNamespace
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.api.course_document import CoursePerson, course_document
+from jupyterhub_gpuspawner.hub.api.course import CoursePerson, course_document
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.participants import participants_of
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage

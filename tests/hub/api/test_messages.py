@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.api.messages import MessageRequest, parse_message, to_json
-from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Audience, Kind
+from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind
 
 FORMS = (
     'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug} '

@@ -20,8 +20,8 @@ from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions,
 from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
+from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.service_account import Answer
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason

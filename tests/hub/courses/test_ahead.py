@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.courses.ahead import (
-    Seen,
-    Step,
-    Window,
-    next_step,
-    next_step_by_hand,
-    seen,
-)
+from jupyterhub_gpuspawner.hub.courses.ahead import Seen, Step, Window, next_step, next_step_by_hand, seen
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server

@@ -10,8 +10,15 @@ import pytest
 
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.courses.book import CROWDED, CourseBook
-from jupyterhub_gpuspawner.hub.courses.enrolment import NAMES_LIMIT, Enrolment, HubPeople, enrolment, too_many
+from jupyterhub_gpuspawner.hub.courses.book import (
+    CROWDED,
+    NAMES_LIMIT,
+    CourseBook,
+    Enrolment,
+    HubPeople,
+    enrolment,
+    too_many,
+)
 
 FILE = """
 name: A course

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from jupyterhub_gpuspawner.hub.courses.recent_actions import KEPT, RecentActions
+from jupyterhub_gpuspawner.hub.courses.starts import RETENTION_SECONDS, RecentActions
 from tests.fixtures.databases import session_of
 
 
@@ -13,7 +13,7 @@ def test_the_last_actions_of_a_course_outlive_the_hub() -> None:
     now = time.time()
     with session_of() as session:
         actions = RecentActions(session)
-        actions.keep("deep", ["ada is starting 3 servers."], now - KEPT - 60)
+        actions.keep("deep", ["ada is starting 3 servers."], now - RETENTION_SECONDS - 60)
         actions.keep("deep", ["ada stopped 2 servers.", "1 server cannot be stopped."], now - 60)
         actions.keep("maths", ["carl sent a message to 1 person."], now - 30)
         actions.keep("deep", ["ada sent a message to 2 people."], now)

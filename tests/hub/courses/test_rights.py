@@ -15,8 +15,13 @@ from sqlalchemy import event
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse, Standing, with_people
-from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, instructor_scopes, on_changes
-from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.courses.rights import (
+    CourseRights,
+    GPUCourses,
+    HubDirectory,
+    instructor_scopes,
+    on_changes,
+)
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
 from tests.fixtures.databases import hub_session
 

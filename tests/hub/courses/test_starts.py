@@ -7,7 +7,7 @@ import time
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from jupyterhub_gpuspawner.hub.courses.starts import KEPT, CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.courses.starts import RETENTION_SECONDS, CourseStart, CourseStarts, Stage
 from tests.fixtures.databases import hub_session
 
 ASKED = {name: CourseStart(name, Stage.ASKED, 1, 1000.0) for name in ("ada", "bob")}
@@ -57,7 +57,9 @@ def test_old_starts_are_forgotten() -> None:
     with hub_session() as session:
         now, starts = time.time(), CourseStarts(session)
         new = CourseStart("ben", Stage.STARTED, asked_at=now)
-        starts.keep_all("deep", "monday", [CourseStart("ada", Stage.STARTED, asked_at=now - KEPT - 60), new])
+        starts.keep_all(
+            "deep", "monday", [CourseStart("ada", Stage.STARTED, asked_at=now - RETENTION_SECONDS - 60), new]
+        )
         starts.forget_old()
 
         assert starts.find("deep", "monday") == {"ben": new}

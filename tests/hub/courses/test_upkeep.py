@@ -14,8 +14,7 @@ from jupyterhub.auth import Authenticator
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT
-from jupyterhub_gpuspawner.hub.courses.book import CourseBook
-from jupyterhub_gpuspawner.hub.courses.enrolment import HubPeople
+from jupyterhub_gpuspawner.hub.courses.book import CourseBook, HubPeople
 from jupyterhub_gpuspawner.hub.courses.rights import MARK, files_of_courses
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.upkeep import CourseUpkeep

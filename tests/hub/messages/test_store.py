@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Audience, Kind, Message, clean_text
-from jupyterhub_gpuspawner.hub.messages.store import Messages, messages_of
+from jupyterhub_gpuspawner.hub.messages.store import (
+    EVERYBODY,
+    Audience,
+    Kind,
+    Message,
+    Messages,
+    clean_text,
+    messages_of,
+)
 from tests.fixtures.databases import session_of
 
 TEXTS = {

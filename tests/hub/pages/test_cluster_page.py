@@ -23,9 +23,19 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     totals,
 )
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.cluster.jobs import JobWords, Moment, Rights, WaitingLine
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster, served_jobs
-from jupyterhub_gpuspawner.hub.pages.cluster.rows import Bar, GpuRun, Row, Section, sections, summary
+from jupyterhub_gpuspawner.hub.pages.cluster.rows import (
+    Bar,
+    GpuRun,
+    JobWords,
+    Moment,
+    Rights,
+    Row,
+    Section,
+    WaitingLine,
+    sections,
+    summary,
+)
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.units import Gres

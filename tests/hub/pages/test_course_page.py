@@ -30,11 +30,8 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
 )
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed, Snapshot
-from jupyterhub_gpuspawner.hub.pages.course.question import Asked, asked, told
-from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
-from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, Tile, concerns, tile
-from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view
+from jupyterhub_gpuspawner.hub.pages.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
+from jupyterhub_gpuspawner.hub.pages.course.tiles import Asked, Line, Tile, asked, concerns, tile, told
 from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server

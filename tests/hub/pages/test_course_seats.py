@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.check import Site
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft, seats_left
+from jupyterhub_gpuspawner.hub.pages.course.room import SeatsLeft, seats_left
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import NOW, cluster, node, running

@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader
 from jupyterhub.app import JupyterHub
 
-from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Message
+from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Message
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.text import cluster, course, course_actions, times
 

@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.idle.policy import State
-from jupyterhub_gpuspawner.hub.idle.servers import SERVERS, NotKept
-from jupyterhub_gpuspawner.hub.idle.store import due_since
+from jupyterhub_gpuspawner.hub.idle.servers import SERVERS, NotKept, due_since
 from jupyterhub_gpuspawner.hub.report.usage import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

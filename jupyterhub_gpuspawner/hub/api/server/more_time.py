@@ -17,8 +17,8 @@ from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.api.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.courses.rights import teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
+from jupyterhub_gpuspawner.hub.extension.bounds import refusal
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
-from jupyterhub_gpuspawner.hub.extension.sentences import refusal
 from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of

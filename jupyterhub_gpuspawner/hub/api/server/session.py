@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.spawner import Spawner
 
-    from jupyterhub_gpuspawner.hub.messages.message import Message
+    from jupyterhub_gpuspawner.hub.messages.store import Message
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 VERSION = 1

@@ -11,10 +11,17 @@ from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of
-from jupyterhub_gpuspawner.hub.pages.choose.course_card import with_courses
-from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
-from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
-from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
+from jupyterhub_gpuspawner.hub.pages.choose.offer import (
+    VISIT,
+    FilledIn,
+    Visit,
+    of_a_form,
+    of_a_link,
+    of_the_last_time,
+    offers,
+    told_of,
+    with_courses,
+)
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
@@ -26,11 +33,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-    from jupyterhub_gpuspawner.hub.pages.choose.offer import Offer
-    from jupyterhub_gpuspawner.hub.pages.choose.offer_source import OfferSource
+    from jupyterhub_gpuspawner.hub.pages.choose.offer import Offer, OfferSource
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
+
+
+# The form's initial values: from a link, from a request that was refused, from the last start, or the defaults.
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Check = Callable[[Mapping[str, object]], object]
+    """Raises RequestError for user options that are not allowed."""
+
+
+# One request of the page on which a server is chosen: what page and form tell each other.
+
 
 FIRST_PATIENCE = 2.0
 """Seconds that the page waits for Slurm while nothing is known about the cluster."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
-from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import COUNTED, for_the_script, what_a_job_gets, what_you_get
 from jupyterhub_gpuspawner.hub.text import choose
+from jupyterhub_gpuspawner.profiles.option import UNLISTED
+from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +23,109 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
+    from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.profiles.option import ProfileOption
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+
+
+# The form's initial values: from a link, from a request that was refused, from the last start, or the defaults.
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Check = Callable[[Mapping[str, object]], object]
+    """Raises RequestError for user options that are not allowed."""
+
+
+@dataclass(frozen=True)
+class FilledIn:
+    """The choice that the form shows, valid or not."""
+
+    profile: str = ""
+    """A slug; empty: the default profile."""
+    values: Mapping[str, object] = field(default_factory=dict)
+    """By the option's name, as they were given."""
+    fault: str = ""
+    """The error, in a sentence."""
+    field: str = ""
+    """Where it is: an option's name, ``profile``, or a field such as ``slurm.gpus``; empty: nowhere in the form."""
+    chance: Chance = Chance.NEVER
+    """What a fault leaves of the choice: UNKNOWN where Slurm was only silent."""
+    note: str = ""
+    """What the user should know about where these values come from."""
+
+    @property
+    def fault_at_value(self) -> bool:
+        """The fault is a value that is not allowed, so that there is no job to describe."""
+        return bool(self.fault) and bool(self.field) and not self.field.startswith("slurm.")
+
+
+def as_given(fields: Mapping[str, Sequence[str]]) -> FilledIn:
+    """The fields of a form or a link, unchecked."""
+    given = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
+    slug = given.pop("profile", "")
+    prefix = f"profile-option-{slug}--"
+    values = {name.removeprefix(prefix): value for name, value in given.items() if _is_own(name, prefix)}
+    for name in [name for name in values if name.endswith(f"--{UNLISTED}")]:
+        text, option = values.pop(name), name.removesuffix(f"--{UNLISTED}")
+        if values.get(option, UNLISTED) == UNLISTED:
+            values[option] = text
+    return FilledIn(slug, values)
+
+
+def _is_own(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) or not name.startswith("profile-option-")
+
+
+def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
+    """A link's choice, with the error where it is not allowed."""
+    found = as_given(fields)
+    try:
+        check(choice_from_form({name: list(values) for name, values in fields.items()}))
+    except RequestError as error:
+        return with_fault(found, error)
+    return replace(found, note=choose.FROM_A_LINK)
+
+
+def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
+    """The values that were sent with a start that was refused, with the reason."""
+    found = as_given(fields)
+    if refusal is None:
+        try:
+            choice_from_form({name: list(values) for name, values in fields.items()})
+        except RequestError as error:
+            return with_fault(found, error)
+        return found
+    return with_fault(found, refusal)
+
+
+def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
+    """The same with the message of ``error``, where it or its cause is one of our errors."""
+    ours = error if isinstance(error, GPUSpawnerError) else error.__cause__
+    if not isinstance(ours, GPUSpawnerError):
+        return filled_in
+    chance = Chance.UNKNOWN if isinstance(ours, SlurmUnavailable) else Chance.NEVER
+    return replace(filled_in, fault=ours.told, field=str(getattr(ours, "field", "")), chance=chance)
+
+
+def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
+    """The last choice, without the parts that are no longer allowed; a note says which."""
+    options, note = dict(stored), ""
+    while options:
+        try:
+            check(options)
+        except RequestError as error:
+            note = note or choose.no_longer(str(error))
+            if error.field == "profile" or error.field not in options:
+                return FilledIn(note=note)
+            del options[error.field]
+        else:
+            break
+    values = {name: value for name, value in options.items() if name != "profile"}
+    return FilledIn(str(options.get("profile", "")), values, note=note)
+
 
 WHERE = frozenset({"slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"})
 """Fields that decide which nodes are considered: another value may change whether any other field can be met."""
@@ -245,3 +347,96 @@ def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | 
         return ""
     types = {kind for name in partitions_of(resources, snapshot) for kind in capacity_of(snapshot).nodes(name).types}
     return types.pop() if len(types) == 1 else ""
+
+
+# The cards of courses on the form: first, and selected while a session is open.
+
+
+def with_courses(found: Sequence[Offer], courses: Sequence[CourseProfile], filled_in: FilledIn) -> list[Offer]:
+    """The same offers, those of courses first.
+
+    A course whose session is open is selected, unless the form is filled in with something else. A server that is
+    started without a form keeps the admin's default.
+    """
+    of = {each.profile.slug: each for each in courses}
+    cards = [replace(offer, course=of.get(offer.profile.slug)) for offer in found]
+    cards.sort(key=lambda card: card.course is None)
+    now = next((card for card in cards if card.course is not None and card.course.is_open and not card.closed), None)
+    if now is None or filled_in.profile or filled_in.fault:
+        return cards
+    return [replace(card, checked=card is now) for card in cards]
+
+
+# What the form reads of the spawner for which it is shown.
+
+
+class OfferSource(Protocol):
+    """The profiles of one user's server; :class:`GPUProfilesSpawner` is one."""
+
+    @property
+    def log(self) -> Any:
+        """A logger."""
+
+    @property
+    def user(self) -> Any:
+        """JupyterHub's user."""
+
+    @property
+    def hub(self) -> Any:
+        """JupyterHub's hub, for the address of its pages; None outside of one."""
+
+    @property
+    def handler(self) -> Any:
+        """The request for which the form is made; None where there is none."""
+
+    @property
+    def user_options(self) -> Mapping[str, object]:
+        """The last choice."""
+
+    async def look_at_profiles(self) -> None:
+        """Read the folder of profiles again."""
+
+    def offered(self) -> tuple[Profile, ...]:
+        """All profiles, in order; raises ConfigError."""
+
+    def course_profiles(self) -> tuple[CourseProfile, ...]:
+        """The courses among them; raises ConfigError."""
+
+    def profile_errors(self) -> tuple[ConfigError, ...]:
+        """Faults in files of profiles and courses."""
+
+    def groups_of_user(self) -> frozenset[str]:
+        """The names of the user's JupyterHub groups."""
+
+    def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
+        """Check a choice; raises RequestError or ConfigError."""
+
+    def slurm_site(self) -> Any:
+        """A spawner with the settings of all Slurm servers; raises ConfigError."""
+
+
+# One request of the page on which a server is chosen: what page and form tell each other.
+
+
+@dataclass
+class Visit:
+    """Set by the page's handler, read by the form; the form adds what the page shows above it."""
+
+    linked: Mapping[str, list[str]] = field(default_factory=dict)
+    """The ``opt-`` options of the address, without the prefix."""
+    posted: Mapping[str, list[str]] | None = None
+    """The fields that were sent with *Start*; None for a GET."""
+    refusal: BaseException | None = None
+    """Why that request did not start a server."""
+    hint: str = ""
+    """What administrators read about it."""
+    filled_in: FilledIn | None = None
+    """The form's values; None for a form that is not ours."""
+    closed: str = ""
+    """Why no server can be started, whatever is chosen; *Start* is disabled then."""
+    fault_at: str = ""
+    """The id of the field at which the error is shown."""
+
+
+VISIT: ContextVar[Visit | None] = ContextVar("gpuspawner_visit", default=None)
+"""The visit of this request; after a failed start JupyterHub passes no request to the form."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -15,8 +17,7 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
-from jupyterhub_gpuspawner.hub.pages.choose.turns import Turns
-from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
+from jupyterhub_gpuspawner.hub.pages.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.pages.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.pages.server.switch import as_query
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
@@ -24,7 +25,42 @@ from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_
 from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+
+# Starts that are asked for at the same moment begin a few at a time, in the order of the clicks.
+#
+# Until its job is submitted a start computes in the hub's event loop: rows and tokens in the database, the profile,
+# the batch script. If five hundred did so side by side, any other request would wait for a step of each of them, which
+# took 17 seconds. Slurm gets the jobs at the same rate, since only some commands run at the same time anyway.
+
+LIMIT = 8
+"""Starts that begin at the same time."""
+LONGEST = 2.0
+"""Seconds that a turn lasts at most: a start without a job, or while Slurm is silent, must not keep others waiting."""
+_LOOK = 0.05
+"""Seconds between two looks whether a start has begun."""
+
+
+class Turns:
+    """Limits how many starts are between the click and the submission of their job."""
+
+    def __init__(self, limit: int = LIMIT, longest: float = LONGEST) -> None:
+        self._free = asyncio.Semaphore(limit)
+        self._longest = longest
+
+    async def begin(self, start: Callable[[], Awaitable[None]], begun: Callable[[], bool]) -> None:
+        """Wait for a turn and then for ``start()``; the turn ends as soon as ``begun()``, or after some time."""
+        async with self._free:
+            running, until = asyncio.ensure_future(start()), time.monotonic() + self._longest
+            try:
+                while not (running.done() or begun() or time.monotonic() > until):
+                    await asyncio.wait({running}, timeout=_LOOK)
+            except BaseException:
+                running.cancel()
+                raise
+        await running
+
 
 _TURNS = Turns()
 OF_THE_HUB = ("next", "display_name")

@@ -16,9 +16,8 @@ from markupsafe import Markup
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, survey
-from jupyterhub_gpuspawner.hub.pages.cluster.jobs import Rights
-from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
-from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line
+from jupyterhub_gpuspawner.hub.pages.cluster.rows import Rights, sections, summary
+from jupyterhub_gpuspawner.hub.pages.server.facts import in_a_line
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

@@ -22,10 +22,9 @@ from jupyterhub_gpuspawner.hub.courses.actions import Result
 from jupyterhub_gpuspawner.hub.courses.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.messages.message import TEXT_LIMIT, clean_text
-from jupyterhub_gpuspawner.hub.pages.course.question import ACTIONS, asked, told
+from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.pages.course.room import CourseRoom, room_of_course
-from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP
+from jupyterhub_gpuspawner.hub.pages.course.tiles import ACTIONS, EXTEND, MESSAGE, START, STOP, asked, told
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.text import course
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.courses.actions import Outcome
     from jupyterhub_gpuspawner.hub.courses.book import CourseBook, HubCourse
-    from jupyterhub_gpuspawner.hub.pages.course.feed import Snapshot
-    from jupyterhub_gpuspawner.hub.pages.course.question import Asked
+    from jupyterhub_gpuspawner.hub.pages.course.room import Snapshot
+    from jupyterhub_gpuspawner.hub.pages.course.tiles import Asked
 
 REST = 10.0
 """Seconds after which a stream without news says that it is alive."""

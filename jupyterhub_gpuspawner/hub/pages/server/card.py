@@ -10,10 +10,9 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.extension import sentences
+from jupyterhub_gpuspawner.hub.extension import bounds
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, server_facts
-from jupyterhub_gpuspawner.hub.pages.server.usage import UsageCard, usage_card
+from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, UsageCard, server_facts, usage_card
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.text import home, idle
 from jupyterhub_gpuspawner.hub.text.times import parse_time
@@ -161,7 +160,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
     card = replace(card, usage=usage_card(server.usage, now=now), idle=idle_notice(server))
     placement, done = server.placement, server.extended
     if done is not None:
-        card = replace(card, extended=sentences.extended(done.seconds, done.by), extended_at=done.at)
+        card = replace(card, extended=bounds.extended(done.seconds, done.by), extended_at=done.at)
     if placement is None:
         return card
     left = time_left(placement.ends_at, now)
@@ -194,8 +193,8 @@ def _extending(server: Server) -> Extending | None:
     if offer is None:
         return None
     possible = offer.found.seconds > 0
-    uses = sentences.uses(offer.uses_left) if possible else ""
-    return Extending(sentences.more(offer.found), offer.found.ends_at, possible, uses)
+    uses = bounds.uses(offer.uses_left) if possible else ""
+    return Extending(bounds.more(offer.found), offer.found.ends_at, possible, uses)
 
 
 def _dated(card: ServerCard, server: Server) -> ServerCard:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.handlers.pages import HomeHandler
+from jupyterhub.scopes import needs_scope
 from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.pages.server.switch import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
@@ -19,6 +23,89 @@ from jupyterhub_gpuspawner.hub.text import home
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+
+
+# The name of a new server, as its user has typed it on the home page.
+
+try:
+    from jupyterhub import slugs
+except ImportError:  # JupyterHub 5: the name in the URL is the name
+    slugs = None
+
+LONGEST_NAME = 255
+"""Characters of a server's name, as in JupyterHub's database."""
+
+PATH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.ASCII | re.IGNORECASE)
+"""Names of servers that are the same in a URL's path."""
+
+
+def new_server_name(typed: str) -> tuple[str, str]:
+    """Return name and display name of a new server from what its user has typed; raises RequestError.
+
+    JupyterHub 6 makes the name from the display name, as its own home page does. Before, the two are the same, and the
+    name is a part of a URL's path.
+    """
+    shown = " ".join(unicodedata.normalize("NFC", typed).split())
+    if not shown or len(shown) > LONGEST_NAME or not shown.isprintable():
+        raise RequestError(
+            f"The name of a server must have 1 to {LONGEST_NAME} printable characters.",
+            field="name",
+            hint="Choose one.",
+        )
+    if slugs is not None:
+        if not slugs.is_valid_display_name(shown):
+            raise RequestError("The name of a server cannot have this character.", field="name", hint="Choose another.")
+        return slugs.safe_slug(shown, avoid_collisions=False), shown
+    if not PATH_NAME.fullmatch(shown):
+        raise RequestError(
+            "The name of a server can have letters, digits, hyphens, dots and underscores, and begins with a letter or "
+            "a digit.",
+            field="name",
+            hint="Choose another one.",
+        )
+    return shown, shown
+
+
+# ``/hub/gpuspawner/delete/USER/NAME``: a question, and the deletion of a named server that is not running.
+
+
+class DeletePage(BaseHandler):
+    """Forgets a named server, as JupyterHub does over REST: its name, its last choice, what its spawner keeps."""
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def get(self, user_name: str, server_name: str) -> None:
+        """What is lost, and a button."""
+        user, spawner = self._found(user_name, server_name)
+        await self._ask(user, spawner)
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def post(self, user_name: str, server_name: str) -> None:
+        """303 to the home page; 409 where the server is active."""
+        user, spawner = self._found(user_name, server_name)
+        if spawner.active:
+            self.set_status(HTTPStatus.CONFLICT)
+            await self._ask(user, spawner)
+            return
+        await delete_named_server(user, spawner)
+        self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
+
+    def _found(self, user_name: str, server_name: str) -> tuple[Any, Any]:
+        user: Any = self.find_user(user_name)
+        if user is None or not server_name or server_name not in user.orm_spawners or not self.allow_named_servers:
+            raise web.HTTPError(404, "There is no such server.")
+        return user, user.spawners[server_name]
+
+    async def _ask(self, user: Any, spawner: Any) -> None:
+        title = home.title(spawner.name, display_name(spawner))
+        html = await self.render_template(
+            "delete.html",
+            title=home.of_user(title, user.name if user is not self.current_user else ""),
+            active=spawner.active,
+        )
+        self.finish(html)
+
 
 UNUSED_LINK = "link"
 """Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""

@@ -2,27 +2,94 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.handlers.base import UserUrlHandler
+from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import SpawnPendingHandler
+from jupyterhub.scopes import needs_scope
 from jupyterhub.utils import AnyTimeoutError
+from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of, ending_of
+from jupyterhub_gpuspawner.hub.ending.joblog import OF_DOWNLOAD, OF_PAGE
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.pages.server.alternatives import AT_MOST, alternatives, waits_in_line
-from jupyterhub_gpuspawner.hub.pages.server.log import SCOPE as LOG_SCOPE
-from jupyterhub_gpuspawner.hub.pages.server.switch import GAVE_UP, NOT_FREE, parse_choice_query
-from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
+from jupyterhub_gpuspawner.hub.pages.server.switch import (
+    AT_MOST,
+    GAVE_UP,
+    NOT_FREE,
+    alternatives,
+    parse_choice_query,
+    waits_in_line,
+)
+from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of, updated_server, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
 from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from jupyterhub.spawner import Spawner
+
+    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
+
+
+# ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.
+
+LOG_SCOPE = "access:servers"
+"""The scope to read what a server has written."""
+
+
+class LogPage(BaseHandler):
+    """The path and the last lines of a server's log, read with the rights of its owner."""
+
+    @web.authenticated
+    @needs_scope(LOG_SCOPE)
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """The page, or with ``?download`` the log as a file; 404 for a server without a log."""
+        user = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        spawner = user.spawners[server_name]
+        if "download" in self.request.query_arguments:
+            self._send(*await server_log(spawner, OF_DOWNLOAD))
+            return
+        path, lines = await server_log(spawner, OF_PAGE)
+        html = await self.render_template(
+            "log.html",
+            title=server_title(server_of(spawner, with_start=False)),
+            owner=user.name if user is not self.current_user else "",
+            path=path,
+            lines=lines,
+            number=len(lines.splitlines()),
+        )
+        self.finish(html)
+
+    def _send(self, path: str, text: str) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{file_name(path)}"')
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.finish(f"{text}\n" if text else "")
+
+
+def file_name(path: str) -> str:
+    """The name of a download: that of the log, with other characters than letters, digits and ``._-`` replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2]) or "server.log"
+
+
+async def server_log(spawner: Spawner, extent: Extent) -> tuple[str, str]:
+    """Path and last lines of the log of the server that runs, or of the one that ended; 404 where there is none."""
+    server = server_of(spawner, with_start=False)
+    if server.can_show_log:
+        return await running_log(spawner, extent)
+    if server.ending is not None and server.ending.log:
+        return server.ending.log, await ended_log(spawner, server.ending, extent)
+    raise web.HTTPError(404, "This server has no log.")
 
 
 _PATIENCE = 0.5
