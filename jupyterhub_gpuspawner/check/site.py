@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,10 @@ from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.courses.site import course_request
 from jupyterhub_gpuspawner.check.hub.application import application
 from jupyterhub_gpuspawner.check.hub.values import refusal
 from jupyterhub_gpuspawner.check.hub_folder import hub_folder, make_absolute
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from traitlets.config import Config
-
-    from jupyterhub_gpuspawner.hub.start.build import BatchJob
 
 SOMEBODY = Account("somebody", "/home/somebody")
 """A stand-in account: whether a batch script can be written does not depend on a real one."""
@@ -115,30 +111,6 @@ class Site:
             raise refusal(self.config, self.spawner_class, error) from error
         spawner.orm_spawner = NamedServer(server)
         return spawner
-
-    async def job(
-        self, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = ""
-    ) -> BatchJob:
-        """The job for a user's ``choice``, not submitted; that of a course is as of its session.
-
-        Raises ConfigError or RequestError.
-        """
-        spawner = self.spawner(user, groups, server)
-        child, notes = spawner, tuple[str, ...]()
-        if isinstance(spawner, GPUProfilesSpawner):
-            slug, known = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
-            if spawner.courses_dir and slug.startswith(PREFIX) and slug not in known:
-                request, notes = course_request(self, choice, user, groups, server)
-            else:
-                request = spawner.resolve(choice)
-            spawner.prepare(request)
-            child = spawner.child_spawner
-        if not isinstance(child, GPUSlurmSpawner):
-            raise RequestError(
-                f"Profile {choice['profile']!r} is not a Slurm job and has no batch script.", field="profile"
-            )
-        job = child.batch_job(await child.account())
-        return replace(job, notes=(*notes, *job.notes))
 
 
 def load_site(path: Path) -> Site:

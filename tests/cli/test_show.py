@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from jupyterhub_gpuspawner.check.courses.job import job_of
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cli.main import main
 from tests.cli.runner import cli_runner
@@ -196,7 +197,7 @@ def test_the_hub_is_the_configured_one(tmp_path: Path, lines: str, address: str,
     config.write_text(SITE.replace("c.GPUSlurmSpawner.hub_name", "# c.GPUSlurmSpawner.hub_name") + lines)
     site = load_site(config)
     told = site.spawner("ada").get_env()
-    script = asyncio.run(site.job({"profile": "open"}, user="ada")).script
+    script = asyncio.run(job_of(site, {"profile": "open"}, user="ada")).script
 
     assert (told["JUPYTERHUB_API_URL"], told["JUPYTERHUB_BASE_URL"]) == (address, base)
     assert told["JUPYTERHUB_OAUTH_CALLBACK_URL"] == f"{base}user/ada/oauth_callback"

@@ -11,6 +11,7 @@ from batchspawner import SlurmSpawner
 from traitlets.config import Config
 from wrapspawner import ProfilesSpawner
 
+from jupyterhub_gpuspawner.check.courses.job import job_of
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.site import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -82,7 +83,7 @@ def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:
     """sbatch's options of a profile of the new hub."""
     site = load_site(folder / "jupyterhub_config.py")
     site.config.GPUSlurmSpawner.update({"hub_name": "hub", "req_homedir": "/home/{username}"})
-    return sbatch_options(asyncio.run(site.job({"profile": slug, **options}, user=USER)).script)
+    return sbatch_options(asyncio.run(job_of(site, {"profile": slug, **options}, user=USER)).script)
 
 
 def test_the_result_is_without_fault(migrated: Migrated) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import stat
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.check.people import people_of
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
 from jupyterhub_gpuspawner.courses.check import check_course, excluded_from, members, request_of
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
+from jupyterhub_gpuspawner.courses.course_profile import opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.profiles.resources import Resources
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
@@ -89,13 +87,13 @@ async def check_named_course(site: Site, name: str, session: str = "", *, past: 
     file, found = await _read(site, name)
     reports = _reports(file, found, session, past=past)
     if not reports:
-        raise _no_session(file, session or "from now on")
+        raise no_session(file, session or "from now on")
     return Checked(name, reports)
 
 
 async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
     """Check every course: the sessions that have not ended, with ``past`` all. Raises ConfigError, SlurmUnavailable."""
-    courses = CourseFolder(_spawner(site).courses_dir)
+    courses = CourseFolder(spawner_of(site).courses_dir)
     files = await asyncio.to_thread(courses.courses)
     if courses.fault is not None and not files:
         raise courses.fault
@@ -121,11 +119,11 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     Raises ConfigError, SlurmUnavailable.
     """
     file, known = await _read(site, name)
-    assert file.course is not None  # noqa: S101 - _file
+    assert file.course is not None  # noqa: S101 - course_file
     coming = [each for each in file.course.calendar() if each.end.timestamp() > time.time()]
     wanted = [each for each in file.course.calendar() if each.name == session] if session else coming[:1]
     if not wanted:
-        raise _no_session(file, session or "from now on")
+        raise no_session(file, session or "from now on")
     users = only or members(file, known.groups or {})
     together = None if only else check_course(file, known, only=wanted[0].name)[0]
     return Rehearsal(wanted[0], _answers(site, file, known, wanted[0], users, every=every), together)
@@ -145,7 +143,7 @@ async def _answers(
 
 
 async def _answer(site: Site, file: CourseFile, known: CourseSite, session: Session, user: str) -> Rehearsed:
-    assert file.course is not None  # noqa: S101 - _file
+    assert file.course is not None  # noqa: S101 - course_file
     spawner = site.spawner(user, [group for group, inside in (known.groups or {}).items() if user in inside])
     try:
         spawner.prepare(request_of(file, session, known, user))
@@ -171,7 +169,7 @@ def _begun_at(script: str, moment: float) -> str:
 
 
 async def _read(site: Site, name: str) -> tuple[CourseFile, CourseSite]:
-    file = _file(_spawner(site).courses_dir, name)
+    file = course_file(spawner_of(site).courses_dir, name)
     return file, await course_site(site, [file])
 
 
@@ -183,7 +181,7 @@ async def course_site(
     snapshot: ClusterSnapshot | None = None,
 ) -> CourseSite:
     """What these courses are checked against: Slurm is asked once for all of them, and not for a given snapshot."""
-    spawner = _spawner(site)
+    spawner = spawner_of(site)
     groups = (await asyncio.to_thread(people_of, site.config)).groups
     slurm = spawner.slurm_site()
     client = client or slurm.connection().client
@@ -265,57 +263,30 @@ async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accoun
         return None, [f"The limits of Slurm's accounting are not known: {error}"]
 
 
-def course_request(
-    site: Site, choice: Mapping[str, object], user: str, groups: Sequence[str], server: str
-) -> tuple[JobRequest, tuple[str, ...]]:
-    """What a participant requests who chooses a course's profile in the session that is open, or else the next one.
-
-    And what is worth a note. Raises ConfigError or RequestError.
-    """
-    spawner, now = _spawner(site), datetime.now().astimezone()
-    file = _file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
-    assert file.course is not None  # noqa: S101 - _file
-    session = next((each for each in file.course.calendar() if now < each.end), None)
-    if session is None:
-        raise _no_session(file, "from now on")
-    moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.slurm_site())
-    offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session)
-    request = resolve(
-        (offered.profile,),
-        choice,
-        username=user,
-        groups=groups,
-        server_name=server,
-        now=moment,
-        defaults=defaults,
-    )
-    notes = [f"This is the script at {moment:%Y-%m-%d %H:%M %Z}, for the session {session.name}."]
-    if user not in members(file, people_of(site.config).groups):
-        notes.append(f"{user} is not on the roster of course {file.slug}, as far as is known here.")
-    return replace(request, course=file.slug), tuple(notes)
-
-
-def _no_session(file: CourseFile, session: str) -> ConfigError:
-    assert file.course is not None  # noqa: S101 - _file
+def no_session(file: CourseFile, session: str) -> ConfigError:
+    """The error for a session that the course does not have."""
+    assert file.course is not None  # noqa: S101 - course_file
     days = ", ".join(each.name for each in file.course.calendar())
     return ConfigError(f"course {file.slug} has no session {session!r}.", hint=f"Its sessions are {days}.")
 
 
 def named_course(site: Site, name: str) -> Course:
     """A course of the hub's folder; raises ConfigError, also for a fault in its file."""
-    course = _file(_spawner(site).courses_dir, name).course
-    assert course is not None  # noqa: S101 - _file
+    course = course_file(spawner_of(site).courses_dir, name).course
+    assert course is not None  # noqa: S101 - course_file
     return course
 
 
-def _spawner(site: Site) -> GPUProfilesSpawner:
+def spawner_of(site: Site) -> GPUProfilesSpawner:
+    """The spawner of a hub with courses; raises ConfigError for one without."""
     spawner = site.spawner("nobody")
     if not isinstance(spawner, GPUProfilesSpawner) or not spawner.courses_dir:
         raise ConfigError("there are no courses.", where=SETTING, hint="Set it to a folder of course files.")
     return spawner
 
 
-def _file(folder: str, name: str) -> CourseFile:
+def course_file(folder: str, name: str) -> CourseFile:
+    """The file of a course, without a fault; raises ConfigError."""
     courses = CourseFolder(folder)
     found = {file.slug: file for file in courses.courses()}
     if name not in found:

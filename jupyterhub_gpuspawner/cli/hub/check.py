@@ -88,6 +88,7 @@ def show(
 
     For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next.
     """
+    from jupyterhub_gpuspawner.check.courses.job import job_of
     from jupyterhub_gpuspawner.check.site import load_site
 
     try:
@@ -97,7 +98,7 @@ def show(
             if not equals:
                 raise click.BadParameter(f"{pair!r} must be NAME=VALUE", param_hint="--option")
             choice[name] = value
-        job = asyncio.run(load_site(config).job(choice, user=user, groups=group, server=server))
+        job = asyncio.run(job_of(load_site(config), choice, user=user, groups=group, server=server))
     except GPUSpawnerError as error:
         fail(error)
     for note in job.notes:
