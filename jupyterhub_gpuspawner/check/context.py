@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from jupyterhub_gpuspawner.check.people import People
-    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
+    from jupyterhub_gpuspawner.site.configuration import Site
+    from jupyterhub_gpuspawner.site.people import People
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 

@@ -18,9 +18,7 @@ from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.courses import sessions
 from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
-from jupyterhub_gpuspawner.check.hub.values import refusal
 from jupyterhub_gpuspawner.check.job import judgement, submit
-from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.check.profiles import (
     accounts,
     allowed,
@@ -35,13 +33,15 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutp
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
+from jupyterhub_gpuspawner.site.values import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from jupyterhub_gpuspawner.check.finding import Check, Finding
-    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.site.configuration import Site
 
 HUB_CHECKS: tuple[Check, ...] = (
     names.CHECK,

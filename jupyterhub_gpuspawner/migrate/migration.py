@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.draft import ConvertedProfile, Difference, Draft, Kind
@@ -26,6 +25,7 @@ from jupyterhub_gpuspawner.migrate.template import (
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
 from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 from tests.snapshots import recorded_snapshot
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jupyterhub_gpuspawner.check.finding import Finding
-    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
+    from jupyterhub_gpuspawner.site.configuration import Site
 
 HEAD = """
 c.JupyterHub.spawner_class = "gpu-profiles"

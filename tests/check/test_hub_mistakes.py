@@ -17,11 +17,11 @@ from jupyterhub_gpuspawner.check.context import NOTHING, Asked
 from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
 from jupyterhub_gpuspawner.check.profiles import trials
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.jobs.identity import hub_mark
+from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig, parse_config
 from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial, of_workshop
 

@@ -18,9 +18,9 @@ from jupyterhub_gpuspawner.check.job.facts import parse_facts
 from jupyterhub_gpuspawner.check.job.judgement import judged
 from jupyterhub_gpuspawner.check.job.run import Course
 from jupyterhub_gpuspawner.check.job.script import START, Trial
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.site.configuration import load_site
 
 TRIAL = Trial(
     partition="gpu",

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check.courses.site import hub_limits
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.courses import hub_limits
 from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
 

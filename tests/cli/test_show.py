@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from jupyterhub_gpuspawner.check.courses.job import job_of
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.job import job_of
 from tests.cli.runner import cli_runner
 
 GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"

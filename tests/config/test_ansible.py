@@ -11,8 +11,8 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.profiles.files.rights import Rights
+from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import of_configuration
 
 CONFIG = Path(__file__).parents[2] / "config"

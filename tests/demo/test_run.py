@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from unittest.mock import patch
 
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.run import PROFILES
+from jupyterhub_gpuspawner.site.configuration import load_site
 
 
 def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jupyterhub_gpuspawner.check.site import load_site
+from jupyterhub_gpuspawner.site.configuration import load_site
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "hub"

@@ -30,7 +30,6 @@ from docs.reference_pages.errors import error_classes
 from docs.reference_pages.profile import MODELS
 from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import course_profile
@@ -42,6 +41,7 @@ from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder, read_prof
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING, Rights
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.docs.follow import blocks
 
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch import script
-from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.api.profiles import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.pages.choose.offer import option_fields
 from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from tests.snapshots import cluster, node
 
 SNAPSHOT = cluster(node("g1", "gpu:k80:4"))

@@ -11,15 +11,15 @@ from batchspawner import SlurmSpawner
 from traitlets.config import Config
 from wrapspawner import ProfilesSpawner
 
-from jupyterhub_gpuspawner.check.courses.job import job_of
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.check.site import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.draft import Kind
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import profiles_yaml, settings_text
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
+from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
+from jupyterhub_gpuspawner.site.job import job_of
 from tests.check.sites import of_configuration
 from tests.migrate.conftest import SITES, Migrated
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.accounts.wrappers import is_there
 from jupyterhub_gpuspawner.check.finding import Check, Code, Severity
-from jupyterhub_gpuspawner.check.people import has_account
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
 from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, is_remote, programs
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line

@@ -6,12 +6,12 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.courses.site import SETTING, course_site
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.site.courses import SETTING, course_site
 from jupyterhub_gpuspawner.words import people
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.check.hub.application import application
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reach import resolved
+from jupyterhub_gpuspawner.site.application import application
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

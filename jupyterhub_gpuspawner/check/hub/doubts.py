@@ -11,7 +11,7 @@ from traitlets import Dict, List, Set
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.check.finding import Code
-from jupyterhub_gpuspawner.check.hub.values import given
+from jupyterhub_gpuspawner.site.values import given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from traitlets.config import Config, Configurable
 
     from jupyterhub_gpuspawner.check.finding import Finding
-    from jupyterhub_gpuspawner.check.hub.values import Given
+    from jupyterhub_gpuspawner.site.values import Given
 
 LOST = Code(
     "addition-ignored",

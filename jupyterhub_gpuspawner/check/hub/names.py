@@ -14,13 +14,13 @@ from traitlets.config import Configurable
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.check.hub.application import application
 from jupyterhub_gpuspawner.check.hub.doubts import LOST, ONE_WORD, doubtful
-from jupyterhub_gpuspawner.check.hub.values import refused, told
-from jupyterhub_gpuspawner.check.hub_folder import CONFIG_FILE
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.site.application import application
+from jupyterhub_gpuspawner.site.hub_folder import CONFIG_FILE
+from jupyterhub_gpuspawner.site.values import refused, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

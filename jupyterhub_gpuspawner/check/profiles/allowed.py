@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
-from jupyterhub_gpuspawner.check.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.check.profiles.cases import Case
 from jupyterhub_gpuspawner.check.profiles.faults import BY_FAULT
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.cluster.limits import fault_of
 from jupyterhub_gpuspawner.errors import RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.profiles.resolve import permitted
+from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.slurm.snapshot import own_account
 from jupyterhub_gpuspawner.words import some
 

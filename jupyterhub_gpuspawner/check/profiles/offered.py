@@ -9,7 +9,6 @@ from jupyterhub_gpuspawner.check.profiles import faults
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import faults_of, first_moment, request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
-from jupyterhub_gpuspawner.check.site import SOMEBODY
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
@@ -19,6 +18,7 @@ from jupyterhub_gpuspawner.hub.start.build import site_profile
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, SlugTaken, doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.words import day, duration, rounded
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.courses.site import hub_limits
 from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
@@ -16,6 +15,7 @@ from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.sessions import Session
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
+from jupyterhub_gpuspawner.site.courses import hub_limits
 from jupyterhub_gpuspawner.words import people
 
 if TYPE_CHECKING:

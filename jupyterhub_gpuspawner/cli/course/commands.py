@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.check.courses.site import Checked, Rehearsed
     from jupyterhub_gpuspawner.courses.report import SessionReport
+    from jupyterhub_gpuspawner.site.courses import Checked, Rehearsed
 
 EXIT_NOT_FIT = 1
 _SOON = 120.0
@@ -46,9 +46,9 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 
     Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
     """
-    from jupyterhub_gpuspawner.check.courses.site import check_courses, check_named_course
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.courses.report import check_document
+    from jupyterhub_gpuspawner.site.configuration import load_site
+    from jupyterhub_gpuspawner.site.courses import check_courses, check_named_course
 
     if session and name is None:
         raise click.UsageError("--session needs the name of a course.")
@@ -85,8 +85,8 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
     One question knows nothing of the others, so without --only the last line says how many fit together, as `check`
     counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
     """
-    from jupyterhub_gpuspawner.check.courses.site import rehearse as questions
-    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.site.configuration import load_site
+    from jupyterhub_gpuspawner.site.courses import rehearse as questions
 
     async def ask() -> bool:
         good = True
@@ -128,9 +128,9 @@ def calendar(*, name: str, config: Path) -> None:
 
     An event keeps its identity when its times change, so that importing the file again moves it.
     """
-    from jupyterhub_gpuspawner.check.courses.site import named_course
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.courses import ical
+    from jupyterhub_gpuspawner.site.configuration import load_site
+    from jupyterhub_gpuspawner.site.courses import named_course
 
     try:
         site = load_site(config)
@@ -151,9 +151,9 @@ def link(*, name: str, hub: str, config: Path) -> None:
     Without --hub, and without c.JupyterHub.public_url, it is a path. Whether nbgitpuller is installed where the servers
     run cannot be seen from here.
     """
-    from jupyterhub_gpuspawner.check.courses.site import address_of, named_course
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.courses.course_profile import participants_link
+    from jupyterhub_gpuspawner.site.configuration import load_site
+    from jupyterhub_gpuspawner.site.courses import address_of, named_course
 
     try:
         site = load_site(config)

@@ -48,7 +48,7 @@ def check(
     """
     from jupyterhub_gpuspawner.check import run
     from jupyterhub_gpuspawner.check.context import Asked
-    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.site.configuration import load_site
 
     if group and not user:
         raise click.UsageError("--group needs --user.")
@@ -88,8 +88,8 @@ def show(
 
     For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next.
     """
-    from jupyterhub_gpuspawner.check.courses.job import job_of
-    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.site.configuration import load_site
+    from jupyterhub_gpuspawner.site.job import job_of
 
     try:
         choice: dict[str, object] = {"profile": profile}

@@ -75,9 +75,9 @@ def idle(config: Path, *, since: float, as_json: bool) -> None:
 def _times(config: Path, since: float) -> list[IdleTime]:
     from sqlalchemy.exc import SQLAlchemyError
 
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.hub.idle.servers import due_since
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
+    from jupyterhub_gpuspawner.site.configuration import load_site
 
     hub = load_site(config).config.JupyterHub
     engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))

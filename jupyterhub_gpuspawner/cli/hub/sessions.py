@@ -62,10 +62,10 @@ def file_of(config: Path, database: Path | None) -> Path:
     """
     from traitlets import TraitError
 
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+    from jupyterhub_gpuspawner.site.configuration import load_site
 
     if database is not None:
         return database
@@ -249,8 +249,8 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
 
     Raises ConfigError and StoreError.
     """
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
+    from jupyterhub_gpuspawner.site.configuration import load_site
 
     path = file_of(config, database)
     if database is None and not path.is_file() and not GPUSessions(config=load_site(config).config).enabled:
@@ -263,10 +263,10 @@ def _forget_idle_times(config: Path, _database: Path | None, user: str) -> int:
     """Delete them from the hub's database, and return how many there were; raises ConfigError."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.idle.servers import forget_user
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
+    from jupyterhub_gpuspawner.site.configuration import load_site
 
     hub = load_site(config).config.JupyterHub
     engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))

@@ -16,13 +16,13 @@ from traitlets.config import Config
 from wrapspawner import ProfilesSpawner, WrapSpawner
 
 from docs.reference_pages import FOLDER, migration
-from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER, Effect, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from tests.hub.conftest import StartHub
 
 SLURM_CLASSES = (

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.check.people import stored_slugs
 from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.upkeep.slugs import KeptSlugs, begin_slugs
+from jupyterhub_gpuspawner.site.people import stored_slugs
 from tests.fixtures.databases import hub_session, new_database
 
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.courses.site import course_file, no_session, spawner_of
-from jupyterhub_gpuspawner.check.people import people_of
 from jupyterhub_gpuspawner.courses.check import members
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.errors import RequestError
@@ -15,13 +13,15 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.site.courses import course_file, no_session, spawner_of
+from jupyterhub_gpuspawner.site.people import people_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.site.configuration import Site
 
 
 async def job_of(

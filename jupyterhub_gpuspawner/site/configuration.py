@@ -11,13 +11,13 @@ from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.hub.application import application
-from jupyterhub_gpuspawner.check.hub.values import refusal
-from jupyterhub_gpuspawner.check.hub_folder import hub_folder, make_absolute
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.site.application import application
+from jupyterhub_gpuspawner.site.hub_folder import hub_folder, make_absolute
+from jupyterhub_gpuspawner.site.values import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.people import people_of
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
 from jupyterhub_gpuspawner.courses.check import check_course, excluded_from, members, request_of
 from jupyterhub_gpuspawner.courses.course_profile import opens_at
@@ -25,13 +24,13 @@ from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
+from jupyterhub_gpuspawner.site.people import people_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from traitlets.config import Config
 
-    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
+    from jupyterhub_gpuspawner.site.configuration import Site
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"

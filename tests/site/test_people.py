@@ -8,9 +8,9 @@ import pytest
 from jupyterhub import orm
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.check.people import People, people_of
-from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.people import People, people_of
 from tests.fixtures.databases import hub_session
 
 LINES = """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check.hub.values import refusal
+from jupyterhub_gpuspawner.site.values import refusal
 
 if TYPE_CHECKING:
     from traitlets.config import Config
