@@ -8,7 +8,7 @@ from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
-from jupyterhub_gpuspawner.site.hub_folder import is_unseen, sqlite_file
+from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context

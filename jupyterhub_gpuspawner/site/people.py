@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
-from jupyterhub_gpuspawner.site.hub_folder import is_unseen, sqlite_file
+from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,8 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.check import run, settings
 from jupyterhub_gpuspawner.check.finding import Finding, Severity
 from jupyterhub_gpuspawner.check.hub import secrets
-from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.hub_folder import configuration_of, running_in
+from jupyterhub_gpuspawner.site.configuration import configuration_of, load_site, running_in
 
 LINES = """
 c.JupyterHub.spawner_class = "gpu-profiles"

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reach import resolved
-from jupyterhub_gpuspawner.site.application import application
+from jupyterhub_gpuspawner.site.configuration import application
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,7 @@ from jupyterhub_gpuspawner.check.hub.doubts import LOST, ONE_WORD, doubtful
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
-from jupyterhub_gpuspawner.site.application import application
-from jupyterhub_gpuspawner.site.hub_folder import CONFIG_FILE
+from jupyterhub_gpuspawner.site.configuration import CONFIG_FILE, application
 from jupyterhub_gpuspawner.site.values import refused, told
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.site.hub_folder import COOKIE_FILE
+from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
