@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.check import run
+from jupyterhub_gpuspawner.check import run  # noqa: F401 - with it the modules of all checks are imported
+from jupyterhub_gpuspawner.check.finding import CODES
 
 from .wording import code, markdown, table
 
 
 def page() -> str:
     """The page of findings."""
-    rows = [(code(each.name), markdown(each.meaning)) for each in run.codes()]
+    rows = [(code(name), markdown(finding.meaning)) for name, finding in sorted(CODES.items())]
     return "\n".join(
         [
             "# Findings\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.snapshot import own_account
 from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
@@ -17,7 +17,7 @@ EXTEND = Code("extend", "How the time limits of running servers are raised.")
 CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be raised.")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_extending(context: Context) -> list[Finding]:
     """Try the script that raises time limits, without a job."""
     if all(each.extend is None for each in context.profiles):
         return []
@@ -40,6 +40,3 @@ async def find(context: Context) -> list[Finding]:
             "(docs/howto/sudo.md).",
         )
     ]
-
-
-CHECK = Check(find, (EXTEND, CANNOT))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from jupyterhub_gpuspawner.check.context import Context
 
 
@@ -37,6 +36,10 @@ class Finding:
     """One sentence: what would be right; empty where ``text`` implies it, and for OK."""
 
 
+CODES: dict[str, Code] = {}
+"""Every code by its name, for the reference. A code is declared once, in the module of the check that reports it."""
+
+
 @dataclass(frozen=True)
 class Code:
     """A kind of finding. The name is stable: scripts may depend on it."""
@@ -45,6 +48,11 @@ class Code:
     """Lower case with hyphens, such as ``partition-missing``."""
     meaning: str
     """When it is reported, for the reference; sentences."""
+
+    def __post_init__(self) -> None:
+        """Enter the code in :data:`CODES`; raises ValueError for a name that another code has."""
+        if CODES.setdefault(self.name, self) != self:
+            raise ValueError(f"two codes are called {self.name}.")
 
     def ok(self, where: str, text: str) -> Finding:
         """A finding that says what is in order."""
@@ -59,11 +67,8 @@ class Code:
         return Finding(Severity.ERROR, self.name, where, text, right)
 
 
-@dataclass(frozen=True)
-class Check:
-    """One question that ``gpuspawner check`` asks."""
+Check = Callable[["Context"], Awaitable[Iterable[Finding]]]
+"""One question that ``gpuspawner check`` asks.
 
-    find: Callable[[Context], Awaitable[Sequence[Finding]]]
-    """Answers it, in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer."""
-    codes: tuple[Code, ...]
-    """The codes of its findings, for the reference."""
+Its findings are in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer.
+"""

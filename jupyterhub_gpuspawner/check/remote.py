@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
@@ -29,7 +29,7 @@ LOGIN_NODE = Code("login-node", "The account that asks Slurm on the login node."
 ODD = Code("login-node-answer", "The login node's answer cannot be read.")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_remote(context: Context) -> list[Finding]:
     """Look at the prefixes; nothing is found where neither is an ssh."""
     settings = context.slurm_site
     found: list[Finding] = []
@@ -118,6 +118,3 @@ async def _of_account(client: SlurmClient) -> list[Finding]:
     except GPUSpawnerError as error:
         return [ODD.error(SETTING, error.message, error.hint)]
     return [LOGIN_NODE.ok(SETTING, f"Slurm is asked as {account or 'an account without a name'}")]
-
-
-CHECK = Check(find, (ENVIRONMENT, ASKS, ANY_HOST, NOT_SHARED, WAITS, LOGIN_NODE, ODD))

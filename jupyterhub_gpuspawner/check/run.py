@@ -44,33 +44,33 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.site.configuration import Site
 
 HUB_CHECKS: tuple[Check, ...] = (
-    names.CHECK,
-    environment.CHECK,
-    secrets.CHECK,
-    paths.CHECK,
-    address.CHECK,
-    timeouts.CHECK,
-    clock.CHECK,
-    same_name.CHECK,
-    wrappers.CHECK,
-    prefix.CHECK,
-    submit.CHECK,
+    names.check_names,
+    environment.check_environment,
+    secrets.check_secrets,
+    paths.check_paths,
+    address.check_address,
+    timeouts.check_timeouts,
+    clock.check_clock,
+    same_name.check_same_name,
+    wrappers.check_wrappers,
+    prefix.check_prefix,
+    submit.check_submit,
 )
 """Those of the hub's settings and machine, and of what it may run as its users."""
 CHECKS: tuple[Check, ...] = (
-    offered.CHECK,
-    reservations.CHECK,
-    lifetimes.CHECK,
-    accounts.CHECK,
-    extra.CHECK,
-    allowed.CHECK,
-    trials.CHECK,
-    seats.CHECK,
-    sessions.CHECK,
-    settings.CHECK,
-    remote.CHECK,
-    slurm.CHECK,
-    extending.CHECK,
+    offered.check_offered,
+    reservations.check_reservations,
+    lifetimes.check_lifetimes,
+    accounts.check_accounts,
+    extra.check_extra,
+    allowed.check_allowed,
+    trials.check_trials,
+    seats.check_seats,
+    sessions.check_courses,
+    settings.check_settings,
+    remote.check_remote,
+    slurm.check_slurm,
+    extending.check_extending,
     *HUB_CHECKS,
 )
 """All checks, in the order of their findings."""
@@ -83,11 +83,6 @@ _OF_PREFIX = {prefix.FAILS.name, wrappers.MISSING.name}
 _AS_USER = {trials.FAILED.name, judgement.REFUSED.name}
 """Codes that tell of a job, and at the place of ``exec_prefix`` only that nothing can be run as a user."""
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
-
-
-def codes() -> tuple[Code, ...]:
-    """Every code, each once, in the order of the checks."""
-    return (CONFIGURATION, INCOMPLETE, *dict.fromkeys(code for check in CHECKS for code in check.codes))
 
 
 async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
@@ -144,7 +139,7 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
     found: dict[Finding, None] = {}
     for check in checks:
         try:
-            found.update(dict.fromkeys(await check.find(context)))
+            found.update(dict.fromkeys(await check(context)))
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.silence is None:
                 found[slurm.unanswered(error)] = None
@@ -159,7 +154,7 @@ def _unfinished(check: Check, error: Exception) -> Finding:
         where = error.where if isinstance(error, ConfigError) else ""
         return INCOMPLETE.error(where, error.message.removeprefix(f"{where}: "), error.hint)
     line = traceback.extract_tb(error.__traceback__)[-1].lineno
-    text = f"{type(error).__name__} in {check.find.__module__} (line {line}): {error}"
+    text = f"{type(error).__name__} in {check.__module__} (line {line}): {error}"
     return INCOMPLETE.error("check", text, "Please report this line to the project.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
@@ -32,7 +32,7 @@ _NOT_SEEN = (
 )
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_settings(context: Context) -> list[Finding]:
     """Look at the settings alone."""
     config = context.site.config
     found = [IGNORED.warning(each.where, each.text) for each in context.spawner.ignored_settings()]
@@ -46,6 +46,3 @@ async def find(context: Context) -> list[Finding]:
     elif exposed := exposed_database(db_url):
         found.append(EXPOSED.warning("database", exposed))
     return found
-
-
-CHECK = Check(find, (IGNORED, REFUSED, TEMPLATE, EXPOSED, UNSEEN))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LEFT = Code(
 )
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_slurm(context: Context) -> list[Finding]:
     """Look at Slurm's answer."""
     if context.silence is not None:
         return [unanswered(context.silence)]
@@ -96,6 +96,3 @@ async def _of_rights(context: Context) -> list[Finding]:
             "PrivateData.",
         )
     ]
-
-
-CHECK = Check(find, (SLURM, SILENT, UNREADABLE, HIDDEN, STORED, LEFT))

@@ -21,7 +21,7 @@ def found(folder: Path, slurm: str, more: str = "", settings: str = "") -> list[
     """What the check finds in one profile."""
     profile = f'{{"display_name": "G", "slurm": {{"partition": "gpu", {slurm}}}, {more}}}'
     where = context(folder, f"{settings}\nc.GPUProfilesSpawner.profiles = [{profile}]")
-    return [*asyncio.run(findings(where, [extra.CHECK]))]
+    return [*asyncio.run(findings(where, [extra.check_extra]))]
 
 
 FIELDS = {

@@ -27,16 +27,16 @@ from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial,
 
 CONFIG = Path(__file__).parents[2] / "config"
 HERE = (
-    settings.CHECK,
-    names.CHECK,
-    environment.CHECK,
-    secrets.CHECK,
-    paths.CHECK,
-    address.CHECK,
-    timeouts.CHECK,
-    clock.CHECK,
-    wrappers.CHECK,
-    prefix.CHECK,
+    settings.check_settings,
+    names.check_names,
+    environment.check_environment,
+    secrets.check_secrets,
+    paths.check_paths,
+    address.check_address,
+    timeouts.check_timeouts,
+    clock.check_clock,
+    wrappers.check_wrappers,
+    prefix.check_prefix,
 )
 """The checks of this module, without the one that needs jobs."""
 BASE = """
@@ -673,7 +673,7 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     works = '[ -x "$1" ] && { echo "${1##*/}: the input " >&2; exit 1; }'
     commands(site, sudo=f"shift 3; {works}; echo 'sudo: a password is required' >&2; exit 1")
     mistake.surroundings(site)
-    found = await findings(site, mistake.lines, mistake.snapshot, Asked(user="daemon"), (trials.CHECK, *HERE))
+    found = await findings(site, mistake.lines, mistake.snapshot, Asked(user="daemon"), (trials.check_trials, *HERE))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == [mistake.code]
 
@@ -752,7 +752,7 @@ async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pyte
 )
 async def test_values_that_jupyterhub_accepts_raise_no_alarm(site: Path, lines: str) -> None:
     """Other spellings of a right value: traitlets makes a list of a text, a set of a list, a truth value of 1."""
-    assert await findings(site, lines, AT_HOME, checks=(names.CHECK,)) == ()
+    assert await findings(site, lines, AT_HOME, checks=(names.check_names,)) == ()
 
 
 @pytest.mark.parametrize(
@@ -769,7 +769,7 @@ async def test_a_check_as_root_says_that_sudo_refuses_it_nothing(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     commands(site, sudo='shift 3; exec "$@"')
     lines = f"c.GPUSlurmSpawner.exec_prefix = {words!r}\n"
-    found = await findings(site, lines, AT_HOME, Asked(user="daemon"), (prefix.CHECK,))
+    found = await findings(site, lines, AT_HOME, Asked(user="daemon"), (prefix.check_prefix,))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == codes
 
@@ -855,7 +855,7 @@ async def test_another_hub_of_the_same_name_is_seen_by_its_jobs(tmp_path: Path, 
         with pytest.MonkeyPatch.context() as patch:
             for name, value in slurm_cluster.environment.items():
                 patch.setenv(name, value)
-            found = await findings(tmp_path, lines, AT_HOME, checks=(same_name.CHECK,))
+            found = await findings(tmp_path, lines, AT_HOME, checks=(same_name.check_same_name,))
     finally:
         slurm_cluster.run("scancel", *jobs)
 

@@ -199,7 +199,7 @@ async def submitted(folder: Path, slurm: PrivateSlurm, free_port: int, more: str
     lines = LINES.format(port=free_port, bin_dir=slurm.bin_dir, home=str(folder), topology=slurm.topology_pattern)
     (folder / "jupyterhub_config.py").write_text(lines + more)
     context = await run.context_of(load_site(folder / "jupyterhub_config.py"), Asked(submit=True))
-    return list(await run.findings(context, (submit.CHECK,)))
+    return list(await run.findings(context, (submit.check_submit,)))
 
 
 @pytest.fixture

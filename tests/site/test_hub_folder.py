@@ -62,7 +62,9 @@ async def findings(site: Path, more: str = "") -> list[Finding]:
     """What the check finds in the hub's files."""
     config = site / "etc" / "jupyterhub_config.py"
     config.write_text(LINES + more)
-    return list(await run.findings(await run.context_of(load_site(config)), (settings.CHECK, secrets.CHECK)))
+    return list(
+        await run.findings(await run.context_of(load_site(config)), (settings.check_settings, secrets.check_secrets))
+    )
 
 
 async def test_files_of_a_folder_in_which_no_hub_runs_are_not_the_hubs(site: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.accounts.wrappers import is_there
-from jupyterhub_gpuspawner.check.finding import Check, Code, Severity
+from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
@@ -66,7 +66,7 @@ PROBES = (
 )
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_prefix(context: Context) -> list[Finding]:
     """Try each command as the user of the command line."""
     site = context.slurm_site
     if not site.exec_prefix.strip():
@@ -174,6 +174,3 @@ def _about_root(where: str, prefix: Sequence[str]) -> Iterator[Finding]:
             "Run the check as the account of the hub (`sudo -u jupyterhub gpuspawner check ...`); a hub that runs as "
             "root should use `runuser -u {username} --`.",
         )
-
-
-CHECK = Check(find, (WORKS, FAILS, ONE_ACCOUNT, AS_ROOT))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, is_remote
 from jupyterhub_gpuspawner.slurm.time_limit import EXTEND
@@ -43,7 +43,7 @@ _INSTALL = "Install it from config/wrappers with `install -o root -g root -m 755
 _INSTALL_ALL = "Create it, and install the scripts of config/wrappers in it; see docs/howto/sudo.md."
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_wrappers(context: Context) -> list[Finding]:
     """Look at the files, as far as this account may."""
     site = context.slurm_site
     names = [
@@ -155,6 +155,3 @@ def digest(text: str) -> str:
             lines[node.lineno - 1 : node.end_lineno] = [None] * ((node.end_lineno or node.lineno) - node.lineno + 1)
     kept = [each.rstrip() for each in lines if each and each.strip() and not each.lstrip().startswith("#")]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
-
-
-CHECK = Check(find, (MISSING, OPEN, OTHER))

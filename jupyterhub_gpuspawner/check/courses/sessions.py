@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
@@ -34,7 +34,7 @@ HINT = Code("course-hint", "Something is worth knowing before a session of a cou
 SOON = timedelta(days=7)
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_courses(context: Context) -> list[Finding]:
     """Check each course that has a session from now on."""
     spawner = context.spawner
     if not isinstance(spawner, GPUProfilesSpawner) or not spawner.courses_dir:
@@ -90,6 +90,3 @@ def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) ->
             text,
             f"`gpuspawner course check {slug}` tells more.",
         )
-
-
-CHECK = Check(find, (COURSE, FOLDER, FILE, UNKNOWN, SESSION, HINT))

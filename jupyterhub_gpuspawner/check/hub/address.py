@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reach import resolved
 from jupyterhub_gpuspawner.site.configuration import application
@@ -80,7 +80,7 @@ def hub_address(context: Context) -> HubAddress:
     return HubAddress(told, setting, listens, int(hub.port or 0))
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_address(context: Context) -> list[Finding]:
     """Compare the hub's address with those of the nodes."""
     if context.snapshot is None:
         return []
@@ -183,6 +183,3 @@ def _suggested(node: str) -> str:
     except OSError:
         return ""
     return "" if is_loopback(own) else f", such as {own}"
-
-
-CHECK = Check(find, (LOOPBACK, FOREIGN, UNRESOLVED))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ AT_MOST = 10.0
 """Seconds that are not reported; Slurm's time has whole seconds."""
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_clock(context: Context) -> list[Finding]:
     """Ask slurmctld for its time; unknown where it does not say."""
     if context.snapshot is None:
         return []
@@ -41,6 +41,3 @@ async def find(context: Context) -> list[Finding]:
             "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
         )
     ]
-
-
-CHECK = Check(find, (CLOCK,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
@@ -24,7 +24,7 @@ VARIABLE = Code(
 _HARMLESS = frozenset(("SLURM_CONF",))
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_environment(context: Context) -> list[Finding]:
     """Look at the variables that servers are given."""
     spawner: Any = context.slurm_site
     found = []
@@ -50,6 +50,3 @@ async def find(context: Context) -> list[Finding]:
                     )
                 )
     return found
-
-
-CHECK = Check(find, (VARIABLE,))

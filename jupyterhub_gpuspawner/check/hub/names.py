@@ -13,8 +13,8 @@ from traitlets import TraitError
 from traitlets.config import Configurable
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.check.hub.doubts import LOST, ONE_WORD, doubtful
+from jupyterhub_gpuspawner.check.finding import Code
+from jupyterhub_gpuspawner.check.hub.doubts import doubtful
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
@@ -40,7 +40,7 @@ ALIKE = 0.75
 """How close a name must be to be suggested; see :func:`difflib.get_close_matches`."""
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_names(context: Context) -> list[Finding]:
     """Look at each name in the configuration."""
     try:
         app = application(context.site.config)
@@ -126,6 +126,3 @@ def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
     for each in cls.__subclasses__():
         yield each
         yield from _every_class(each)
-
-
-CHECK = Check(find, (SETTING, CLASS, INVALID, DEFAULT_SPAWNER, LOST, ONE_WORD))

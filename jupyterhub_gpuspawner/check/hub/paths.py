@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ FIELDS = {"log_dir": ("{homedir}", "{username}"), "req_homedir": ("{username}",)
 _LIKE_A_VARIABLE = re.compile(r"\{\w*\}|\$\{?\w+\}?|^~\w*")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_paths(context: Context) -> list[Finding]:
     """Look at the settings alone."""
     return [*_of_settings(context)]
 
@@ -38,6 +38,3 @@ def _of_settings(context: Context) -> Iterator[Finding]:
                 f"{literal[0]} in {value!r} is not replaced, so jobs would look for a folder that is called so.",
                 f"Write {' or '.join(fields)}, or the path itself.",
             )
-
-
-CHECK = Check(find, (LITERAL,))

@@ -11,7 +11,7 @@ import binascii
 import os
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.hub.secrets import cookie_secret_file
 from jupyterhub_gpuspawner.check.job.script import START
 from jupyterhub_gpuspawner.jobs.identity import hub_mark, parse_tag, start_of
@@ -27,7 +27,7 @@ SAME_NAME = Code(
 )
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_same_name(context: Context) -> list[Finding]:
     """Look at the marks of the jobs that carry this hub's name."""
     if context.snapshot is None:
         return []
@@ -64,6 +64,3 @@ def _own_mark(context: Context) -> str | None:
         return hub_mark(binascii.a2b_hex(given)) or None
     except (OSError, ValueError):
         return None
-
-
-CHECK = Check(find, (SAME_NAME,))

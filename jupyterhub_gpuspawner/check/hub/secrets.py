@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def cookie_secret_file(context: Context) -> Path | None:
     return context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_secrets(context: Context) -> list[Finding]:
     """Look at the files' modes."""
     hub = context.site.config.JupyterHub
     found = []
@@ -69,6 +69,3 @@ def _mode(path: Path) -> int | None:
         return None
     except OSError:
         return 0
-
-
-CHECK = Check(find, (COOKIE, TLS))

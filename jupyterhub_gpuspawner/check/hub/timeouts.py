@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ HTTP_AT_LEAST = 15
 """Seconds; JupyterHub's default is 30."""
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_timeouts(context: Context) -> list[Finding]:
     """Compare the settings with the launcher's time, JupyterLab's and that of nodes which are powered off."""
     return [*_of_starts(context), *await _of_power_saving(context)]
 
@@ -81,6 +81,3 @@ async def _of_power_saving(context: Context) -> list[Finding]:
 
 def _may_be_off(states: frozenset[str]) -> bool:
     return bool(states & {"CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN"})
-
-
-CHECK = Check(find, (START, HTTP))

@@ -7,9 +7,9 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.hub.address import hub_address
-from jupyterhub_gpuspawner.check.job.judgement import CODES, judged
+from jupyterhub_gpuspawner.check.job.judgement import judged
 from jupyterhub_gpuspawner.check.job.run import follow
 from jupyterhub_gpuspawner.check.job.script import START, Trial, Tried, partitions
 from jupyterhub_gpuspawner.check.job.way import listening_hub
@@ -35,7 +35,7 @@ NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to use
 NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, or is root, so there is no job.")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_submit(context: Context) -> list[Finding]:
     """Submit, follow and cancel the jobs, all partitions at the same time."""
     if not context.asked.submit or context.snapshot is None:
         return []
@@ -121,6 +121,3 @@ def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tu
         gpus_option=site.gpus_option,
         finds_commands=not site.batch_script,
     )
-
-
-CHECK = Check(find, (NO_USER, NO_ACCOUNT, *CODES))

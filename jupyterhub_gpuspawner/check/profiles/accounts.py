@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.cases import Case, cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
@@ -28,7 +28,7 @@ UNREAD = Code("accounting-unread", "Slurm's accounting could not be read, so acc
 _LICENSE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_accounts(context: Context) -> list[Finding]:
     """Ask slurmdbd for accounts and QOS, and slurmctld for licences, if a profile names one."""
     return [*await _of_accounting(context), *await _of_licenses(context)]
 
@@ -105,6 +105,3 @@ def _asked(profile: Profile, context: Context) -> Iterator[tuple[Case, str, str]
             if name and (kind, name) not in seen:
                 seen.add((kind, name))
                 yield case, kind, name
-
-
-CHECK = Check(find, (NO_ACCOUNT, NO_QOS, NO_LICENSE, UNREAD))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.cases import Case
 from jupyterhub_gpuspawner.check.profiles.faults import BY_FAULT
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
@@ -29,7 +29,7 @@ AT_MOST = 500
 """People of one profile for whom Slurm's restrictions are examined."""
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_allowed(context: Context) -> list[Finding]:
     """Look at each profile's `allow`, unless the profile is over."""
     places, found = Places(context), list[Finding]()
     for profile in context.profiles:
@@ -105,6 +105,3 @@ async def _of_slurm(profile: Profile, context: Context, places: Places) -> list[
         where = places.of_fault(profile, Case(), fault.field)
         found.append(report(where, f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}.", right))
     return found
-
-
-CHECK = Check(find, (NO_GROUP, NO_USER))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.batch.script import options_of
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
@@ -51,7 +51,7 @@ SETTINGS = {
 """Settings by the options of sbatch that they stand for."""
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_extra(context: Context) -> list[Finding]:
     """Look at the options of each profile's job, and of each value of its options; those of a site once."""
     places = Places(context)
     found: dict[Finding, None] = {}
@@ -104,4 +104,3 @@ def _asks_for_gpus(gres: str) -> bool:
 
 
 _SHOWN = "which the form shows and by which it judges whether a job can start."
-CHECK = Check(find, (FIELD, SETTING, NO_TOKEN))

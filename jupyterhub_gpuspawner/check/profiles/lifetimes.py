@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
@@ -34,7 +34,7 @@ IDLE = Code("idle-too-long", "Servers of a profile end before they could count a
 FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time between two summaries of use.")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_lifetimes(context: Context) -> list[Finding]:
     """Look at each profile's `allow`, `extend` and `idle`, and at the site's `idle`."""
     places = Places(context)
     of_profiles = [finding for profile in context.profiles for finding in _of_profile(profile, context, places)]
@@ -125,6 +125,3 @@ def _of_idle(profile: Profile, asked: ResolvedResources, longest: float, places:
             f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(longest))}.",
             "Set a shorter time, or a longer slurm.time.",
         )
-
-
-CHECK = Check(find, (NEVER, SHORT, EXTEND, IDLE, FINE))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.finding import Check, Code, Severity
-from jupyterhub_gpuspawner.check.profiles import faults
+from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import faults_of, first_moment, request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
@@ -38,7 +37,7 @@ MENDED = Code("template-mended", "The hub corrects the admin's own `batch_script
 SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_offered(context: Context) -> list[Finding]:
     """Make the job of each profile and option, for somebody who may use it, and judge it."""
     places = Places(context)
     if not isinstance(context.spawner, GPUProfilesSpawner):
@@ -146,6 +145,3 @@ def _of_wait(profile: Profile, context: Context, places: Places) -> Iterator[Fin
         f"after {duration(limit)}.",
         "Allow a longer wait.",
     )
-
-
-CHECK = Check(find, (FILE, TAKEN, PROFILE, NO_JOB, DOUBT, MENDED, SHORT_WAIT, faults.REFUSED, *faults.CODES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import time, timedelta
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.faults import RESERVATION_MISSING
 from jupyterhub_gpuspawner.check.profiles.judgement import dated_reservation
 from jupyterhub_gpuspawner.check.profiles.places import Places
@@ -29,7 +29,7 @@ _REPEATED = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 _RIGHT = "Create the reservation, or correct the name."
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_reservations(context: Context) -> list[Finding]:
     """Look at the days to come of each profile's reservation."""
     if context.snapshot is None:
         return []
@@ -80,6 +80,3 @@ def _on(day: date, name: str, snapshot: ClusterSnapshot) -> bool:
     begin = moment_of(day).timestamp()
     end = moment_of(day + timedelta(days=1)).timestamp()
     return (own.start is None or own.start < end) and (own.end is None or own.end > begin)
-
-
-CHECK = Check(find, (OTHER_DAY,))

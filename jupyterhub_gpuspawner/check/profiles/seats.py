@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
@@ -33,7 +33,7 @@ _LONG = timedelta(hours=8).total_seconds()
 """The length of a job that has no time limit."""
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_seats(context: Context) -> list[Finding]:
     """Count the seats of the profile that was asked for, or of each."""
     wanted = context.asked.people
     if not wanted or context.snapshot is None:
@@ -113,6 +113,3 @@ def _length(resources: ResolvedResources, context: Context) -> float:
         length_of(resources, known[name]) for name in partitions_of(resources, context.snapshot) if name in known
     ]
     return min([*lengths, _LONG]) if lengths else _LONG
-
-
-CHECK = Check(find, (SEATS, FEW, LIMIT))

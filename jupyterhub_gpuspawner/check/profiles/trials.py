@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.accounts.prefix import PREFIX
-from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
@@ -33,7 +33,7 @@ UNTRIED = Code("trial-missing", "Slurm could not be asked what it would do with 
 _TRIED = WHERE | {"slurm.account", "slurm.qos"}
 
 
-async def find(context: Context) -> list[Finding]:
+async def check_trials(context: Context) -> list[Finding]:
     """Try the job of each profile that the user may use, and of options that decide where it goes."""
     user, groups = context.asked.user, _groups(context)
     if not user or context.silence is not None:
@@ -103,6 +103,3 @@ async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Findi
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     time = moment(context.now.fromtimestamp(trial.starts_at, context.now.tzinfo)) if trial.starts_at else ""
     return TRIAL.ok(where, trial.sentence.format(time=time))
-
-
-CHECK = Check(find, (TRIAL, REFUSED, FAILED, NOT_OFFERED, UNTRIED))
