@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Finding, Severity
 from jupyterhub_gpuspawner.check.profiles import offered
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
@@ -58,7 +58,7 @@ def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
         raise TypeError("what is this")
 
     where = context(tmp_path, PROFILE)
-    failed, profile = asyncio.run(findings(where, (Check(broken, ()), offered.CHECK)))
+    failed, profile = asyncio.run(findings(where, (broken, offered.check_offered)))
 
     assert (failed.severity, failed.code) == (Severity.ERROR, "check-incomplete")
     assert failed.text.startswith(f"TypeError in {__name__} (line ")
