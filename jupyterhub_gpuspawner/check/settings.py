@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
+from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
 
-IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
+IGNORED = Code("setting-ignored", "A setting of batchspawner, wrapspawner or an earlier version has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
 EXPOSED = Code("database-exposed", "Other accounts of the hub's machine can read the hub's SQLite database.")
 TEMPLATE = Code(
@@ -36,6 +37,7 @@ async def check_settings(context: Context) -> list[Finding]:
     """Look at the settings alone."""
     config = context.site.config
     found = [IGNORED.warning(each.where, each.text) for each in context.spawner.ignored_settings()]
+    found += [IGNORED.warning(f"c.{section}.{name}", text) for section, name, text in former_settings(config)]
     found += [REFUSED.error("users", text) for text in refused_names(config)]
     folders = configured_value(config.JupyterHub.get("template_paths", []))
     found += [TEMPLATE.warning("c.JupyterHub.template_paths", text) for text in lost_parts(folders)]

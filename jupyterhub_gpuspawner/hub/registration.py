@@ -38,7 +38,6 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.upkeep import begin_courses
 from jupyterhub_gpuspawner.hub.events.log import begin_events
-from jupyterhub_gpuspawner.hub.fleet.store import GPUFleet
 from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,
@@ -54,6 +53,7 @@ from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.site.schema import bring_up_to_date
+from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.app import JupyterHub
 
-SETTINGS_CLASSES = (GPUCourses, GPUSessions, GPUFleet)
+SETTINGS_CLASSES = (GPUCourses, GPUSessions)
 """The classes of settings that each hub makes one object of, beside its spawners."""
 UPKEEP = (
     begin_garbage,
@@ -156,6 +156,13 @@ def register_check(app: JupyterHub) -> None:
     app.observe(warn, "handlers")
 
 
+def remove_former_settings(app: JupyterHub) -> None:
+    """Log settings that only an earlier version had, each once: traitlets would do so for each spawner."""
+    for section, name, text in list(former_settings(app.config)):
+        app.log.warning("c.%s.%s %s", section, name, text)
+        del app.config[section][name]
+
+
 def register_spawn_limit(app: JupyterHub) -> None:
     """Let people in Slurm's queue not keep others from starting: they are no load on the hub."""
 
@@ -184,7 +191,7 @@ def register() -> None:
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         # the tables before they are used, and the slugs before the folder is read, which the check does
-        when_configured(app, bring_up_to_date, begin_slugs)
+        when_configured(app, remove_former_settings, bring_up_to_date, begin_slugs)
         register_check(app)
         register_spawn_limit(app)
         register_descriptions(app)

@@ -21,7 +21,8 @@ from tests.hub.conftest import COMMAND, start_hub
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
 CONFIG = """
-c.GPUSlurmSpawner.waiting_interval = 0.5
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
 """
 PROFILES = f"""
 - display_name: A slice of an A100

@@ -33,7 +33,8 @@ PROFILES = """
 """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
-c.GPUSlurmSpawner.lab_saves = [2, 1]
+from jupyterhub_gpuspawner.hub.site import slurm_settings
+slurm_settings.LAB_SAVES = (2, 1)
 c.GPUSlurmSpawner.usage_interval = 1
 from jupyterhub_gpuspawner.hub.idle import policy
 from jupyterhub_gpuspawner.hub.upkeep import idle

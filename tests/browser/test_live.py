@@ -32,8 +32,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.ma
 CONFIG = """
 c.JupyterHub.named_server_limit_per_user = lambda handler: 2 if handler.current_user.name == "liv" else 0
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.resting_interval = 1.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
 c.GPUSlurmSpawner.usage_interval = 600  # no summary but those that a test sends
 import os, time

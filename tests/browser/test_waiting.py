@@ -29,8 +29,9 @@ from pathlib import Path
 
 folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.resting_interval = 1.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
 
 

@@ -399,14 +399,14 @@ MISTAKES = {
         "Write c.GPUSessions.keep_sessions.",
         "the admin: records that are kept for another time",
     ),
-    "a setting of the nodes' records is misspelt": Mistake(
-        "c.GPUFleet.keep_dais = 7",
-        ERROR,
-        "setting-unknown",
-        "c.GPUFleet.keep_dais",
-        "GPUFleet has no setting keep_dais, so this line has no effect.",
-        "Write c.GPUFleet.keep_days.",
-        "the admin: records that are kept for another time",
+    "a setting that only an earlier version had": Mistake(
+        "c.GPUSlurmSpawner.waiting_interval = 3",
+        WARNING,
+        "setting-ignored",
+        "c.GPUSlurmSpawner.waiting_interval",
+        "is no longer a setting. In use: 2.25 seconds. Remove this line.",
+        "",
+        "the admin: squeue runs more often than they wrote",
     ),
     "sudo asks for a password": Mistake(
         SUDO + SCRIPTS,
@@ -800,7 +800,7 @@ async def test_a_hub_without_the_one_line_uses_nothing_of_this_package(site: Pat
     )
 
 
-@pytest.mark.parametrize("lines", ["c.GPUFleet.keep_days = 'ninety'", "c.GPUSessions.keep_sessions = 'ninety'"])
+@pytest.mark.parametrize("lines", ["c.GPUSessions.enabled = 'perhaps'", "c.GPUSessions.keep_sessions = 'ninety'"])
 async def test_a_setting_with_which_the_hub_exits_is_told_at_its_line(site: Path, lines: str) -> None:
     """As the hub itself does when it starts."""
     with pytest.raises(ConfigError) as error:

@@ -26,8 +26,10 @@ CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
 c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.active_server_limit = 0
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.slurm_limit = 40
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+from jupyterhub_gpuspawner.hub.site import slurm_settings
+slurm_settings.COMMANDS_AT_A_TIME = 40
 c.GPUSlurmSpawner.slurm_bin_dir = BIN
 """
 PROFILES = f"""

@@ -20,8 +20,10 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 CONFIG = """
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.reconcile_interval = 0.5
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+from jupyterhub_gpuspawner.hub.site import slurm_settings
+slurm_settings.RECONCILE_INTERVAL = 0.5
 """
 
 

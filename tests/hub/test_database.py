@@ -33,8 +33,9 @@ c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST i
 c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.db_url = URL
 c.Spawner.poll_interval = 3
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.resting_interval = 1.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1.0
 """
 PROFILES = f"""
 - display_name: Light

@@ -121,7 +121,9 @@ c.GPUSlurmSpawner.topology_file = {machines.slurm.topology_pattern!r}
 c.JupyterHub.cleanup_servers = c.JupyterHub.cleanup_proxy = True
 c.JupyterHub.bind_url = {own.url!r}
 c.JupyterHub.hub_bind_url = "http://{machines.hub_address}:{own.ports[1]}"
-c.GPUSlurmSpawner.waiting_interval, c.GPUSlurmSpawner.resting_interval = 0.5, 1
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1
 """)
     for path in (folder, *folder.rglob("*"), *etc.rglob("*")):
         os.chown(path, HUB_UID, HUB_UID)

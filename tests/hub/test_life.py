@@ -34,8 +34,9 @@ c.GPUSlurmSpawner.environment = {"SECOND": "every job", "THIRD": "every job"}
 c.Spawner.group_overrides = {
     "01-fast": {"groups": ["fast"], "spawner_override": {"req_partition": "gpu", "environment": {"GROUP": "fast"}}}
 }
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.resting_interval = 1.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1.0
 make_home = c.Spawner.pre_spawn_hook
 
 

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
-c.GPUSlurmSpawner.waiting_interval = 0.5
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
 c.GPUSlurmSpawner.slurm_bin_dir = BIN
 """
 ODD: dict[str, str] = {

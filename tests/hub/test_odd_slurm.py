@@ -25,8 +25,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-c.GPUSlurmSpawner.waiting_interval = 0.3
-c.GPUSlurmSpawner.resting_interval = 1.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.3
+watcher.REST_INTERVAL = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 1.0
 """
 """The hub itself polls every 30 s, the default: what is noticed sooner comes from the watcher."""

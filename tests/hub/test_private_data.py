@@ -96,8 +96,9 @@ load_subconfig({str(demo_hub.CONFIG)!r})
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
 c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
 c.GPUSlurmSpawner.req_homedir = ""
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.resting_interval = 1.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1.0
 c.Spawner.poll_interval = 1
 """)
     for path in (folder, *folder.rglob("*")):

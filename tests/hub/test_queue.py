@@ -30,7 +30,8 @@ c.JupyterHub.concurrent_spawn_limit = 3
 c.JupyterHub.active_server_limit = {PEOPLE + 2}
 c.GPUSlurmSpawner.start_timeout = {START_TIMEOUT}
 c.GPUSlurmSpawner.slurm_timeout = 60
-c.GPUSlurmSpawner.waiting_interval = 0.5
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
 """
 NODE = "partition: gpu, constraint: k80, memory: 100M"
 PROFILES = f"""

@@ -26,7 +26,8 @@ from tests.hub.visitor import Visitor, events
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-c.GPUSlurmSpawner.waiting_interval = 0.5
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
 """
 RUNNING = f"{{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}\n  command: {COMMAND}"
 PROFILES = f"""

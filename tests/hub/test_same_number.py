@@ -22,8 +22,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
-c.GPUSlurmSpawner.waiting_interval = 0.5
-c.GPUSlurmSpawner.resting_interval = REST
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = REST
 """
 LOST = "Slurm has lost the job: its id now belongs to another job."
 

@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 CONFIG = """
 c.Authenticator.admin_users = {"root-of-the-hub"}
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 2}
-c.GPUSlurmSpawner.waiting_interval = 0.5
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
 """
 PROFILES = f"""{LIGHT}
 - display_name: Broken

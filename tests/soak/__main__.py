@@ -42,9 +42,11 @@ c.JupyterHub.concurrent_spawn_limit = 0
 c.Spawner.poll_interval = 20
 c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
 c.GPUSlurmSpawner.slurm_timeout = 4.0
-c.GPUSlurmSpawner.waiting_interval = 1.5
-c.GPUSlurmSpawner.resting_interval = 10.0
-c.GPUSlurmSpawner.reconcile_interval = 30.0
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 1.5
+watcher.REST_INTERVAL = 10.0
+from jupyterhub_gpuspawner.hub.site import slurm_settings
+slurm_settings.RECONCILE_INTERVAL = 30.0
 c.GPUSlurmSpawner.start_timeout = 60
 c.GPUSlurmSpawner.queue_timeout = "0:01:00"
 c.GPUSlurmSpawner.port_range = "{ports[0]}-{ports[1]}"

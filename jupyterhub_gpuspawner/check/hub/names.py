@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.hub.doubts import doubtful
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
+from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.site.configuration import CONFIG_FILE, application
 from jupyterhub_gpuspawner.site.values import refused, told
@@ -49,6 +50,7 @@ async def check_names(context: Context) -> list[Finding]:
         return [_invalid(error) if isinstance(error, ConfigError) else INVALID.error(CONFIG_FILE, str(error))]
     found = [] if "spawner_class" in context.site.config.JupyterHub else [_without_slurm()]
     reported = {each.where for each in context.spawner.ignored_settings()}
+    reported |= {f"c.{section}.{name}" for section, name, _ in former_settings(context.site.config)}
     found += [each for each in _findings(context, (*used, *app.classes)) if each.where not in reported]
     wrong: dict[str, Finding] = {}
     for cls in used:

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Column, String, Table, Text, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
-from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, grant_from
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
-from jupyterhub_gpuspawner.hub.site.bounded import Count
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault
 from jupyterhub_gpuspawner.hub.site.database_file import open_database
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
@@ -33,23 +31,6 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
     from jupyterhub_gpuspawner.fleet.node_record import View
-
-
-# The admin's settings for what is kept of nodes: ``c.GPUFleet``.
-
-
-class GPUFleet(Configurable):
-    """What the hub keeps of its servers' reports, by node: no user's name and no server's."""
-
-    keep_days = Count(
-        90,
-        low=0,
-        high=3650,
-        config=True,
-        help="""Days for which the hub keeps what it knows of a node, and of each grant, after the last report.
-        0: nothing is kept, and `gpuspawner fleet` and the cluster's page *Health* are empty.""",
-    )
-
 
 T = TypeVar("T")
 

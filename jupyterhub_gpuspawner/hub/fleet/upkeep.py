@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import View, gpu_count
-from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore, GPUFleet
+from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore
+from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
 from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
@@ -117,9 +118,8 @@ def _busy(state: NodeState) -> frozenset[int] | None:
 class FleetUpkeep:
     """Takes up new placements, and deletes what is too old."""
 
-    def __init__(self, app: JupyterHub, settings: GPUFleet) -> None:
+    def __init__(self, app: JupyterHub) -> None:
         self._app = app
-        self._keep = settings.keep_days * DAY
         self._done: set[str] = set()
 
     async def look(self) -> None:
@@ -137,7 +137,7 @@ class FleetUpkeep:
     async def forget_old(self) -> None:
         """Delete what is too old; raises SQLAlchemyError."""
         store = FleetStore(self._app.db.get_bind())
-        await store.call(partial(store.forget_old, time.time() - self._keep))
+        await store.call(partial(store.forget_old, time.time() - NODE_RETENTION_DAYS * DAY))
 
     async def _keep_report(self, store: FleetStore, server: Server, snapshot: ClusterSnapshot | None) -> None:
         if not await store.call(partial(store.granted, server.job_id)):  # as after a restart of the hub
@@ -148,9 +148,8 @@ class FleetUpkeep:
 
 
 def begin_fleet(app: JupyterHub) -> None:
-    """Begin to keep reports; not with ``keep_days = 0``."""
-    settings = GPUFleet(config=app.config)
-    if settings.keep_days and starts_slurm_jobs(app.spawner_class):
-        upkeep = FleetUpkeep(app, settings)
+    """Begin to keep reports."""
+    if starts_slurm_jobs(app.spawner_class):
+        upkeep = FleetUpkeep(app)
         every(app, LOOK, upkeep.look, "Keeping the reports of nodes")
         every(app, SWEEP, upkeep.forget_old, "The deletion of old reports of nodes")

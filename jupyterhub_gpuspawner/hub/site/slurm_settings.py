@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.hub.site.bounded import (
-    Count,
     Folder,
     IdleFields,
     Minutes,
@@ -22,9 +21,14 @@ from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSett
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
+from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
-from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from traitlets.config import Config
 
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
@@ -32,6 +36,23 @@ OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
 SHORTEST_LOOK = 0.05
 """Seconds that looking at a node's hardware gets at least."""
+COMMANDS_AT_A_TIME = 8
+"""Slurm commands that run at the same time, for requests of users and of the hub itself."""
+LAB_SAVES = (10, 2)
+"""Minutes before a server's end at which JupyterLab saves all open documents."""
+NODE_RETENTION_DAYS = 90
+"""Days for which what is known of a node, and of each grant, is kept after the last report."""
+RECONCILE_INTERVAL = 600.0
+"""Seconds between searches for jobs of this hub that belong to no server."""
+FORMER_SETTINGS = {
+    "keep_days": f"{NODE_RETENTION_DAYS} days",
+    "lab_saves": f"{LAB_SAVES[0]} and {LAB_SAVES[1]} minutes before the end",
+    "reconcile_interval": f"{RECONCILE_INTERVAL:g} seconds",
+    "resting_interval": f"{watcher.REST_INTERVAL:g} seconds",
+    "slurm_limit": f"{COMMANDS_AT_A_TIME} commands",
+    "waiting_interval": f"{watcher.ACTIVE_INTERVAL:g} seconds",
+}
+"""Settings of earlier versions, and what holds in their place."""
 
 
 class SlurmSettings(SlurmSpawner):
@@ -94,11 +115,6 @@ class SlurmSettings(SlurmSpawner):
     lab_notices = Minutes(
         [30, 10, 2], config=True, help="Minutes before a server's end at which JupyterLab shows a notice."
     )
-    lab_saves = Minutes(
-        [10, 2],
-        config=True,
-        help="Minutes before a server's end at which JupyterLab saves all open documents; empty: never.",
-    )
     req_homedir = OptionText(
         "",
         config=True,
@@ -138,29 +154,6 @@ class SlurmSettings(SlurmSpawner):
     )
     slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands. Empty: they are found through PATH.")
     slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Time-out of a Slurm command, in seconds.")
-    slurm_limit = Count(
-        8, low=1, high=256, config=True, help="Maximum number of Slurm commands that run at the same time."
-    )
-    waiting_interval = Seconds(
-        ACTIVE_INTERVAL,
-        low=0.2,
-        high=60,
-        config=True,
-        help="""Seconds between calls of squeue while a server is starting. While nothing changes for those who wait, it
-        grows to a sixtieth of the time without a change, at most 10 seconds.""",
-    )
-    resting_interval = Seconds(
-        REST_INTERVAL, low=1, high=600, config=True, help="Seconds between calls of squeue while no server is starting."
-    )
-    reconcile_interval = Seconds(
-        600.0,
-        low=0.2,
-        high=7 * 86400,
-        or_zero=True,
-        config=True,
-        help="""Seconds between searches for jobs of this hub that belong to no server, which are cancelled; 0: only
-        when the hub starts.""",
-    )
     queue_timeout = Wait(
         "UNLIMITED",
         config=True,
@@ -213,9 +206,9 @@ class SlurmSettings(SlurmSpawner):
                 wrapper_dir=self.wrapper_dir,
                 query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
                 timeout=self.slurm_timeout,
-                limit=self.slurm_limit,
-                active_interval=self.waiting_interval,
-                rest_interval=self.resting_interval,
+                limit=COMMANDS_AT_A_TIME,
+                active_interval=watcher.ACTIVE_INTERVAL,
+                rest_interval=watcher.REST_INTERVAL,
             )
         )
 
@@ -223,3 +216,12 @@ class SlurmSettings(SlurmSpawner):
         """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
         names = (name for name in self.trait_names() if name.startswith("req_") and name not in OF_THE_ACCOUNT)
         return {name: getattr(self, name) for name in names}
+
+
+def former_settings(config: Config) -> Iterator[tuple[str, str, str]]:
+    """Section, name, and why it has no effect, of each setting in a configuration that an earlier version had."""
+    names = dict.fromkeys(("GPUSlurmSpawner", *SlurmSettings.section_names()), set(FORMER_SETTINGS) - {"keep_days"})
+    names["GPUFleet"] = {"keep_days"}
+    for section, values in sorted(config.items()):
+        for name in sorted(names.get(section, set()) & set(values)):
+            yield section, name, f"is no longer a setting. In use: {FORMER_SETTINGS[name]}. Remove this line."

@@ -159,8 +159,8 @@ BATCHSPAWNER = (
     ),
     _none(
         "startup_poll_interval",
-        "see `waiting_interval`: one `squeue` for all servers, not one for each",
-        "Set c.GPUSlurmSpawner.waiting_interval, the seconds between two squeue for all servers.",
+        "one `squeue` for all servers, not one for each",
+        "Remove it: one squeue for all servers runs every few seconds while one is being started.",
     ),
 )
 """All settings of batchspawner's Slurm spawners."""

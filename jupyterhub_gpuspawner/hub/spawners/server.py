@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
+from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 
@@ -232,7 +233,7 @@ def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
 def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Minutes before the end at which JupyterLab shows a notice, and at which it saves open documents."""
     inner = _inner(spawner)
-    return tuple(getattr(inner, "lab_notices", ())), tuple(getattr(inner, "lab_saves", ()))
+    return tuple(getattr(inner, "lab_notices", ())), LAB_SAVES if hasattr(inner, "lab_notices") else ()
 
 
 async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:

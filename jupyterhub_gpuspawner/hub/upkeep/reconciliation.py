@@ -25,7 +25,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
-from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_jobs
@@ -221,7 +221,7 @@ def begin_reconciliation(app: JupyterHub) -> None:
     def begin() -> None:
         for site in app.spawner_class(config=app.config, hub=app.hub).slurm_sites():
             look = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
-            every(app, site.reconcile_interval, look, "The check for jobs without a server")
+            every(app, slurm_settings.RECONCILE_INTERVAL, look, "The check for jobs without a server")
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")
     every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")

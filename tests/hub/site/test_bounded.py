@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from traitlets import Enum, Float, Integer, TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.hub.registration import remove_former_settings
 from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds, UsageInterval
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
@@ -42,15 +45,11 @@ def test_every_number_that_can_be_set_has_bounds() -> None:
         if isinstance(trait, (Float, Integer))
     }
     assert {name for name, kind in numbers.items() if kind not in (Seconds, Count, UsageInterval)} == set()
-    assert len(numbers) >= 8
+    assert len(numbers) >= 6
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "waiting_interval": (0, "0 must be from 0.2 to 60 seconds."),
-    "resting_interval": (0.5, "0.5 must be from 1 to 600 seconds."),
     "slurm_timeout": (-1, "-1 must be from 0.5 to 600 seconds."),
-    "slurm_limit": (0, "0 must be a whole number from 1 to 256."),
-    "reconcile_interval": (0.001, "0.001 must be from 0.2 to 604800 seconds, or 0."),
     "stop_wait": (float("inf"), "inf must be from 0 to 600 seconds."),
     "observe_timeout": (601, "601 must be from 0.05 to 600 seconds."),
     "claim_folder": ("", "'' must be the full path of a folder, such as /var/tmp."),
@@ -85,8 +84,8 @@ def test_a_value_out_of_bounds_is_refused_with_the_bounds(name: str, value: obje
 
 def test_nan_is_out_of_bounds() -> None:
     """Comparisons with NaN are always false."""
-    with pytest.raises(TraitError, match=r"waiting_interval: nan must be from 0\.2 to 60 seconds\."):
-        GPUSlurmSpawner(waiting_interval=float("nan"))
+    with pytest.raises(TraitError, match=r"slurm_timeout: nan must be from 0\.5 to 600 seconds\."):
+        GPUSlurmSpawner(slurm_timeout=float("nan"))
 
 
 def test_the_bounds_themselves_are_allowed() -> None:
@@ -94,7 +93,7 @@ def test_the_bounds_themselves_are_allowed() -> None:
     for name, trait in ours(SlurmSettings).items():
         for value in (trait.low, trait.high) if isinstance(trait, (Seconds, Count)) else ():
             assert getattr(GPUSlurmSpawner(**{name: value}), name) == value
-    assert GPUSlurmSpawner(reconcile_interval=0).reconcile_interval == 0
+    assert GPUSlurmSpawner(usage_interval=0).usage_interval == 0
 
 
 def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
@@ -102,13 +101,13 @@ def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(
         "c.JupyterHub.spawner_class = 'gpu-profiles'\n"
-        "c.SlurmSpawner.waiting_interval = 0\n"
+        "c.SlurmSpawner.slurm_timeout = 0\n"
         "c.GPUProfilesSpawner.profiles = [('A', {})]\n"
     )
     checked = CliRunner().invoke(main, ["check", "--config", str(config)])
 
     assert checked.exit_code == 1
-    assert checked.stderr == ("gpuspawner: c.GPUSlurmSpawner: waiting_interval: 0 must be from 0.2 to 60 seconds.\n")
+    assert checked.stderr == ("gpuspawner: c.GPUSlurmSpawner: slurm_timeout: 0 must be from 0.5 to 600 seconds.\n")
 
 
 def _values(trait: Any) -> st.SearchStrategy[Any]:
@@ -156,3 +155,17 @@ def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
     local = GPULocalSpawner(**{name: value for name, value in site.items() if GPULocalSpawner.class_traits().get(name)})
     local.request = request
     assert recover_plan(local.plan().dumps()) == (local.plan(), "")
+
+
+def test_settings_of_earlier_versions_are_named_once_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """With the value in use; else traitlets would name them whenever a server is started."""
+    config = Config({"SlurmSpawner": {"waiting_interval": 1, "slurm_timeout": 5}, "GPUFleet": {"keep_days": 7}})
+    app: Any = SimpleNamespace(config=config, log=logging.getLogger("hub"))
+    for _ in range(2):
+        remove_former_settings(app)
+
+    assert caplog.messages == [
+        "c.GPUFleet.keep_days is no longer a setting. In use: 90 days. Remove this line.",
+        "c.SlurmSpawner.waiting_interval is no longer a setting. In use: 2.25 seconds. Remove this line.",
+    ]
+    assert config == {"SlurmSpawner": {"slurm_timeout": 5}, "GPUFleet": {}}

@@ -325,8 +325,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "profile p: GPUSlurmSpawner has no setting 'req_foo'. The reference lists the settings of each spawner.",
     ),
     "a value of another type": (
-        {"traits": {"slurm_limit": "many"}},
-        "profile p: The 'slurm_limit' trait of a GPUSlurmSpawner instance expected an int, not the str 'many'.",
+        {"traits": {"slurm_timeout": "many"}},
+        "profile p: The 'slurm_timeout' trait of a GPUSlurmSpawner instance expected a float, not the str 'many'.",
     ),
     "a class that is none": (
         {"kind": "other", "spawner_class": "os.path"},

@@ -159,7 +159,7 @@ SILENT: dict[str, dict[str, dict[str, Any]]] = {
     "profiles": {"ProfilesSpawner": {"profiles": [("A", {})]}},
     "what asks for nothing": {"SlurmSpawner": {"req_srun": "", "req_queue": ""}, "WrapSpawner": {"child_config": {}}},
     "another part of the hub": {"JupyterHub": {"req_queue": "x"}, "LocalProcessSpawner": {"req_queue": "x"}},
-    "ours": {"GPUSlurmSpawner": {"req_nnodes": "2", "req_constraint": "fast", "waiting_interval": 3}},
+    "ours": {"GPUSlurmSpawner": {"req_nnodes": "2", "req_constraint": "fast", "slurm_timeout": 3}},
 }
 
 

@@ -111,7 +111,6 @@ class Site:
     hub_name = "demo"
     exec_prefix = "sudo -n -E -u {username}"
     job_name = "jupyterhub-{start}"
-    reconcile_interval = 600.0
 
     def __init__(self, *jobs: JobStatus, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
         self.jobs = {job.job_id: job for job in jobs}
@@ -171,7 +170,6 @@ async def test_a_hub_looks_wherever_its_profiles_submit_jobs() -> None:
     asked: list[str] = []
     sites = {name: Site() for name in ("the site's", "a profile's")}
     for name, site in sites.items():
-        site.reconcile_interval = 0.0
         site.at_the_question = partial(asked.append, name)
     hub: Any = SimpleNamespace(
         http_server=object(),
@@ -311,7 +309,9 @@ async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: 
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-c.GPUSlurmSpawner.waiting_interval = 0.5
+from jupyterhub_gpuspawner.hub.site import slurm_settings
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
 """
 
 
@@ -383,7 +383,7 @@ def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, cancelled_after: list[str]
 ) -> None:
     """In a hub that checks five times a second servers start and run on; a second job of one start is cancelled."""
-    hub = start_light_hub(lines=f"{CONFIG}\nc.GPUSlurmSpawner.reconcile_interval = 0.2")
+    hub = start_light_hub(lines=f"{CONFIG}\nslurm_settings.RECONCILE_INTERVAL = 0.2")
     names = [f"vic{number}" for number in range(6)]
     for name in names:
         start(hub, name, "light")
@@ -424,7 +424,7 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     shutil.copy(STAND_IN, stand_in)
     stand_in.chmod(0o644)
     hub = start_light_hub(
-        lines=f"{CONFIG}\n{AS_USER}\nc.GPUSlurmSpawner.reconcile_interval = 0.5",
+        lines=f"{CONFIG}\n{AS_USER}\nslurm_settings.RECONCILE_INTERVAL = 0.5",
         profiles=f"""
 - display_name: Light
   slug: light

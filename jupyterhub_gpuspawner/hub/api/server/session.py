@@ -93,7 +93,7 @@ class SessionDocument:
     notices: tuple[int, ...]
     """Minutes before the end at which JupyterLab tells it (``lab_notices``)."""
     saves: tuple[int, ...]
-    """Minutes before the end at which JupyterLab saves open documents (``lab_saves``)."""
+    """Minutes before the end at which JupyterLab saves open documents."""
     picture: bool
     """Whether there is a picture of the node."""
     idle: SessionIdle | None = None
