@@ -19,8 +19,7 @@ from jupyterhub_gpuspawner.hub.api.server.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.api.server.start_stop import ServerHandler
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.pages.cluster.health import FleetHandler, HealthPage
-from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage, FleetHandler
 from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
 from jupyterhub_gpuspawner.hub.pages.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.pages.server.stop import ExtendPage, KeepPage, StopPage
@@ -55,7 +54,6 @@ API: list[tuple[Any, ...]] = [
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
-    (r"/gpuspawner/cluster/health", HealthPage),
     (r"/gpuspawner/courses", CoursesPage),
     (r"/gpuspawner/course/([^/]+)", CoursePage),
     (r"/gpuspawner/course/([^/]+)/events", CourseEvents),

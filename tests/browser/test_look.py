@@ -33,7 +33,6 @@ PAGES = {
     "failed": "/hub/spawn-pending/admin/fails",
     "home": "/hub/home",
     "map": "/hub/gpuspawner/cluster",
-    "health": "/hub/gpuspawner/cluster/health",
     "log": "/hub/gpuspawner/log/admin",
 }
 SMALLEST = 44

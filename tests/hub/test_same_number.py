@@ -24,7 +24,7 @@ CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
-watcher.REST_INTERVAL = REST
+watcher.REST_INTERVAL = SECONDS
 """
 LOST = "Slurm has lost the job: its id now belongs to another job."
 
@@ -37,7 +37,7 @@ def own_slurm(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterato
 
 
 def hub_of(stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, rest: float) -> HubProcess:
-    return start_hub(stack, slurm, folder, lines=CONFIG.replace("REST", str(rest)))
+    return start_hub(stack, slurm, folder, lines=CONFIG.replace("SECONDS", str(rest)))
 
 
 def lose_state(slurm: PrivateSlurm) -> None:

@@ -1,4 +1,4 @@
-"""The page *Health* of the cluster."""
+"""The section *Health* of the map."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ INTRO = (
     "What servers have reported about their nodes: which nodes differ from most nodes of their kind, and how well "
     "Slurm placed jobs on them. A GPU that no job has seen yet is not judged."
 )
-MAP = "Map"
-VIEWS = "Views of the cluster"
 NOTHING = "No server has reported from a node with GPUs yet."
 AS_REPORTED = "Slurm is not responding; its configuration is that of the last reports."
-NODE = "Node"
-STATE = "State"
 DIFFERS = "differs"
 ALIKE = "as its siblings"
 ALONE = "no siblings"
@@ -39,7 +35,7 @@ def seen_at(when: float, now: float) -> str:
 
 
 def left_out(number: int) -> str:
-    """The rest of a list that is longer than a page."""
+    """The rest of a list that is longer than the section."""
     return f"{number:,} more node{'s' * (number != 1)} not shown: use gpuspawner fleet."
 
 

@@ -1,30 +1,24 @@
-"""The page *Health* of the cluster: its rows, and that every text is escaped."""
+"""The section *Health* of the map: its rows, and that every text is escaped."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
-from jinja2.loaders import ChoiceLoader, DictLoader
 
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, Grant, health
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.cluster.health import HealthRow, rows
+from jupyterhub_gpuspawner.hub.pages.cluster.health import HealthRow, rows, section
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from tests.fleet.nodes import DAY, record, topology, with_gpu
 
 EVIL = "<script>alert(1)</script>"
 
 
-def rendered(found: FleetHealth, **more: Any) -> BeautifulSoup:
-    """The page within an empty frame."""
-    frame = DictLoader({"page.html": "{% block title %}{% endblock %}{% block stylesheet %}{% endblock %}"
-                                     "{% block main %}{% endblock %}"})  # fmt: skip
-    jinja = Environment(loader=ChoiceLoader([frame, FileSystemLoader(TEMPLATES)]), autoescape=True)
-    page = jinja.get_template("cluster_health.html")
-    told = {"rows": rows(found, 3 * DAY), "summary": "", "grants": "", "base_url": "/hub/", "gpuspawner": PageTools()}
-    return BeautifulSoup(page.render(found=found, **{**told, **more}), "html.parser")
+def rendered(health: FleetHealth) -> BeautifulSoup:
+    """The section alone."""
+    jinja = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
+    template = jinja.get_template("gpuspawner_health.html")
+    return BeautifulSoup(template.render(health=section(health, 3 * DAY), gpuspawner=PageTools()), "html.parser")
 
 
 def test_the_rows_of_a_fleet() -> None:

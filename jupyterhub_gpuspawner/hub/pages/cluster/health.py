@@ -1,30 +1,23 @@
-"""The health of the nodes: ``/hub/gpuspawner/cluster/health``, and the same as JSON."""
+"""The health of the nodes, as a section of the map."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from jupyterhub.apihandlers import APIHandler
-from jupyterhub.handlers.base import BaseHandler
-from jupyterhub.scopes import needs_scope
-from tornado import web
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.fleet import sentences
-from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
-from jupyterhub_gpuspawner.hub.pages.cluster.page import AGE, ClusterSight
+from jupyterhub_gpuspawner.fleet.health import FleetHealth
+from jupyterhub_gpuspawner.fleet.health import health as health_of
 from jupyterhub_gpuspawner.hub.text import health as text
 from jupyterhub_gpuspawner.words import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy.orm import Session
-
     from jupyterhub_gpuspawner.fleet.health import NodeHealth
+    from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.units import Gres
 
 ROWS_AT_MOST = 1000
@@ -69,53 +62,39 @@ def _row(node: NodeHealth, now: float) -> HealthRow:
     )
 
 
-class HealthSight(ClusterSight):
-    """A mixin for the handlers of page and API: checks the scopes and reads what is known."""
+@dataclass(frozen=True)
+class HealthSection:
+    """The section of the map, in words."""
 
-    if TYPE_CHECKING:  # what a handler has
-        db: Session
+    found: FleetHealth
+    rows: tuple[HealthRow, ...]
+    summary: str
+    grants: str
+    more: str
+    """How many nodes are not shown; empty if all are."""
 
-    async def health(self) -> FleetHealth:
-        """The health of all nodes; raises 403, and 404 in a hub that starts no Slurm jobs."""
-        self.check_scopes()
-        connection = self._connection()
-        snapshot = await connection.cluster.recent(AGE)
-        slurm: Mapping[str, Sequence[Gres]] | None = None
-        if snapshot is not None and not connection.silent:
-            slurm = {node.name: node.gres for node in snapshot.nodes}
-        store = FleetStore(self.db.get_bind())
-        return await store.call(partial(_read, store, slurm))
+
+def section(health: FleetHealth, now: float) -> HealthSection:
+    """What the map says of the nodes' health; ``now`` as in time.time()."""
+    nodes = health.nodes
+    return HealthSection(
+        health,
+        rows(health, now),
+        text.summary(len(nodes), sum(node.ill for node in nodes)),
+        text.ALL_GRANTS.format(grants=sentences.grants(health.grants)),
+        text.left_out(len(nodes) - ROWS_AT_MOST) if len(nodes) > ROWS_AT_MOST else "",
+    )
+
+
+async def read_health(connection: Connection, store: FleetStore, max_age: float) -> FleetHealth:
+    """The health of all nodes, by their reports and Slurm's configuration; raises SQLAlchemyError."""
+    snapshot = await connection.cluster.recent(max_age)
+    slurm: Mapping[str, Sequence[Gres]] | None = None
+    if snapshot is not None and not connection.silent:
+        slurm = {node.name: node.gres for node in snapshot.nodes}
+    return await store.call(partial(_read, store, slurm))
 
 
 def _read(store: FleetStore, slurm: Mapping[str, Sequence[Gres]] | None) -> FleetHealth:
     kept = store.read()
-    return health(kept.records, kept.grants, slurm)
-
-
-class HealthPage(HealthSight, BaseHandler):
-    """The health as an HTML page."""
-
-    @web.authenticated
-    @needs_scope("admin-ui")
-    async def get(self) -> None:
-        """Nodes that differ first."""
-        found = await self.health()
-        told: dict[str, Any] = {
-            "rows": rows(found, time.time()),
-            "more": text.left_out(len(found.nodes) - ROWS_AT_MOST) if len(found.nodes) > ROWS_AT_MOST else "",
-            "summary": text.summary(len(found.nodes), sum(node.ill for node in found.nodes)),
-            "grants": text.ALL_GRANTS.format(grants=sentences.grants(found.grants)),
-        }
-        self.finish(await self.render_template("cluster_health.html", found=found, **told))
-
-
-class FleetHandler(HealthSight, APIHandler):
-    """Nodes that differ from their siblings or contradict Slurm's configuration, and how well Slurm placed jobs there.
-
-    For admins.
-    """
-
-    @needs_scope("admin-ui")
-    async def get(self) -> None:
-        """The fleet document, version 1."""
-        self.write((await self.health()).to_json())
+    return health_of(kept.records, kept.grants, slurm)

@@ -16,6 +16,8 @@ from markupsafe import Markup
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, survey
+from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.hub.pages.cluster.health import read_health, section
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import Rights, sections, summary
 from jupyterhub_gpuspawner.hub.pages.server.facts import in_a_line
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
@@ -24,6 +26,9 @@ from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from sqlalchemy.orm import Session
+
+    from jupyterhub_gpuspawner.fleet.health import FleetHealth
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
@@ -58,6 +63,7 @@ class ClusterSight:
     """A mixin for the handlers of page and API: checks the scopes and looks up the map."""
 
     if TYPE_CHECKING:  # what a handler has
+        db: Session
         parsed_scopes: Mapping[str, object]
         settings: Mapping[str, Any]
 
@@ -92,6 +98,10 @@ class ClusterSight:
             use={(each.user, each.name): line for each in known if (line := in_a_line(each.usage))},
         )
 
+    async def health(self) -> FleetHealth:
+        """The health of all nodes; raises 404 in a hub that starts no Slurm jobs."""
+        return await read_health(self._connection(), FleetStore(self.db.get_bind()), AGE)
+
     def _connection(self) -> Connection:
         spawner_class = self.settings["spawner_class"]
         if not starts_slurm_jobs(spawner_class):
@@ -116,7 +126,7 @@ class ClusterPage(ClusterSight, BaseHandler):
     @web.authenticated
     @needs_scope("admin-ui")
     async def get(self) -> None:
-        """Filtered by ``text``, ``partition`` and ``use``."""
+        """Filtered by ``text``, ``partition`` and ``use``; with the nodes' health below, unless ``part`` is ``map``."""
         self.check_scopes()
         look, asked = await self.look(), self.asked()
         told: dict[str, Any] = {}
@@ -127,6 +137,8 @@ class ClusterPage(ClusterSight, BaseHandler):
             )
             rows = await asyncio.to_thread(self._rows, look.found, asked, rights, self.template_namespace)
             told = {"rows": rows, "summary": summary(look.found), "taken": taken}
+        if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
+            told["health"] = section(await self.health(), time.time())
         self.finish(await self.render_template("cluster.html", look=look, asked=asked, **told))
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:
@@ -142,6 +154,19 @@ class ClusterPage(ClusterSight, BaseHandler):
         template = self.get_template("cluster_rows.html", sync=True)
         parts = sections(found, now=time.time(), rights=rights, filtered=any(asked.values()))
         return Markup(template.render(sections=parts, asked=asked, **namespace))  # noqa: S704 - the template has escaped its texts
+
+
+class FleetHandler(ClusterSight, APIHandler):
+    """Nodes that differ from their siblings or contradict Slurm's configuration, and how well Slurm placed jobs there.
+
+    For admins.
+    """
+
+    @needs_scope("admin-ui")
+    async def get(self) -> None:
+        """The fleet document, version 1."""
+        self.check_scopes()
+        self.write((await self.health()).to_json())
 
 
 class ClusterHandler(ClusterSight, APIHandler):

@@ -15,7 +15,8 @@ function cluster(page) {
     if (!filtered && map.querySelector("li details[open]")) return; // somebody is about to stop a server
     const query = new URLSearchParams([...new FormData(filter)].filter(([, value]) => value));
     const address = `${location.pathname}${query.size ? `?${query}` : ""}`;
-    const fresh = await pageAt(address);
+    query.set("part", "map"); // without the nodes' health below it
+    const fresh = await pageAt(`${location.pathname}?${query}`);
     const news = fresh?.getElementById("gpuspawner-map");
     if (!news || mine !== last) return;
     if (filtered) history.replaceState(null, "", address);
