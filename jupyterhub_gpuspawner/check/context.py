@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     """What the command line asks for beyond the usual checks."""
 
     user: str = ""
@@ -34,7 +34,7 @@ class Asked:
     """Submit one small job of the user in each partition, and look at its node."""
 
 
-NOTHING = Asked()
+DEFAULTS = Options()
 """Nothing beyond the usual checks."""
 
 
@@ -59,6 +59,6 @@ class Context:
     version: str = ""
     """Slurm's."""
     snapshot: ClusterSnapshot | None = None
-    """None if Slurm did not answer, or not so that it can be read; then :attr:`silence` says why."""
-    silence: SlurmUnavailable | SlurmOutputError | None = None
-    asked: Asked = NOTHING
+    """None if Slurm did not answer, or not so that it can be read; then :attr:`slurm_error` says why."""
+    slurm_error: SlurmUnavailable | SlurmOutputError | None = None
+    options: Options = DEFAULTS

@@ -16,9 +16,9 @@ class Severity(str, Enum):
 
     OK = "ok"
     WARNING = "warning"
-    """Something is wrong or doubtful, but nothing fails because of it."""
+    """It works, but look at it."""
     ERROR = "error"
-    """Something will fail."""
+    """Starts will fail."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Finding:
     """File and line, the field of a profile, or the setting."""
     text: str
     """One sentence: the fault, or for OK what was found in order."""
-    right: str = ""
-    """One sentence: what would be right; empty where ``text`` implies it, and for OK."""
+    fix: str = ""
+    """One sentence: the remedy; empty where ``text`` implies it, and for OK."""
 
 
 CODES: dict[str, Code] = {}
@@ -58,13 +58,13 @@ class Code:
         """A finding that says what is in order."""
         return Finding(Severity.OK, self.name, where, text)
 
-    def warning(self, where: str, text: str, right: str = "") -> Finding:
-        """A finding because of which nothing fails."""
-        return Finding(Severity.WARNING, self.name, where, text, right)
+    def warning(self, where: str, text: str, fix: str = "") -> Finding:
+        """A finding about something that works, and should be looked at."""
+        return Finding(Severity.WARNING, self.name, where, text, fix)
 
-    def error(self, where: str, text: str, right: str = "") -> Finding:
-        """A finding because of which something fails."""
-        return Finding(Severity.ERROR, self.name, where, text, right)
+    def error(self, where: str, text: str, fix: str = "") -> Finding:
+        """A finding because of which starts will fail."""
+        return Finding(Severity.ERROR, self.name, where, text, fix)
 
 
 Check = Callable[["Context"], Awaitable[Iterable[Finding]]]

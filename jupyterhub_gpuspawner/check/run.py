@@ -14,7 +14,7 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check import extending, remote, settings, slurm
 from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
-from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
+from jupyterhub_gpuspawner.check.context import DEFAULTS, Context, Options
 from jupyterhub_gpuspawner.check.courses import sessions
 from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
@@ -85,7 +85,7 @@ _AS_USER = {trials.FAILED.name, judgement.REFUSED.name}
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
 
-async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
+async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
     """Read what the checks need; raises ConfigError if the hub would not start."""
     spawner: Any = site.spawner("nobody")
     if isinstance(spawner, GPUProfilesSpawner) and (folder := spawner.source.folder) is not None:
@@ -105,15 +105,15 @@ async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
     slurm_site = spawner
     if isinstance(spawner, GPUProfilesSpawner):
         profiles, slurm_site = spawner.offered(), spawner.slurm_site()
-    if asked.profile and all(each.slug != asked.profile for each in profiles):
+    if options.profile and all(each.slug != options.profile for each in profiles):
         known = ", ".join(each.slug for each in profiles) or "none"
-        raise ConfigError(f"there is no profile {asked.profile!r}.", hint=f"Profiles are {known}.")
+        raise ConfigError(f"there is no profile {options.profile!r}.", hint=f"Profiles are {known}.")
     client = slurm_site.connection().client
-    version, snapshot, silence = "", None, None
+    version, snapshot, slurm_error = "", None, None
     try:
         version, snapshot = await client.version(), await client.snapshot()
     except (SlurmUnavailable, SlurmOutputError) as error:
-        silence = error
+        slurm_error = error
     return Context(
         site=site,
         spawner=spawner,
@@ -125,8 +125,8 @@ async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
         now=datetime.now().astimezone(),
         version=version,
         snapshot=snapshot,
-        silence=silence,
-        asked=asked,
+        slurm_error=slurm_error,
+        options=options,
     )
 
 
@@ -141,7 +141,7 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
         try:
             found.update(dict.fromkeys(await check(context)))
         except (SlurmUnavailable, SlurmOutputError) as error:
-            if context.silence is None:
+            if context.slurm_error is None:
                 found[slurm.unanswered(error)] = None
         except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
             found[_unfinished(check, error)] = None
@@ -183,8 +183,8 @@ def line(finding: Finding) -> str:
     """A finding for people."""
     where = f"{finding.where}: " if finding.where else ""
     told = f"{_STATES[finding.severity]} {where}{finding.text}"
-    if finding.right:
-        told += f"{'' if told.endswith(('.', '?')) else '.'} {finding.right}"
+    if finding.fix:
+        told += f"{'' if told.endswith(('.', '?')) else '.'} {finding.fix}"
     return told if finding.severity is Severity.OK else f"{told} [{finding.code}]"
 
 

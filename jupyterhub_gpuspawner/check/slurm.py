@@ -28,8 +28,8 @@ LEFT = Code(
 
 async def check_slurm(context: Context) -> list[Finding]:
     """Look at Slurm's answer."""
-    if context.silence is not None:
-        return [unanswered(context.silence)]
+    if context.slurm_error is not None:
+        return [unanswered(context.slurm_error)]
     if context.snapshot is None:
         return []
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))

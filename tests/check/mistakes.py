@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.context import NOTHING, Asked
+from jupyterhub_gpuspawner.check.context import DEFAULTS, Options
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Qos
@@ -43,7 +43,7 @@ class Mistake:
     trial: WillRun | GPUSpawnerError | None = None
     refusal: str = ""
     """The recorded answer with which sbatch refuses the start."""
-    asked: Asked = NOTHING
+    options: Options = DEFAULTS
     files: Mapping[str, str] = field(default_factory=dict)
     """Files in ``profiles``, which is then the folder of profiles, and in ``courses`` likewise."""
 
@@ -694,7 +694,7 @@ MISTAKES: dict[str, Mistake] = {
             "Check `account` in the profile.",
         ),
         "The account does not exist, or you are not allowed to use it in this partition.",
-        asked=Asked("games"),
+        options=Options("games"),
         trial=rejected(recorded("22.05", "sbatch", "bad_account").stderr, 1),
         refusal="bad_account",
     ),
@@ -708,7 +708,7 @@ MISTAKES: dict[str, Mistake] = {
             "Allow it.",
         ),
         "starts now, 106 of 120 cores free",
-        asked=Asked("games"),
+        options=Options("games"),
         trial=ConfigError("sbatch was not run: sudo asks for a password.", where="exec_prefix", hint="Allow it."),
     ),
     "a partition that is closed to the user": Mistake(
@@ -721,7 +721,7 @@ MISTAKES: dict[str, Mistake] = {
             "Open the partition, or name one that admits the user.",
         ),
         "starts now, 106 of 120 cores free",
-        asked=Asked("games"),
+        options=Options("games"),
         trial=WillRun(RECORDED.taken_at + 1e10, ("g1",), 1, "gpu"),
     ),
     "fewer seats than people": Mistake(
@@ -736,6 +736,6 @@ MISTAKES: dict[str, Mistake] = {
         ),
         "starts now, 1 of 8 V100 free",
         settings="c.Spawner.start_timeout = 300",
-        asked=Asked(people=50),
+        options=Options(people=50),
     ),
 }

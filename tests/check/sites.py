@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
+from jupyterhub_gpuspawner.check.context import DEFAULTS, Context, Options
 from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
 from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -83,12 +83,12 @@ def context(
     *,
     snapshot: ClusterSnapshot | None = None,
     client: RecordedClient | None = None,
-    asked: Asked = NOTHING,
+    options: Options = DEFAULTS,
 ) -> Context:
     """The context of some lines of configuration in front of the recorded cluster of Slurm 22.05."""
     config = folder / "jupyterhub_config.py"
     config.write_text(f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{folder}/hub.sqlite'\n{lines}\n")
-    return context_in(config, snapshot=snapshot, client=client, asked=asked)
+    return context_in(config, snapshot=snapshot, client=client, options=options)
 
 
 def context_in(
@@ -96,16 +96,16 @@ def context_in(
     *,
     snapshot: ClusterSnapshot | None = None,
     client: RecordedClient | None = None,
-    asked: Asked = NOTHING,
+    options: Options = DEFAULTS,
 ) -> Context:
     """The context of a configuration in front of a cluster, at the time of its snapshot."""
     known = snapshot or recorded_snapshot("22.05")
-    found = asyncio.run(context_of(load_site(config), asked))
+    found = asyncio.run(context_of(load_site(config), options))
     return replace(
         found,
         client=client or RecordedClient(),  # type: ignore[arg-type]
         snapshot=known,
-        silence=None,
+        slurm_error=None,
         version="22.05.8",
         now=datetime.fromtimestamp(known.taken_at, timezone.utc),
     )

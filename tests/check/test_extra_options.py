@@ -55,10 +55,10 @@ FIELDS = {
 def test_an_option_that_a_field_stands_for_is_found(tmp_path: Path, line: str, said: tuple[str, str]) -> None:
     """Whether the profile sets the field or not: in either way the form does not know of the option."""
     option, field = said
-    text, right = f"{option} overrides slurm.{field}, {SHOWN}", f"Set slurm.{field} instead."
+    text, fix = f"{option} overrides slurm.{field}, {SHOWN}", f"Set slurm.{field} instead."
 
     assert found(tmp_path, f'"gpus": 1, "extra": ["{line}"]') == [
-        Finding(Severity.WARNING, "extra-field", PLACE, text, right)
+        Finding(Severity.WARNING, "extra-field", PLACE, text, fix)
     ]
 
 
@@ -76,10 +76,10 @@ def test_an_option_that_contradicts_a_field_is_found_where_the_field_is_set(
 ) -> None:
     """Without the field it is the only way to say what it says."""
     fields, field = said
-    text, right = f"{line} contradicts slurm.{field}, which is set as well.", f"Remove it, or slurm.{field}."
+    text, fix = f"{line} contradicts slurm.{field}, which is set as well.", f"Remove it, or slurm.{field}."
 
     assert [found(tmp_path, f'{each}"extra": ["{line}"]') for each in (f"{fields}, ", "")] == [
-        [Finding(Severity.WARNING, "extra-field", PLACE, text, right)],
+        [Finding(Severity.WARNING, "extra-field", PLACE, text, fix)],
         [],
     ]
 
@@ -93,7 +93,7 @@ def test_an_option_that_the_hub_sets_is_found(tmp_path: Path, line: str, setting
     (only,) = found(tmp_path, f'"extra": ["{line}"]')
 
     assert (only.severity, only.code, only.where) == (Severity.WARNING, "extra-setting", PLACE)
-    assert only.right == f"Remove it, and set {HUB}.{setting} instead."
+    assert only.fix == f"Remove it, and set {HUB}.{setting} instead."
 
 
 @pytest.mark.parametrize("line", ["--export=NONE", "--export=HOME,PATH"])
@@ -111,7 +111,7 @@ def test_a_sites_options_are_found_once_at_its_setting(tmp_path: Path) -> None:
     options = '"profile_options": {"gpus": {"range": {"min": 1, "max": 8, "sets": "slurm.gpus"}}}'
     told = found(tmp_path, '"gpus": 1', options, "c.GPUSlurmSpawner.req_options = '--mem=8G'")
 
-    assert [(each.where, each.right) for each in told] == [(f"{HUB}.req_options", "Set slurm.memory instead.")]
+    assert [(each.where, each.fix) for each in told] == [(f"{HUB}.req_options", "Set slurm.memory instead.")]
 
 
 def test_an_options_own_line_is_found_at_the_option(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.check import run, settings, slurm
 from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
-from jupyterhub_gpuspawner.check.context import NOTHING, Asked
+from jupyterhub_gpuspawner.check.context import DEFAULTS, Options
 from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
 from jupyterhub_gpuspawner.check.profiles import trials
@@ -154,11 +154,11 @@ class Mistake:
     code: str
     where: str
     text: str
-    right: str
+    fix: str
     met: str
     surroundings: Callable[[Path], Any] = lambda _folder: None
     snapshot: ClusterSnapshot = AT_HOME
-    asked: Asked = NOTHING
+    options: Options = DEFAULTS
 
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -379,7 +379,7 @@ MISTAKES = {
         "there is no account '$USER', as which Slurm's commands are run.",
         "Write {username} in its place, as in `sudo -n -u {username}`.",
         "every user: the hub cannot start this server, it is not set up correctly",
-        asked=Asked(user="daemon"),
+        options=Options(user="daemon"),
     ),
     "the prefix is the same for every user": Mistake(
         "c.GPUSlurmSpawner.exec_prefix = 'sudo -n --user=daemon'",
@@ -417,7 +417,7 @@ MISTAKES = {
         "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
         "every user: the hub cannot start this server, it is not set up correctly",
         sudo_says("sudo: a password is required"),
-        asked=Asked(user="daemon"),
+        options=Options(user="daemon"),
     ),
     "sudo's rules name other commands": Mistake(
         SUDO,
@@ -429,7 +429,7 @@ MISTAKES = {
         "Compare the command with the sudoers file.",
         "every user: the hub cannot start this server, it is not set up correctly",
         sudo_says("Sorry, user jupyterhub is not allowed to execute x"),
-        asked=Asked(user="daemon"),
+        options=Options(user="daemon"),
     ),
     "a script behind sudo that answers something else": Mistake(
         SUDO + SCRIPTS,
@@ -444,7 +444,7 @@ MISTAKES = {
             sudo="shift 3; case $1 in */log) echo Traceback >&2;; */trial) echo 'sbatch: error: ' >&2;; "
             '*) echo "${1##*/}: the input " >&2;; esac; exit 1',
         ),
-        asked=Asked(user="daemon"),
+        options=Options(user="daemon"),
     ),
     "start_timeout is shorter than the launcher": Mistake(
         "c.Spawner.start_timeout = 10",
@@ -627,13 +627,13 @@ MISTAKES = {
 
 
 async def findings(
-    folder: Path, lines: str, snapshot: ClusterSnapshot, asked: Asked = NOTHING, checks: tuple[Check, ...] = HERE
+    folder: Path, lines: str, snapshot: ClusterSnapshot, options: Options = DEFAULTS, checks: tuple[Check, ...] = HERE
 ) -> tuple[Finding, ...]:
     """What the checks find in a configuration, with a cluster that is given."""
     config = folder / "jupyterhub_config.py"
     config.write_text((BASE + lines).replace("FOLDER", str(folder)))
-    context = await run.context_of(load_site(config), asked)
-    return await run.findings(replace(context, snapshot=snapshot, silence=None), checks)
+    context = await run.context_of(load_site(config), options)
+    return await run.findings(replace(context, snapshot=snapshot, slurm_error=None), checks)
 
 
 @pytest.fixture
@@ -651,8 +651,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_a_mistake_is_found_where_it_was_made(site: Path, mistake: Mistake) -> None:
     """One finding and no other: its severity and code, the file or setting, the fault, and what would be right."""
     mistake.surroundings(site)
-    found = await findings(site, mistake.lines, mistake.snapshot, mistake.asked)
-    expected = Finding(mistake.severity, mistake.code, mistake.where, mistake.text, mistake.right)
+    found = await findings(site, mistake.lines, mistake.snapshot, mistake.options)
+    expected = Finding(mistake.severity, mistake.code, mistake.where, mistake.text, mistake.fix)
 
     assert [_plain(each, site, mistake) for each in found] == [expected]
     assert mistake.met  # what is met without the check is part of the table
@@ -673,17 +673,17 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     works = '[ -x "$1" ] && { echo "${1##*/}: the input " >&2; exit 1; }'
     commands(site, sudo=f"shift 3; {works}; echo 'sudo: a password is required' >&2; exit 1")
     mistake.surroundings(site)
-    found = await findings(site, mistake.lines, mistake.snapshot, Asked(user="daemon"), (trials.check_trials, *HERE))
+    found = await findings(site, mistake.lines, mistake.snapshot, Options(user="daemon"), (trials.check_trials, *HERE))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == [mistake.code]
 
 
 def _plain(finding: Finding, folder: Path, mistake: Mistake) -> Finding:
     """The finding with the test's folder by a name, and an address that is suggested left out."""
-    text, right = (each.replace(str(folder), "FOLDER") for each in (finding.text, finding.right))
+    text, fix = (each.replace(str(folder), "FOLDER") for each in (finding.text, finding.fix))
     if mistake.code == "hub-address-loopback":
-        right = right.partition(", such as")[0].removesuffix(".")
-    return replace(finding, text=text, right=right)
+        fix = fix.partition(", such as")[0].removesuffix(".")
+    return replace(finding, text=text, fix=fix)
 
 
 async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None:
@@ -698,9 +698,9 @@ async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None
         assert old in text
         text = text.replace(old, str(new))
     (site / "jupyterhub_config.py").write_text(f"{text}\nc.GPUSlurmSpawner.slurm_bin_dir = '{site}/slurm'\n")
-    context = await run.context_of(load_site(site / "jupyterhub_config.py"), Asked(people=50))
+    context = await run.context_of(load_site(site / "jupyterhub_config.py"), Options(people=50))
 
-    found = await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE)
+    found = await run.findings(replace(context, snapshot=AT_HOME, slurm_error=None), HERE)
     assert [each for each in found if each.severity is not Severity.OK] == []
 
 
@@ -713,7 +713,7 @@ async def test_the_configurations_that_are_shown_are_in_order(site: Path, lines:
     text = lines(site / "profiles").replace("/no/such/folder", f"{site}/slurm")
     (site / "jupyterhub_config.py").write_text(text)
     context = await run.context_of(load_site(site / "jupyterhub_config.py"))
-    found = await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE)
+    found = await run.findings(replace(context, snapshot=AT_HOME, slurm_error=None), HERE)
 
     assert [each for each in found if each.severity is not Severity.OK and each.code != "setting-ignored"] == []
 
@@ -734,7 +734,7 @@ async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pyte
         monkeypatch.setenv(f"GPUSPAWNER_DEMO_{name}", value)
     context = await run.context_of(load_site(demo / "jupyterhub_config.py"))
 
-    assert await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE) == ()
+    assert await run.findings(replace(context, snapshot=AT_HOME, slurm_error=None), HERE) == ()
 
 
 @pytest.mark.parametrize(
@@ -769,7 +769,7 @@ async def test_a_check_as_root_says_that_sudo_refuses_it_nothing(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     commands(site, sudo='shift 3; exec "$@"')
     lines = f"c.GPUSlurmSpawner.exec_prefix = {words!r}\n"
-    found = await findings(site, lines, AT_HOME, Asked(user="daemon"), (prefix.check_prefix,))
+    found = await findings(site, lines, AT_HOME, Options(user="daemon"), (prefix.check_prefix,))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == codes
 
@@ -778,7 +778,7 @@ async def test_scripts_that_work_for_a_user_are_said_to(site: Path) -> None:
     """With --user, all scripts are tried behind a stand-in for sudo, which answers as they do."""
     answer = 'case $1 in */trial) echo "sbatch: error: " >&2;; *) echo "${1##*/}: the input " >&2;; esac; exit 1'
     commands(site, sudo=f"shift 3; {answer}")
-    (ok,) = await findings(site, SUDO + SCRIPTS, AT_HOME, Asked(user="daemon"))
+    (ok,) = await findings(site, SUDO + SCRIPTS, AT_HOME, Options(user="daemon"))
 
     assert (ok.severity, ok.code) == (Severity.OK, "run-as-user")
     assert ok.text == "4 scripts run as daemon through `sudo -n -u daemon`."
@@ -789,7 +789,7 @@ async def test_a_hub_without_the_one_line_uses_nothing_of_this_package(site: Pat
     config = site / "jupyterhub_config.py"
     config.write_text(BASE.replace('c.JupyterHub.spawner_class = "gpu-profiles"', "").replace("FOLDER", str(site)))
     context = await run.context_of(load_site(config))
-    (missing,) = await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE)
+    (missing,) = await run.findings(replace(context, snapshot=AT_HOME, slurm_error=None), HERE)
 
     assert missing == Finding(
         ERROR,

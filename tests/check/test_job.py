@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import run
-from jupyterhub_gpuspawner.check.context import Asked
+from jupyterhub_gpuspawner.check.context import Options
 from jupyterhub_gpuspawner.check.finding import Finding, Severity
 from jupyterhub_gpuspawner.check.job import submit
 from jupyterhub_gpuspawner.check.job.facts import parse_facts
@@ -198,7 +198,7 @@ async def submitted(folder: Path, slurm: PrivateSlurm, free_port: int, more: str
     """The findings of --submit on the private cluster."""
     lines = LINES.format(port=free_port, bin_dir=slurm.bin_dir, home=str(folder), topology=slurm.topology_pattern)
     (folder / "jupyterhub_config.py").write_text(lines + more)
-    context = await run.context_of(load_site(folder / "jupyterhub_config.py"), Asked(submit=True))
+    context = await run.context_of(load_site(folder / "jupyterhub_config.py"), Options(submit=True))
     return list(await run.findings(context, (submit.check_submit,)))
 
 

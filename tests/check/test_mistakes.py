@@ -29,7 +29,7 @@ def site(folder: Path, mistake: Mistake) -> Context:
         (folder / kind / file).write_text(text)
         lines += f"c.GPUProfilesSpawner.{kind}_dir = {str(folder / kind)!r}\n"
     client = RecordedClient(accounting=mistake.accounting, trial=mistake.trial)
-    return context(folder, lines, snapshot=mistake.snapshot, client=client, asked=mistake.asked)
+    return context(folder, lines, snapshot=mistake.snapshot, client=client, options=mistake.options)
 
 
 def read_by_user(where: Context, mistake: Mistake) -> str:

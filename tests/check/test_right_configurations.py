@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.context import Asked
+from jupyterhub_gpuspawner.check.context import Options
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association
@@ -141,7 +141,9 @@ def test_the_accounts_of_each_profiles_own_people_count(tmp_path: Path) -> None:
         f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{tmp_path}/hub.sqlite'\n"
         f"c.GPUProfilesSpawner.profiles = {profiles!r}\nc.Spawner.start_timeout = 300\n"
     )
-    site = context_in(config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING), asked=Asked(people=2))
+    site = context_in(
+        config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING), options=Options(people=2)
+    )
 
     assert [(each.where, each.text) for each in found_in(site) if each.code.startswith("seats")] == [
         ("profile first", "2 people could start now"),

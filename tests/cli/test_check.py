@@ -259,7 +259,7 @@ def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(t
                     "code": "configuration",
                     "where": "c.GPUProfilesSpawner.profiles_dir",
                     "text": "there is no folder '/no/such/folder'.",
-                    "right": "Create it, and put YAML files with profiles into it.",
+                    "fix": "Create it, and put YAML files with profiles into it.",
                 }
             ],
         },

@@ -72,7 +72,7 @@ async def check_prefix(context: Context) -> list[Finding]:
     if not site.exec_prefix.strip():
         return []
     where = site.configured_as(PREFIX)
-    user = context.asked.user
+    user = context.options.user
     words = command_prefix(site.exec_prefix, user or "somebody")
     if shutil.which(words[0]) is None:
         text = f"there is no command {words[0]!r} on this machine, with which Slurm's commands are run as the user."
@@ -100,13 +100,13 @@ async def _as_user(context: Context, where: str, words: Sequence[str]) -> list[F
         fault = await _fault(context, probe, name, words)
         if fault is not None:
             faults.setdefault((fault[0].replace(name, "{}", 1), fault[1]), []).append(name)
-    for (text, right), given in faults.items():
+    for (text, fix), given in faults.items():
         first, *others = dict.fromkeys(given)
         more = f" The same for {', '.join(others)}." if others else ""
-        found.append(FAILS.error(where, text.replace("{}", first, 1) + more, right))
+        found.append(FAILS.error(where, text.replace("{}", first, 1) + more, fix))
     if tried and not found:
         what = "scripts" if site.wrapper_dir else "commands"
-        found.append(WORKS.ok(where, f"{tried} {what} run as {context.asked.user} through `{' '.join(words)}`."))
+        found.append(WORKS.ok(where, f"{tried} {what} run as {context.options.user} through `{' '.join(words)}`."))
     return found
 
 
@@ -143,10 +143,10 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
 
 def _of_one_account(where: str, prefix: Sequence[str]) -> Finding:
     """The finding for a prefix that is the same for every user."""
-    right = "Write {username} in its place, as in `sudo -n -u {username}`."
+    fix = "Write {username} in its place, as in `sudo -n -u {username}`."
     for name in _accounts(prefix):
         if not name.startswith("#") and not has_account(name):
-            return FAILS.error(where, f"there is no account {name!r}, as which Slurm's commands are run.", right)
+            return FAILS.error(where, f"there is no account {name!r}, as which Slurm's commands are run.", fix)
     return ONE_ACCOUNT.warning(
         where,
         "it has no {username}, so every server runs under the same account, and users can read each other's files.",

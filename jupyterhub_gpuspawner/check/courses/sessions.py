@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Code
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -66,7 +66,7 @@ def _for_no_course(context: Context, known: Collection[str]) -> Iterator[Finding
         missing = [name for name in profile.courses or () if name not in known]
         if missing:
             yield UNKNOWN.warning(
-                Places(context).of(profile, ("courses",)),
+                Locations(context).of(profile, ("courses",)),
                 f"there is no course {' or '.join(missing)}.",
                 f"Courses are: {', '.join(sorted(known)) or 'none'}.",
             )

@@ -117,14 +117,14 @@ async def check_address(context: Context) -> list[Finding]:
 
 
 def _of_loopback(hub: HubAddress, node: str, address: str) -> list[Finding]:
-    right = f"Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network{_suggested(address)}."
+    fix = f"Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network{_suggested(address)}."
     if is_loopback(hub.host):
         return [
             LOOPBACK.error(
                 hub.setting,
                 f"nodes are told to reach the hub at {hub.told}, which on {node} is {node} itself: no server could "
                 "report to the hub.",
-                right,
+                fix,
             )
         ]
     if is_loopback(hub.listens) and _is_own_host((hub.host,)) and urlsplit(hub.told).port == hub.port:
@@ -132,7 +132,7 @@ def _of_loopback(hub: HubAddress, node: str, address: str) -> list[Finding]:
             LOOPBACK.error(
                 "c.JupyterHub.hub_ip",
                 f"the hub listens on {hub.listens} alone, and {node} is told to reach it at {hub.told}.",
-                right,
+                fix,
             )
         ]
     return []

@@ -14,7 +14,7 @@ from traitlets.config import Configurable
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Code
-from jupyterhub_gpuspawner.check.hub.doubts import doubtful
+from jupyterhub_gpuspawner.check.hub.ineffective_settings import doubtful
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
@@ -108,11 +108,11 @@ def _unknown_class(section: str, names: list[str], sections: Iterable[str]) -> I
     """Sections of classes that this hub does not use are common, so only one with a similar name is reported."""
     by_lower = {each.lower(): each for each in sections}
     if near := get_close_matches(section.lower(), by_lower, n=1, cutoff=0.85):
-        right = by_lower[near[0]]
+        name = by_lower[near[0]]
         yield CLASS.error(
             f"c.{section}",
             f"there is no class {section}, so {', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect.",
-            f"Write c.{right}.{names[0]}.",
+            f"Write c.{name}.{names[0]}.",
         )
 
 

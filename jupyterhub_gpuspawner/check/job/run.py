@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.job.facts import Facts, parse_facts
+from jupyterhub_gpuspawner.check.job.network import answers_with
 from jupyterhub_gpuspawner.check.job.script import PATIENCE, render
-from jupyterhub_gpuspawner.check.job.way import answers_with
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.joblog import Extent, last_lines
 from jupyterhub_gpuspawner.jobs.status import Phase

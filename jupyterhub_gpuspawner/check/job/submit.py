@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.hub.address import hub_address
 from jupyterhub_gpuspawner.check.job.judgement import judged
+from jupyterhub_gpuspawner.check.job.network import listening_hub
 from jupyterhub_gpuspawner.check.job.run import follow
 from jupyterhub_gpuspawner.check.job.script import START, Trial, Tried, partitions
-from jupyterhub_gpuspawner.check.job.way import listening_hub
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -37,9 +37,9 @@ NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no acco
 
 async def check_submit(context: Context) -> list[Finding]:
     """Submit, follow and cancel the jobs, all partitions at the same time."""
-    if not context.asked.submit or context.snapshot is None:
+    if not context.options.submit or context.snapshot is None:
         return []
-    user = context.asked.user or ("" if context.slurm_site.exec_prefix.strip() else own_account())
+    user = context.options.user or ("" if context.slurm_site.exec_prefix.strip() else own_account())
     if not user:
         return [NO_USER.error("--submit", "jobs belong to users, and none is named.", "Name one with --user.")]
     site = _site_of(context, user)
@@ -71,7 +71,7 @@ async def check_submit(context: Context) -> list[Finding]:
 
 
 def _site_of(context: Context, user: str) -> GPUSlurmSpawner:
-    spawner = context.site.spawner(user, context.asked.groups)
+    spawner = context.site.spawner(user, context.options.groups)
     if not isinstance(spawner, GPUProfilesSpawner):
         site: GPUSlurmSpawner = spawner
         return site
@@ -84,9 +84,9 @@ def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tr
         request = plain_request(site, username=user, server_name="")
         yield Tried(request.profile, request, site.cmd[0])
     for profile in context.profiles:
-        if profile.kind != "slurm" or context.asked.profile not in ("", profile.slug):
+        if profile.kind != "slurm" or context.options.profile not in ("", profile.slug):
             continue
-        spawner = context.site.spawner(user, (*context.asked.groups, *profile.allow.groups))
+        spawner = context.site.spawner(user, (*context.options.groups, *profile.allow.groups))
         try:
             request = spawner.resolve({"profile": profile.slug})
         except (ConfigError, RequestError):

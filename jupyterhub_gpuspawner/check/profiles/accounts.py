@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.cases import Case, cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.courses.limits import licenses_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.words import some
@@ -35,14 +35,14 @@ async def check_accounts(context: Context) -> list[Finding]:
 
 async def _of_licenses(context: Context) -> list[Finding]:
     asked: dict[tuple[str, str, int], None] = {}
-    places = Places(context)
+    locations = Locations(context)
     for profile in context.profiles:
         for case in cases_of(profile) if profile.kind == "slurm" else ():
             try:
                 options = request_of(profile, case.options, context).resources.options
             except RequestError:
                 continue
-            where = places.of_fault(profile, case, "extra")
+            where = locations.of_fault(profile, case, "extra")
             # not alternatives (a|b) and not those of a server beyond the cluster (a@server)
             asked |= {(where, *each): None for each in licenses_of(options).items() if _LICENSE.fullmatch(each[0])}
     if not asked or context.snapshot is None:
@@ -62,8 +62,8 @@ async def _of_licenses(context: Context) -> list[Finding]:
             if name in there
             else f"there is no licence {name}."
         )
-        right = f"Name one of {some(sorted(there))}." if there else "`scontrol show licenses` lists none."
-        found.append(NO_LICENSE.error(where, text, "Request no more than that." if name in there else right))
+        fix = f"Name one of {some(sorted(there))}." if there else "`scontrol show licenses` lists none."
+        found.append(NO_LICENSE.error(where, text, "Request no more than that." if name in there else fix))
     return found
 
 
@@ -77,7 +77,7 @@ async def _of_accounting(context: Context) -> list[Finding]:
         return [UNREAD.warning("Slurm", f"accounts and QOS are not checked: {error.message}", error.hint)]
     if accounting is None:
         return []
-    enforced, places = accounting.enforced, Places(context)
+    enforced, locations = accounting.enforced, Locations(context)
     known = {
         "account": (NO_ACCOUNT, {name.lower() for name in accounting.accounts}, "associations"),
         "qos": (NO_QOS, {name.lower() for name in accounting.qos}, "qos"),
@@ -88,8 +88,8 @@ async def _of_accounting(context: Context) -> list[Finding]:
         if name.lower() in names or (kind == "qos" and rule not in enforced):
             continue
         text = f"there is no {'account' if kind == 'account' else 'QOS'} {name}."
-        right = f"Name one of {some(sorted(names))}."
-        found.append(code.error(places.of_fault(profile, case, kind), text, right))
+        fix = f"Name one of {some(sorted(names))}."
+        found.append(code.error(locations.of_fault(profile, case, kind), text, fix))
     return found
 
 

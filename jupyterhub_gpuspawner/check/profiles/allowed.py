@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.cases import Case
 from jupyterhub_gpuspawner.check.profiles.faults import BY_FAULT
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.cluster.limits import fault_of
 from jupyterhub_gpuspawner.errors import RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
@@ -31,25 +31,25 @@ AT_MOST = 500
 
 async def check_allowed(context: Context) -> list[Finding]:
     """Look at each profile's `allow`, unless the profile is over."""
-    places, found = Places(context), list[Finding]()
+    locations, found = Locations(context), list[Finding]()
     for profile in context.profiles:
         closed = permitted(profile, "", profile.allow.groups, context.now)
         if closed is not None and closed.kind is RefusalKind.ENDED:
             continue
-        found += _of_groups(profile, context, places)
-        found += await _of_users(profile, context, places)
+        found += _of_groups(profile, context, locations)
+        found += await _of_users(profile, context, locations)
         if profile.kind == "slurm" and context.snapshot is not None:
-            found += await _of_slurm(profile, context, places)
+            found += await _of_slurm(profile, context, locations)
     return found
 
 
-def _of_groups(profile: Profile, context: Context, places: Places) -> list[Finding]:
+def _of_groups(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
     people = context.people
     if people.at_sign_in:
         return []
     known = f"Its groups are {some(sorted(people.groups))}." if people.groups else "It has none."
-    where = places.of(profile, ("allow", "groups"))
-    right = "Correct the name, or add the group to c.JupyterHub.load_groups."
+    where = locations.of(profile, ("allow", "groups"))
+    fix = "Correct the name, or add the group to c.JupyterHub.load_groups."
     found = []
     for name in profile.allow.groups:
         if name in people.groups:
@@ -60,16 +60,16 @@ def _of_groups(profile: Profile, context: Context, places: Places) -> list[Findi
             text = f"{name!r} is a Unix group, and JupyterHub has no group of that name. {known}"
         else:
             text = f"JupyterHub has no group {name!r}. {known}"
-        found.append(NO_GROUP.warning(where, text, right))
+        found.append(NO_GROUP.warning(where, text, fix))
     return found
 
 
-async def _of_users(profile: Profile, context: Context, places: Places) -> list[Finding]:
+async def _of_users(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
     unknown = [name for name in profile.allow.users if name not in context.people.users]
     missing = [name for name in unknown if not await asyncio.to_thread(has_account, name)]
     return [
         NO_USER.warning(
-            places.of(profile, ("allow", "users")),
+            locations.of(profile, ("allow", "users")),
             f"{name!r} is neither an account of this machine nor a user of JupyterHub.",
             "Correct the name, unless this user is still to sign in for the first time.",
         )
@@ -77,7 +77,7 @@ async def _of_users(profile: Profile, context: Context, places: Places) -> list[
     ]
 
 
-async def _of_slurm(profile: Profile, context: Context, places: Places) -> list[Finding]:
+async def _of_slurm(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
     """Those who may use the profile, but not its partition or reservation."""
     assert context.snapshot is not None  # noqa: S101 - find
     try:
@@ -100,8 +100,8 @@ async def _of_slurm(profile: Profile, context: Context, places: Places) -> list[
             shut_out.setdefault(fault, []).append(name)
     found = []
     for fault, names in shut_out.items():
-        code, right = BY_FAULT[fault.field, fault.kind]
+        code, fix = BY_FAULT[fault.field, fault.kind]
         report = code.error if len(names) == len(audience) else code.warning
-        where = places.of_fault(profile, Case(), fault.field)
-        found.append(report(where, f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}.", right))
+        where = locations.of_fault(profile, Case(), fault.field)
+        found.append(report(where, f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}.", fix))
     return found

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.batch.script import options_of
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.errors import RequestError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ SETTINGS = {
 
 async def check_extra(context: Context) -> list[Finding]:
     """Look at the options of each profile's job, and of each value of its options; those of a site once."""
-    places = Places(context)
+    locations = Locations(context)
     found: dict[Finding, None] = {}
     for profile in context.profiles:
         seen = set[str]()
@@ -66,7 +66,7 @@ async def check_extra(context: Context) -> list[Finding]:
                 if line in seen:
                     continue
                 seen.add(line)
-                where = places.of_fault(profile, case, "extra")
+                where = locations.of_fault(profile, case, "extra")
                 if line in (context.defaults.extra or ()) and line not in (profile.slurm.extra or ()):
                     where = context.slurm_site.configured_as("req_options")
                 found.update(dict.fromkeys(_of_line(where, line, resources, context)))

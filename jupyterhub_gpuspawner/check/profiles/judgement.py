@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
-    from jupyterhub_gpuspawner.check.profiles.places import Places
+    from jupyterhub_gpuspawner.check.profiles.locations import Locations
     from jupyterhub_gpuspawner.cluster.limits import Fault
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -61,7 +61,7 @@ def request_of(
     )
 
 
-def faults_of(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+def faults_of(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
     """Each request that can never run, with its place; nothing while Slurm does not answer.
 
     A value of an option is at fault only if no combination with those other options would run that decide which nodes
@@ -76,11 +76,11 @@ def faults_of(profile: Profile, context: Context, places: Places) -> Iterator[Fi
         if isinstance(found, RequestError):
             if not case.option:  # there is no job at all, which is a finding of its own
                 continue
-            yield REFUSED.error(places.of(profile, case.path), found.message, found.hint)
+            yield REFUSED.error(locations.of(profile, case.path), found.message, found.hint)
             continue
-        code, right = BY_FAULT[found.field, found.kind]
-        where = places.of_fault(profile, case, found.field)
-        yield code.error(where, f"{found.clause}.", _up_to(profile, case, context) or right)
+        code, fix = BY_FAULT[found.field, found.kind]
+        where = locations.of_fault(profile, case, found.field)
+        yield code.error(where, f"{found.clause}.", _up_to(profile, case, context) or fix)
 
 
 def _tried(profile: Profile, case: Case, context: Context) -> list[Fault | RequestError]:

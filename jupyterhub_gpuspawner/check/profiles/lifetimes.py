@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
@@ -36,18 +36,18 @@ FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time 
 
 async def check_lifetimes(context: Context) -> list[Finding]:
     """Look at each profile's `allow`, `extend` and `idle`, and at the site's `idle`."""
-    places = Places(context)
-    of_profiles = [finding for profile in context.profiles for finding in _of_profile(profile, context, places)]
+    locations = Locations(context)
+    of_profiles = [finding for profile in context.profiles for finding in _of_profile(profile, context, locations)]
     if all(profile.idle is not None for profile in context.profiles):
         return of_profiles
     return [*of_profiles, *_of_samples(context.slurm_site.configured_as("idle"), None, context)]
 
 
-def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+def _of_profile(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
     first, last = _day(profile.allow.from_), _day(profile.allow.until)
     if first is not None and last is not None and last < first:
         yield NEVER.error(
-            places.of(profile, ("allow", "until")),
+            locations.of(profile, ("allow", "until")),
             f"the profile is offered from {day(first)} until {day(last)}, which is never.",
             "Correct one of the dates.",
         )
@@ -55,10 +55,10 @@ def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[
         if isinstance(seconds, int) and 60 <= seconds < LEAST:
             hours = seconds // 60
             text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
-            yield SHORT.warning(places.of(profile, field), text, f"Write {hours}:00:00 for hours.")
+            yield SHORT.warning(locations.of(profile, field), text, f"Write {hours}:00:00 for hours.")
     if profile.idle is not None:
-        yield from _of_samples(places.of(profile, ("idle",)), profile.idle, context)
-    yield from _of_running(profile, context, places)
+        yield from _of_samples(locations.of(profile, ("idle",)), profile.idle, context)
+    yield from _of_running(profile, context, locations)
 
 
 def _of_samples(where: str, idle: Idle | None, context: Context) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def _day(moment: date | None) -> date | None:
     return moment.date() if isinstance(moment, datetime) else moment
 
 
-def _of_running(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+def _of_running(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
     """What the time limit of the unchanged profile leaves for `extend` and `idle`."""
     if context.snapshot is None or (profile.idle is None and profile.extend is None):
         return
@@ -108,20 +108,20 @@ def _of_running(profile: Profile, context: Context, places: Places) -> Iterator[
     ):
         where = f"partition {resources.partition}" if resources.partition else "the default partition"
         yield EXTEND.warning(
-            places.of(profile, ("extend",)),
+            locations.of(profile, ("extend",)),
             f"no server can be extended: its time limit is already MaxTime of {where}.",
             "Set a shorter slurm.time, or take extend out of the profile.",
         )
-    yield from _of_idle(profile, resources, max(length_of(resources, each) for each in partitions), places)
+    yield from _of_idle(profile, resources, max(length_of(resources, each) for each in partitions), locations)
 
 
-def _of_idle(profile: Profile, asked: ResolvedResources, longest: float, places: Places) -> Iterator[Finding]:
+def _of_idle(profile: Profile, asked: ResolvedResources, longest: float, locations: Locations) -> Iterator[Finding]:
     """Whether the job may end before the profile's own limit; the site's is for jobs of all lengths."""
     field = "gpu" if asked.gpus else "kernel"
     limit = getattr(profile.idle, field, None)
     if limit is not None and limit >= longest:
         yield IDLE.warning(
-            places.of(profile, ("idle", field)),
+            locations.of(profile, ("idle", field)),
             f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(longest))}.",
             "Set a shorter time, or a longer slurm.time.",
         )

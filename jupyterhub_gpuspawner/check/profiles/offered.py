@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import faults_of, first_moment, request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
@@ -39,14 +39,14 @@ SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than th
 
 async def check_offered(context: Context) -> list[Finding]:
     """Make the job of each profile and option, for somebody who may use it, and judge it."""
-    places = Places(context)
+    locations = Locations(context)
     if not isinstance(context.spawner, GPUProfilesSpawner):
-        return _of_site(context, places)
+        return _of_site(context, locations)
     found = [*_of_files(context.spawner.profile_errors())]
     for profile in context.profiles:
-        own = [*_of_profile(profile, context, places)]
+        own = [*_of_profile(profile, context, locations)]
         if all(each.severity is not Severity.ERROR for each in own):
-            found.append(PROFILE.ok(places.of(profile), _told(profile, context)))
+            found.append(PROFILE.ok(locations.of(profile), _told(profile, context)))
         found += own
     return found
 
@@ -60,22 +60,22 @@ def _of_files(errors: Sequence[ConfigError]) -> Iterator[Finding]:
             yield FILE.error(error.where, text, error.hint)
 
 
-def _of_site(context: Context, places: Places) -> list[Finding]:
+def _of_site(context: Context, locations: Locations) -> list[Finding]:
     """In a hub without profiles the site's defaults are the only request."""
     profile = site_profile(context.slurm_site).model_copy(update={"slurm": Resources()})
-    return [*faults_of(profile, context, places)]
+    return [*faults_of(profile, context, locations)]
 
 
-def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+def _of_profile(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
     for told in doubts_of(profile):
         _, field, text = told.split(": ", 2)
-        yield DOUBT.warning(places.of(profile, field.split(".")), text, f"Give at least {LEAST_MEMORY}M.")
+        yield DOUBT.warning(locations.of(profile, field.split(".")), text, f"Give at least {LEAST_MEMORY}M.")
     if _ended(profile, context):
         return
-    yield from _of_scripts(profile, context, places)
+    yield from _of_scripts(profile, context, locations)
     if profile.kind == "slurm":
-        yield from faults_of(profile, context, places)
-        yield from _of_wait(profile, context, places)
+        yield from faults_of(profile, context, locations)
+        yield from _of_wait(profile, context, locations)
 
 
 def _ended(profile: Profile, context: Context) -> bool:
@@ -100,7 +100,7 @@ def _told(profile: Profile, context: Context) -> str:
     return told
 
 
-def _of_scripts(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+def _of_scripts(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
     """What keeps a batch script from being written, and what is corrected in the admin's own."""
     user, groups = _somebody(profile)
     for case in cases_of(profile):
@@ -112,17 +112,17 @@ def _of_scripts(profile: Profile, context: Context, places: Places) -> Iterator[
             notes = child.batch_job(SOMEBODY).notes if isinstance(child, GPUSlurmSpawner) else ()
         except RequestError as error:
             if not case.option:  # of an option, the judgement says it
-                yield NO_JOB.error(places.of(profile, error.field.split(".")), error.message, error.hint)
+                yield NO_JOB.error(locations.of(profile, error.field.split(".")), error.message, error.hint)
                 return
             continue
         except ConfigError as error:
-            yield NO_JOB.error(places.of(profile, case.path), error.message, error.hint)
+            yield NO_JOB.error(locations.of(profile, case.path), error.message, error.hint)
             return
         for note in notes:
             yield MENDED.warning(child.configured_as("batch_script"), note, "Correct the template.")
 
 
-def _of_wait(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+def _of_wait(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
     """Whether the hub would give a start up before Slurm is expected to start its job."""
     if context.snapshot is None:
         return
@@ -140,7 +140,7 @@ def _of_wait(profile: Profile, context: Context, places: Places) -> Iterator[Fin
         return
     own = profile.queue_timeout is not None
     yield SHORT_WAIT.warning(
-        places.of(profile, ("queue_timeout",)) if own else site.configured_as("queue_timeout"),
+        locations.of(profile, ("queue_timeout",)) if own else site.configured_as("queue_timeout"),
         f"a server of profile {profile.slug} would now wait about {rounded(expected - now)}, and the hub gives up "
         f"after {duration(limit)}.",
         "Allow a longer wait.",

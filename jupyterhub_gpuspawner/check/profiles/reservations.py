@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.faults import RESERVATION_MISSING
 from jupyterhub_gpuspawner.check.profiles.judgement import dated_reservation
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.words import day as in_words
 
@@ -33,17 +33,17 @@ async def check_reservations(context: Context) -> list[Finding]:
     """Look at the days to come of each profile's reservation."""
     if context.snapshot is None:
         return []
-    places = Places(context)
+    locations = Locations(context)
     return [
         each
         for profile in context.profiles
         if profile.kind == "slurm" and (rule := dated_reservation(profile, context)) is not None
-        for each in _of_rule(profile, rule, context, context.snapshot, places)
+        for each in _of_rule(profile, rule, context, context.snapshot, locations)
     ]
 
 
 def _of_rule(
-    profile: Profile, rule: ReservationRule, context: Context, snapshot: ClusterSnapshot, places: Places
+    profile: Profile, rule: ReservationRule, context: Context, snapshot: ClusterSnapshot, locations: Locations
 ) -> Iterator[Finding]:
     today = context.now.date()
     near = [today + timedelta(days=number) for number in range(AHEAD)]
@@ -54,7 +54,7 @@ def _of_rule(
         return  # one may be among those that were not understood
     there = {each: name for each, name in days.items() if name in snapshot.reservation_by_name}
     for each, name in days.items():
-        where = places.of(profile, ("slurm", "reservation", *([each.isoformat()] if each in rule.dates else [])))
+        where = locations.of(profile, ("slurm", "reservation", *([each.isoformat()] if each in rule.dates else [])))
         if each not in there:
             if each in rule.dates or not there:
                 report = RESERVATION_MISSING.error if each == today or not there else RESERVATION_MISSING.warning

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.courses.hub_limits import of_hub
 from jupyterhub_gpuspawner.courses.rehearsal import check_session
@@ -35,19 +35,19 @@ _LONG = timedelta(hours=8).total_seconds()
 
 async def check_seats(context: Context) -> list[Finding]:
     """Count the seats of the profile that was asked for, or of each."""
-    wanted = context.asked.people
+    wanted = context.options.people
     if not wanted or context.snapshot is None:
         return []
     of_slurm = [each for each in context.profiles if each.kind == "slurm"]
-    profiles = [each for each in of_slurm if context.asked.profile in ("", each.slug)]
+    profiles = [each for each in of_slurm if context.options.profile in ("", each.slug)]
     people_of = {each.slug: _people(each, context) for each in profiles}
     accounting = await _accounting(
         sorted({name for names, real in people_of.values() if real for name in names}), context
     )
-    places, found = Places(context), list[Finding]()
+    locations, found = Locations(context), list[Finding]()
     for profile in profiles:
         names, real = people_of[profile.slug]
-        found += _of_profile(profile, names, accounting if real else None, context, places, real=real)
+        found += _of_profile(profile, names, accounting if real else None, context, locations, real=real)
     return found
 
 
@@ -61,7 +61,7 @@ async def _accounting(names: Sequence[str], context: Context) -> Accounting | No
 
 def _people(profile: Profile, context: Context) -> tuple[list[str], bool]:
     """As many names as were asked for, and whether they are those of the profile's people."""
-    wanted = context.asked.people
+    wanted = context.options.people
     known = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
     if len(known) >= wanted:
         return known[:wanted], True
@@ -73,12 +73,12 @@ def _of_profile(
     names: Sequence[str],
     accounting: Accounting | None,
     context: Context,
-    places: Places,
+    locations: Locations,
     *,
     real: bool,
 ) -> Iterator[Finding]:
     assert context.snapshot is not None  # noqa: S101 - find
-    where, wanted = places.of(profile), len(names)
+    where, wanted = locations.of(profile), len(names)
     try:
         request = request_of(profile, {}, context, now=context.now)
     except RequestError as error:

@@ -8,7 +8,7 @@ from jupyterhub_gpuspawner.check.accounts.prefix import PREFIX
 from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.check.profiles.locations import Locations
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.api.trial import availability_of, of_start, undelayed
@@ -35,8 +35,8 @@ _TRIED = WHERE | {"slurm.account", "slurm.qos"}
 
 async def check_trials(context: Context) -> list[Finding]:
     """Try the job of each profile that the user may use, and of options that decide where it goes."""
-    user, groups = context.asked.user, _groups(context)
-    if not user or context.silence is not None:
+    user, groups = context.options.user, _groups(context)
+    if not user or context.slurm_error is not None:
         return []
     try:
         await refuse_root(user)
@@ -46,17 +46,17 @@ async def check_trials(context: Context) -> list[Finding]:
         site: Any = context.site.spawner(user, groups)
         site.request = plain_request(site, username=user, server_name="")
         return [await _answer(site, f"user {user}", context)]
-    found, places = list[Finding](), Places(context)
+    found, locations = list[Finding](), Locations(context)
     for profile in context.profiles:
-        if profile.kind != "slurm" or context.asked.profile not in ("", profile.slug):
+        if profile.kind != "slurm" or context.options.profile not in ("", profile.slug):
             continue
         closed = permitted(profile, user, groups, context.now)
         if closed is not None:
-            found.append(NOT_OFFERED.ok(f"{places.of(profile)}, user {user}", f"{closed.text}."))
+            found.append(NOT_OFFERED.ok(f"{locations.of(profile)}, user {user}", f"{closed.text}."))
             continue
         for case in cases_of(profile):
             if not case.option or fields_set(profile.profile_options[case.option]) & _TRIED:
-                found.append(await _of_case(profile, case, context, places, groups))
+                found.append(await _of_case(profile, case, context, locations, groups))
                 if found[-1].code == FAILED.name:  # as it would for every other profile
                     return found
     return found
@@ -64,14 +64,16 @@ async def check_trials(context: Context) -> list[Finding]:
 
 def _groups(context: Context) -> tuple[str, ...]:
     """JupyterHub's groups of the user: as given, else those that are known."""
-    user = context.asked.user
+    user = context.options.user
     known = sorted(name for name, members in context.people.groups.items() if user in members)
-    return context.asked.groups or tuple(known)
+    return context.options.groups or tuple(known)
 
 
-async def _of_case(profile: Profile, case: Case, context: Context, places: Places, groups: tuple[str, ...]) -> Finding:
-    user = context.asked.user
-    where = f"{places.of(profile, case.path)}, user {user}"
+async def _of_case(
+    profile: Profile, case: Case, context: Context, locations: Locations, groups: tuple[str, ...]
+) -> Finding:
+    user = context.options.user
+    where = f"{locations.of(profile, case.path)}, user {user}"
     try:
         request = request_of(profile, case.options, context, user=user, groups=groups, now=context.now)
         return await _answer(context.site.spawner(user, groups).rehearsal(request), where, context)
@@ -81,7 +83,7 @@ async def _of_case(profile: Profile, case: Case, context: Context, places: Place
 
 async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Finding:
     """Slurm's answer for a prepared spawner."""
-    user = context.asked.user
+    user = context.options.user
     try:
         job = child.batch_job(await child.account())
         answer = await context.client.test_only(

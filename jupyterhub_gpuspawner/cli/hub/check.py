@@ -47,7 +47,7 @@ def check(
     warnings; 1: the configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
     """
     from jupyterhub_gpuspawner.check import run
-    from jupyterhub_gpuspawner.check.context import Asked
+    from jupyterhub_gpuspawner.check.context import Options
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     if group and not user:
@@ -56,8 +56,8 @@ def check(
         raise click.UsageError("--profile needs --user, --people or --submit.")
 
     async def look() -> Sequence[Finding]:
-        asked = Asked(user, group, people or 0, profile, submit)
-        return await run.findings(await run.context_of(load_site(config), asked))
+        options = Options(user, group, people or 0, profile, submit)
+        return await run.findings(await run.context_of(load_site(config), options))
 
     try:
         findings = asyncio.run(look())

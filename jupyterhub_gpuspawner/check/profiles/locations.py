@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
 
-class Places:
-    """The places of a site's profiles; files are read once."""
+class Locations:
+    """Those of a site's profiles; files are read once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
