@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--user", default="", help="Ask Slurm, as this user, what it would do with each profile's job.")
-@click.option("--group", multiple=True, help="JupyterHub group of that user; may be repeated. Default: those known.")
+@click.option(
+    "--group",
+    multiple=True,
+    help="Group to assume for --user; may be repeated. Default: those in JupyterHub's database.",
+)
 @click.option("--people", type=click.IntRange(1, 5000), help="Count how many of so many people could start now.")
-@click.option("--profile", default="", metavar="SLUG", help="The only profile that is tried. Default: each.")
+@click.option("--profile", default="", metavar="SLUG", help="Try only this profile. Default: all.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 @click.option(
     "--submit",
@@ -43,8 +47,8 @@ def check(
 
     Nothing is submitted or changed, unless --submit is given.
 
-    A line that begins with warn names something because of which nothing fails. Exit code 0: no errors, possibly
-    warnings; 1: the configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
+    warn: it works, but look at it. WRONG: starts will fail. Exit code 0: no errors, possibly warnings; 1: the
+    configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
     """
     from jupyterhub_gpuspawner.check import run
     from jupyterhub_gpuspawner.check.context import Options
