@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
 __version__ = "0.1.0"
-__all__ = ["GPULocalSpawner", "GPUProfilesSpawner", "GPUSlurmSpawner", "__version__"]
+__all__ = ["GPUProfilesSpawner", "GPUSlurmSpawner", "__version__"]
 
 _LAZY = {
-    "GPULocalSpawner": "jupyterhub_gpuspawner.hub.spawners.local",
     "GPUProfilesSpawner": "jupyterhub_gpuspawner.hub.spawners.profiles",
     "GPUSlurmSpawner": "jupyterhub_gpuspawner.hub.spawners.slurm",
 }

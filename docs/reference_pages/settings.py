@@ -11,14 +11,13 @@ from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
 from .wording import cell, choice, code, markdown, table
 
-CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner, *SETTINGS_CLASSES)
+CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, *SETTINGS_CLASSES)
 
 
 def page() -> str:

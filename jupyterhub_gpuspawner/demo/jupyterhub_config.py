@@ -53,8 +53,8 @@ c.GPUSlurmSpawner.hub_name = "demo"
 c.GPUSlurmSpawner.start_timeout = 600  # from Slurm's allocation on: waiting in the queue has no limit here
 c.GPUSlurmSpawner.topology_file = os.environ.get("GPUSPAWNER_DEMO_TOPOLOGY", "")
 c.GPUSlurmSpawner.slurm_bin_dir = os.environ.get("GPUSPAWNER_DEMO_SLURM", "")
-c.GPULocalSpawner.as_hub_account = True
-c.GPULocalSpawner.home_dir_template = str(homes / "{username}")
+c.GPUProfilesSpawner.local_spawner_class = "jupyterhub.spawner.SimpleLocalProcessSpawner"
+c.SimpleLocalProcessSpawner.home_dir_template = str(homes / "{username}")
 
 
 def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types

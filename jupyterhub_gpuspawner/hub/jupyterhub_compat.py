@@ -9,7 +9,6 @@ contract test, which is run with the oldest supported version, too.
 from __future__ import annotations
 
 import asyncio
-from copy import deepcopy
 from functools import cached_property, wraps
 from http import HTTPStatus
 from pathlib import Path
@@ -174,20 +173,14 @@ class LogName:
             return super()._log_name
 
 
-class ChildOverrides:
-    """A mixin for spawners of which a child has most settings: group overrides may be of those, too.
-
-    JupyterHub merges an override that is a dict with the value that the spawner has, and fails where it has none.
-    """
+class GroupOverrides:
+    """A mixin for spawners that check what JupyterHub's ``group_overrides`` set on them."""
 
     def _apply_overrides(self, spawner_override: dict[str, Any]) -> None:
-        for name in spawner_override:
-            if not hasattr(self, name) and isinstance(value := self.setting_of_child(name), dict):
-                setattr(self, name, deepcopy(value))
-        super()._apply_overrides(spawner_override)  # type: ignore[misc]
+        self.override_settings(spawner_override, super()._apply_overrides)  # type: ignore[misc]
 
-    def setting_of_child(self, name: str) -> object:
-        """Return a setting of the child; None if there is no such setting."""
+    def override_settings(self, settings: dict[str, Any], apply: Callable[[dict[str, Any]], None]) -> None:
+        """Call ``apply``, JupyterHub's own method, which sets each of the settings and raises what that raises."""
         raise NotImplementedError
 
 

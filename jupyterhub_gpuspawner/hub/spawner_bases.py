@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         internal_ssl: bool
         ip: str
         name: str
+        notebook_dir: str
         orm_spawner: SpawnerRow | None
         pending: str | None
         poll_interval: int

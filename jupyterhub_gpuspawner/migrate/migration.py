@@ -245,6 +245,6 @@ def _script(site: Site, profile: ConvertedProfile) -> str | None:
     spawner = site.spawner(SOMEBODY.name)
     try:
         spawner.prepare(spawner.resolve({"profile": profile.slug}))
-        return str(spawner.child_spawner.batch_job(SOMEBODY).script)
+        return str(spawner.batch_job(SOMEBODY).script)
     except GPUSpawnerError as error:
         raise ConfigError(f"the result has no batch script: {error}", where=f"profile {profile.slug}") from error

@@ -147,12 +147,11 @@ async def _answer(site: Site, file: CourseFile, known: CourseSite, session: Sess
     spawner = site.spawner(user, [group for group, inside in (known.groups or {}).items() if user in inside])
     try:
         spawner.prepare(request_of(file, session, known, user))
-        child = spawner.child_spawner
-        job = child.batch_job(await child.account())
-        client: SlurmClient = child.connection().client
+        job = spawner.batch_job(await spawner.account())
+        client: SlurmClient = spawner.connection().client
         environment = {"USER": user, "LOGNAME": user}
         script = _begun_at(job.script, opens_at(file.course, session).timestamp())
-        answer = await client.test_only(script, prefix=child.as_user(), environment=environment)
+        answer = await client.test_only(script, prefix=spawner.as_user(), environment=environment)
     except (ConfigError, RequestError, SubmitRejected) as error:
         return Rehearsed(user, None, error.message)
     return Rehearsed(user, answer.starts_at)

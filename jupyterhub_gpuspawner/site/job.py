@@ -10,7 +10,6 @@ from jupyterhub_gpuspawner.courses.check import members
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.courses import course_file, no_session, spawner_of
@@ -29,7 +28,7 @@ async def job_of(
 ) -> BatchJob:
     """The job for a user's ``choice``; that of a course is as of its session. Raises ConfigError or RequestError."""
     spawner = site.spawner(user, groups, server)
-    child, notes = spawner, tuple[str, ...]()
+    notes = tuple[str, ...]()
     if isinstance(spawner, GPUProfilesSpawner):
         slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
         if spawner.courses_dir and slug.startswith(PREFIX) and slug not in offered:
@@ -37,12 +36,11 @@ async def job_of(
         else:
             request = spawner.resolve(choice)
         spawner.prepare(request)
-        child = spawner.child_spawner
-    if not isinstance(child, GPUSlurmSpawner):
-        raise RequestError(
-            f"Profile {choice['profile']!r} is not a Slurm job and has no batch script.", field="profile"
-        )
-    job = child.batch_job(await child.account())
+        if request.kind != "slurm":
+            raise RequestError(
+                f"Profile {choice['profile']!r} is not a Slurm job and has no batch script.", field="profile"
+            )
+    job: BatchJob = spawner.batch_job(await spawner.account())
     return replace(job, notes=(*notes, *job.notes))
 
 

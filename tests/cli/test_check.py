@@ -138,7 +138,8 @@ REFUSED = {
     ),
     "a setting of another type": (
         "c.GPUSlurmSpawner.slurm_timeout = 'long'",
-        "gpuspawner: c.GPUSlurmSpawner: The 'slurm_timeout' trait of a GPUSlurmSpawner instance expected a float",
+        "gpuspawner: c.GPUSlurmSpawner.slurm_timeout: The 'slurm_timeout' trait of a "
+        "GPUProfilesSpawner instance expected a float",
     ),
     "a site's default": (
         "c.SlurmSpawner.req_memory = 'lots'",

@@ -209,8 +209,7 @@ def test_the_example_configuration_loads_with_its_profiles(tmp_path: Path) -> No
     spawner = site.spawner("ada")
     spawner.profiles_dir = str(ROOT / "config" / "profiles")
     assert {profile.slug for profile in spawner.offered()} >= {"gpu", "course", "test"}
-    child = spawner.slurm_spawner_class(config=site.config, user=spawner.user)
-    assert (child.port_range, child.hub_name, child.req_partition) == ("20000-20999", "jupyter", "gpu")
+    assert (spawner.port_range, spawner.hub_name, spawner.req_partition) == ("20000-20999", "jupyter", "gpu")
 
 
 def test_the_example_profiles_have_no_fault() -> None:

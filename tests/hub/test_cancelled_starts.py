@@ -142,7 +142,7 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
         models = [hub.server(user) for user in users]
         if any(model and model["pending"] for model in models):
             return False
-        jobs = [((model or {}).get("state") or {}).get("child", {}).get("job_id") for model in models]
+        jobs = [((model or {}).get("state") or {}).get("job_id") for model in models]
         return sorted(filter(None, jobs)) == sorted(line.partition("|")[0] for line in alive(slurm_cluster))
 
     wait_until(settled, lambda: (alive(slurm_cluster), [hub.server(user) for user in users], hub.log_end()), seconds=90)

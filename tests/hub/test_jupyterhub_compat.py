@@ -32,7 +32,6 @@ from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.server.home import new_server_name
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.readiness import READY, ask_readiness_at
@@ -450,7 +449,7 @@ def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
 
 
 @pytest.mark.parametrize("sent", [[], ["gpu"], "", "gpu", 3, 0.5, True])
-@pytest.mark.parametrize("spawner_class", [GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner])
+@pytest.mark.parametrize("spawner_class", [GPUProfilesSpawner, GPUSlurmSpawner])
 def test_options_that_are_not_an_object_are_refused(spawner_class: Any, sent: object) -> None:
     """JupyterHub 5.4 stores any REST body, so a spawner must accept it when constructed and refuse it later."""
     spawner = spawner_class(config=Config(), user_options=sent)

@@ -171,9 +171,9 @@ def test_the_job_id_is_stored_before_the_start_ends_and_a_stop_cancels_that_job(
     """While it waits the database has the job; DELETE takes the job out of the queue, and the state is empty again."""
     start(hub, "ida", "k80-node")
     job = waiting_job(slurm_cluster)
-    wait_until(lambda: "job_id" in stored(hub, "ida").get("child", {}), hub.log_end)
+    wait_until(lambda: "job_id" in stored(hub, "ida"), hub.log_end)
 
-    assert stored(hub, "ida")["child"]["job_id"] == job
+    assert stored(hub, "ida")["job_id"] == job
 
     answer = hub.api("DELETE", "/users/ida/server")
     hub.wait("ida", ready=False)

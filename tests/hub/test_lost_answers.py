@@ -110,7 +110,7 @@ exit 1
     page = visitor.pending()
     assert (page.status, "Slurm is not responding" in page.text) == (503, True)
     assert "sbatch failed: slurmctld is not responding." in log()
-    assert "job_id" not in stored(hub, "vera").get("child", {})
+    assert "job_id" not in stored(hub, "vera")
     assert not true_within(8, lambda: state(site.slurm, forged) not in ("PENDING", "RUNNING"))
     assert f"job {forged}" not in log()
 

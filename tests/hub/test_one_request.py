@@ -72,7 +72,7 @@ def directives(text: str) -> list[str]:
 def submitted(spawner: GPUProfilesSpawner, options: dict[str, object]) -> list[str]:
     """The options of the job that *Start* submits."""
     spawner.prepare(spawner.resolve(options))
-    return directives(spawner.child_spawner.batch_job(SOMEBODY).script)
+    return directives(spawner.batch_job(SOMEBODY).script)
 
 
 DISAGREED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
@@ -135,7 +135,7 @@ def test_what_the_form_judges_is_what_is_submitted(
 def test_a_group_override_is_in_the_request() -> None:
     """JupyterHub sets the override on the spawner before the options are applied."""
     spawner = spawner_of({"req_partition": "batch"}, {"display_name": "P", "slug": "p"})
-    vars(spawner)["req_partition"] = "gpu"  # as JupyterHub's apply_group_overrides does
+    spawner.req_partition = "gpu"  # as JupyterHub's apply_group_overrides does
 
     assert form(spawner).resources == spawner.resolve({}).resources
     assert "--partition=gpu" in submitted(spawner, {})
@@ -208,7 +208,7 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
         **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
     )
     assert submitted(spawner, {}) == list(script.options(request.resources, "best-effort"))
-    assert spawner.rehearsal(request).batch_job(SOMEBODY).script == spawner.child_spawner.batch_job(SOMEBODY).script
+    assert spawner.rehearsal(request).batch_job(SOMEBODY).script == spawner.batch_job(SOMEBODY).script
 
 
 @settings(max_examples=40, deadline=None)
@@ -222,7 +222,7 @@ def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict
     except GPUSpawnerError:
         return
     spawner.prepare(request)
-    text = spawner.child_spawner.batch_job(SOMEBODY).script
+    text = spawner.batch_job(SOMEBODY).script
     said = dict(re.findall(r"^# (\w+)=\[(.*)\]$", text, re.MULTILINE))
     asked = dict(
         line.removeprefix("--").partition("=")[::2] for line in script.options(request.resources, "best-effort")
@@ -242,4 +242,4 @@ def test_the_companion_of_jupyterlab_is_brought(site: dict[str, Any], profile: d
     spawner = spawner_of(site, {"display_name": "P", **profile})
     spawner.prepare(spawner.resolve({}))
 
-    assert f'"lab": {json.dumps(brought)}' in spawner.child_spawner.batch_job(SOMEBODY).script
+    assert f'"lab": {json.dumps(brought)}' in spawner.batch_job(SOMEBODY).script

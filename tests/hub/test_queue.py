@@ -87,7 +87,7 @@ def enter(hub: HubProcess, user: str, profile: str) -> None:
 
 def job_of(hub: HubProcess, user: str) -> str:
     """The id of the job of a server, in the hub's database; empty where there is none."""
-    return str(stored(hub, user).get("child", {}).get("job_id", ""))
+    return str(stored(hub, user).get("job_id", ""))
 
 
 def pending(hub: HubProcess, users: list[str]) -> list[str]:

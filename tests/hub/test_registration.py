@@ -46,8 +46,8 @@ c.JupyterHub.spawner_class = Own
     "a class of ours, imported after batchspawner": (
         """
 import batchspawner
-from jupyterhub_gpuspawner import GPULocalSpawner
-c.JupyterHub.spawner_class = GPULocalSpawner
+from jupyterhub_gpuspawner import GPUSlurmSpawner
+c.JupyterHub.spawner_class = GPUSlurmSpawner
 """,
         OURS,
         True,

@@ -17,9 +17,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.hub.conftest import COMMAND, STAND_IN, StartHub
 from tests.hub.visitor import Visitor, events
@@ -79,7 +77,7 @@ def job_id(hub: HubProcess, user: str, server: str = "") -> str:
     """The job id of a server in the hub's database, once there is one."""
     for _ in range(600):
         model = hub.server(user, server)
-        found = ((model or {}).get("state") or {}).get("child", {}).get("job_id")
+        found = ((model or {}).get("state") or {}).get("job_id")
         if found:
             return str(found)
         time.sleep(0.1)
@@ -281,8 +279,7 @@ def test_a_state_that_wrapspawner_stored_is_taken_up() -> None:
         }
     )
 
-    assert isinstance(spawner.child_spawner, GPUSlurmSpawner)
-    assert (spawner.child_spawner.job_id, spawner.child_spawner.req_partition) == ("12", "")
+    assert (spawner.job_id, spawner.req_partition) == ("12", "")
 
 
 def test_a_process_that_wrapspawner_stored_is_taken_up() -> None:
@@ -290,7 +287,7 @@ def test_a_process_that_wrapspawner_stored_is_taken_up() -> None:
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state({"profile": "local", "child_conf": {"ip": ""}, "child_state": {"pid": 4321}})
 
-    assert isinstance(spawner.child_spawner, GPULocalSpawner)
+    assert isinstance(spawner.child_spawner, LocalProcessSpawner)
     assert spawner.child_spawner.pid == 4321
 
 
@@ -298,10 +295,13 @@ def test_our_own_state_comes_back_whole() -> None:
     """Profile, kind, job, port and placement are read exactly as they were stored."""
     document = json.loads(json.dumps(PLACEMENT.to_json()))
     stored = {
-        "version": 1,
+        "version": 2,
         "profile": "k80",
         "kind": "slurm",
-        "child": {"job_id": "7", "clock": CLOCK, "port": 20001, "placement": document},
+        "job_id": "7",
+        "clock": CLOCK,
+        "port": 20001,
+        "placement": document,
     }
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state(stored)
@@ -311,25 +311,25 @@ def test_our_own_state_comes_back_whole() -> None:
 
 
 DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a job id that is a command": ({"child": {"job_id": "7; rm -rf /"}, "kind": "slurm"}, {}),
+    "a job id that is a command": ({"job_id": "7; rm -rf /"}, {}),
     "a placement of another version": (
-        {"child": {"job_id": "7", "clock": CLOCK, "placement": {"nodes": []}}, "kind": "slurm"},
+        {"job_id": "7", "clock": CLOCK, "placement": {"nodes": []}},
         {"job_id": "7", "clock": CLOCK},
     ),
     "a port that is none": (
-        {"child": {"job_id": "7", "clock": CLOCK, "port": "22"}, "kind": "slurm"},
+        {"job_id": "7", "clock": CLOCK, "port": "22"},
         {"job_id": "7", "clock": CLOCK},
     ),
 }
 
 
-@pytest.mark.parametrize(("stored", "child"), DAMAGED.values(), ids=DAMAGED.keys())
-def test_what_does_not_parse_is_dropped(stored: dict[str, Any], child: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("stored", "kept"), DAMAGED.values(), ids=DAMAGED.keys())
+def test_what_does_not_parse_is_dropped(stored: dict[str, Any], kept: dict[str, Any]) -> None:
     """A damaged state does not prevent the hub from starting."""
     spawner = GPUProfilesSpawner(config=Config())
-    spawner.load_state(stored)
+    spawner.load_state({"kind": "slurm", **stored})
 
-    assert spawner.get_state()["child"] == child
+    assert spawner.get_state() == {"version": 2, "kind": "slurm", **kept}
 
 
 def test_a_class_that_is_gone_leaves_no_server(caplog: pytest.LogCaptureFixture) -> None:

@@ -116,7 +116,7 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
             hub.log_end,
         )
         assert alive(own_slurm, own)
-        assert stored(hub, "una").get("child", {}).get("job_id") is None
+        assert stored(hub, "una").get("job_id") is None
 
 
 def test_a_hub_that_comes_back_takes_up_no_job_but_its_own(own_slurm: PrivateSlurm, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ PACKAGE = "jupyterhub_gpuspawner"
 NAME = f"{PACKAGE}-{__version__}"
 LOAD = """
 import importlib.metadata, json
-names = ("gpu-profiles", "gpu-slurm", "gpu-local")
+names = ("gpu-profiles", "gpu-slurm")
 points = {each.name: each for each in importlib.metadata.entry_points(group="jupyterhub.spawners")}
 import jupyterhub_gpuspawner
 print(json.dumps([jupyterhub_gpuspawner.__file__, [points[name].load().__name__ for name in names]]))
@@ -148,5 +148,5 @@ def test_the_installed_wheel_works_without_the_clone(environment: Path, tmp_path
 
     assert version == f"gpuspawner, version {__version__}\n"
     assert Path(file).is_relative_to(environment)
-    assert spawners == ["GPUProfilesSpawner", "GPUSlurmSpawner", "GPULocalSpawner"]
+    assert spawners == ["GPUProfilesSpawner", "GPUSlurmSpawner"]
     assert "\n#SBATCH --gres=gpu:1\n" in script

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.check.hub.ineffective_settings import doubtful
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.site.configuration import CONFIG_FILE, application
 from jupyterhub_gpuspawner.site.values import refused, told
 
@@ -74,7 +74,7 @@ def _invalid(error: ConfigError) -> Finding:
 
 def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
     """The configurable classes of which this hub makes objects; ``app`` is its application. Raises ConfigError."""
-    found: list[Any] = [JupyterHub, type(context.spawner), type(context.slurm_site), GPULocalSpawner]
+    found: list[Any] = [JupyterHub, type(context.spawner), LocalProcessSpawner]
     found += SETTINGS_CLASSES
     for name in ("authenticator_class", "proxy_class"):
         try:

@@ -15,7 +15,6 @@ from jupyterhub_gpuspawner.check.job.run import follow
 from jupyterhub_gpuspawner.check.job.script import START, Trial, Tried, partitions
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
-from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.jobs import identity
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
@@ -71,11 +70,8 @@ async def check_submit(context: Context) -> list[Finding]:
 
 
 def _site_of(context: Context, user: str) -> GPUSlurmSpawner:
-    spawner = context.site.spawner(user, context.options.groups)
-    if not isinstance(spawner, GPUProfilesSpawner):
-        site: GPUSlurmSpawner = spawner
-        return site
-    return spawner.slurm_spawner_class(config=context.site.config, user=spawner.user, hub=spawner.hub)
+    spawner: GPUSlurmSpawner = context.site.spawner(user, context.options.groups)
+    return spawner
 
 
 def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tried]:

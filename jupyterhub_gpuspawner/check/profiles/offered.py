@@ -12,7 +12,6 @@ from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_profile
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, SlugTaken, doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
@@ -108,8 +107,7 @@ def _of_scripts(profile: Profile, context: Context, locations: Locations) -> Ite
         try:
             request = request_of(profile, case.options, context, user=user, groups=groups)
             spawner.prepare(request)
-            child = spawner.child_spawner
-            notes = child.batch_job(SOMEBODY).notes if isinstance(child, GPUSlurmSpawner) else ()
+            notes = spawner.batch_job(SOMEBODY).notes if request.kind == "slurm" else ()
         except RequestError as error:
             if not case.option:  # of an option, the judgement says it
                 yield NO_JOB.error(locations.of(profile, error.field.split(".")), error.message, error.hint)
@@ -119,7 +117,7 @@ def _of_scripts(profile: Profile, context: Context, locations: Locations) -> Ite
             yield NO_JOB.error(locations.of(profile, case.path), error.message, error.hint)
             return
         for note in notes:
-            yield MENDED.warning(child.configured_as("batch_script"), note, "Correct the template.")
+            yield MENDED.warning(spawner.configured_as("batch_script"), note, "Correct the template.")
 
 
 def _of_wait(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:

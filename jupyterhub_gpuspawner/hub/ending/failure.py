@@ -40,9 +40,8 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
 
 
 def contact_of(spawner: Any) -> str:
-    """Whom participants may ask, as the spawner that JupyterHub knows has it configured."""
-    known = getattr(spawner, "wrapper", None) or spawner
-    return str(getattr(known, "contact", wait.CONTACT))
+    """Whom participants may ask, as a spawner has it configured."""
+    return str(getattr(spawner, "contact", wait.CONTACT))
 
 
 def start_failed(

@@ -20,8 +20,6 @@ from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
     from jupyterhub_gpuspawner.records.cause import Cause
 
@@ -44,7 +42,7 @@ class EndedJob(Protocol):
 
 
 class KeepsEnding(Protocol):
-    """The spawner that JupyterHub knows, whose pages show how its last server ended."""
+    """A spawner whose pages show how its last server ended."""
 
     ending: Ending | None
 
@@ -52,8 +50,7 @@ class KeepsEnding(Protocol):
 class ServerEnding:
     """Explains the end of one spawner's servers; the last one is kept as the ``ending`` of the spawner."""
 
-    def __init__(self, job: EndedJob, log: JobLog, spawner: Callable[[], KeepsEnding]) -> None:
-        """``spawner`` returns the one that JupyterHub knows."""
+    def __init__(self, job: EndedJob, log: JobLog, spawner: KeepsEnding) -> None:
         self._job = job
         self._log = log
         self._spawner = spawner
@@ -61,7 +58,7 @@ class ServerEnding:
     @property
     def last(self) -> Ending | None:
         """How the last server ended, or why the last start failed; None where there is nothing to tell."""
-        return self._spawner().ending
+        return self._spawner.ending
 
     @property
     def cause(self) -> Cause | None:
@@ -75,10 +72,10 @@ class ServerEnding:
     @property
     def contact(self) -> str:
         """Whom participants may ask."""
-        return contact_of(self._spawner())
+        return contact_of(self._spawner)
 
     def _keep(self, ending: Ending | None) -> None:
-        self._spawner().ending = ending
+        self._spawner.ending = ending
 
     # --- starts that failed ---------------------------------------------------------------------
 

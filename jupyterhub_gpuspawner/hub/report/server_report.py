@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
@@ -26,7 +26,11 @@ _PENDING = 0.1
 
 
 class RoutedSpawner(Protocol):
-    """The spawner that JupyterHub knows, as far as the server's address is concerned."""
+    """A spawner, as far as its server's job and address are concerned."""
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's id of the server's job; empty before the submission."""
 
     server: Any
     """The server's row in the database, with its port; None where nothing runs."""
@@ -55,23 +59,17 @@ class ServerReport:
 
     def __init__(
         self,
-        spawner: Callable[[], RoutedSpawner],
+        spawner: RoutedSpawner,
         state: StoredState,
         *,
         server: str,
         log: logging.Logger,
-        job_id: Callable[[], str] | None = None,
     ) -> None:
-        """``spawner`` returns the one that JupyterHub knows; ``server`` is the name for the log.
-
-        ``job_id`` returns the id of the server's Slurm job. Then a report of another job is refused, and a placement is
-        not shown until it has been compared with Slurm's (:meth:`place`). None: it is shown at once.
-        """
+        """``server`` is the name for the log."""
         self._spawner = spawner
         self._state = state
         self._server = server
         self._log = log
-        self._job_id = job_id
         self.forget()
 
     def forget(self) -> None:
@@ -114,7 +112,7 @@ class ServerReport:
             return
         if self.port and not report.port and report.door is None:
             return
-        ready, moved = self._spawner().ready, report.port != self.port
+        ready, moved = self._spawner.ready, report.port != self.port
         if ready and not moved:
             if self.accepted is None or replace(report, door=None) != replace(self.accepted, door=None):
                 raise ReportError("server: it is ready and has already reported")
@@ -127,8 +125,6 @@ class ServerReport:
                 memory_mib = self.claimed.memory_mib
             self.claimed = replace(report.placement, memory_mib=memory_mib or None)
             self.topology = report.topology
-            if self._job_id is None:
-                self.place(self.claimed)
         if moved and (self._handed_over or ready):
             self._redirect(report.port)
         self.port = report.port
@@ -137,7 +133,7 @@ class ServerReport:
 
     def _accept_other(self, report: NodeReport) -> None:
         """Keep the report of another node, at any time; the start does not depend on it."""
-        if self._job_id is None or (self.placement is not None and not self.placement.other_nodes):
+        if self.placement is not None and not self.placement.other_nodes:
             raise ReportError("other_node: this server has no other node")
         if self.nodes.accept(report):
             if self.placement is not None:
@@ -145,11 +141,9 @@ class ServerReport:
             self._state.store_soon()
 
     def _check_job(self, report: NodeReport) -> None:
-        if self._job_id is None:
-            return
-        job_id = self._job_id()
+        job_id = self._spawner.job_id
         if not job_id:
-            if self._spawner().pending == "spawn":  # sbatch has not returned yet
+            if self._spawner.pending == "spawn":  # sbatch has not returned yet
                 raise ReportTooEarly("server: its job is not known yet")
             raise ReportError("server: it is not being started")
         if report.placement.job_id not in (None, job_id):
@@ -167,7 +161,7 @@ class ServerReport:
 
     def _redirect(self, port: int) -> None:
         """Have the hub use another port (0: none), and the proxy too if it has a route to the server."""
-        spawner = self._spawner()
+        spawner = self._spawner
         self._log.warning(
             "%s was expected at port %d and reports %s: the process at the first port may belong to another user",
             self._server,
@@ -184,7 +178,7 @@ class ServerReport:
 
         Before anything is stored: until then the proxy leads to a process that may belong to another user.
         """
-        spawner = self._spawner()
+        spawner = self._spawner
         while spawner.pending:  # noqa: ASYNC110 - JupyterHub has no event for it
             await asyncio.sleep(_PENDING)
         if spawner.ready and self.port == port:  # still

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from prometheus_client import REGISTRY
@@ -38,13 +38,16 @@ LATE = 60.0
 class MeasuredSpawner(Protocol):
     """A spawner whose server's use is kept."""
 
+    child_profile: str
+    """The slug of its profile; empty without one."""
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's id of the server's job; empty before the submission."""
+
     @property
     def placement(self) -> PlacementDocument | None:
         """Where the server runs and what it got; None before that is known."""
-
-    @property
-    def known(self) -> Any:
-        """The spawner that JupyterHub knows."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +75,11 @@ class ServerUsage:
         self,
         spawner: MeasuredSpawner,
         *,
-        job_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.time,
         taken: Callable[[UsageSummary], None] = lambda _: None,
     ) -> None:
-        """``job_id`` returns the id of the server's Slurm job; summaries of another one are refused and not shown.
-
-        ``taken`` is called with each summary that is kept.
-        """
-        self._spawner, self._job_id, self._clock, self._taken = spawner, job_id, clock, taken
+        """``taken`` is called with each summary that is kept. Those of another job are refused, and not shown."""
+        self._spawner, self._clock, self._taken = spawner, clock, taken
         self._kept: deque[tuple[str, Use]] = deque(maxlen=KEPT_AT_MOST)
         MEASURED.add(self)
 
@@ -91,10 +90,10 @@ class ServerUsage:
     def accept(self, summary: UsageSummary) -> None:
         """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
         placement = self._spawner.placement
-        job_id = self._current()
-        if placement is None or job_id is None:
+        job_id = self._spawner.job_id
+        if placement is None or not job_id:
             raise ReportError("usage: this server has not reported its placement")
-        if job_id and summary.job_id not in (None, job_id):
+        if summary.job_id not in (None, job_id):
             raise ReportError(f"usage.job_id: must be {job_id}, the job of this server")
         own = {(gpu.index, gpu.uuid, gpu.mig) for gpu in placement.gpus}
         gpus = tuple(gpu for gpu in summary.gpus if (gpu.index, gpu.uuid, gpu.mig) in own)
@@ -104,7 +103,7 @@ class ServerUsage:
 
     def last_hour(self) -> tuple[Use, ...]:
         """The summaries of the last hour, oldest first."""
-        since, job_id = self._clock() - KEPT, self._current()
+        since, job_id = self._clock() - KEPT, self._spawner.job_id
         while self._kept and (self._kept[0][1].at < since or self._kept[0][0] != job_id):
             self._kept.popleft()
         return tuple(use for _, use in self._kept)
@@ -112,15 +111,11 @@ class ServerUsage:
     def now(self) -> tuple[PlacementDocument, str, UsageSummary | None] | None:
         """Placement, profile and current summary, None where there is none; None where nothing runs."""
         placement = self._spawner.placement
-        if placement is None or self._current() is None:
+        if placement is None or not self._spawner.job_id:
             return None
         last = self.last_hour()[-1:]
         summary = next((use.summary for use in last if use.is_current(self._clock())), None)
-        return placement, str(getattr(self._spawner.known, "child_profile", "")), summary
-
-    def _current(self) -> str | None:
-        """The job's id; None where there is none, and empty for a server that is no job."""
-        return "" if self._job_id is None else self._job_id() or None
+        return placement, self._spawner.child_profile, summary
 
 
 MEASURED: WeakSet[ServerUsage] = WeakSet()

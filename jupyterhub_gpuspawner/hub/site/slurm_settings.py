@@ -222,6 +222,19 @@ def former_settings(config: Config) -> Iterator[tuple[str, str, str]]:
     """Section, name, and why it has no effect, of each setting in a configuration that an earlier version had."""
     names = dict.fromkeys(("GPUSlurmSpawner", *SlurmSettings.section_names()), set(FORMER_SETTINGS) - {"keep_days"})
     names["GPUFleet"] = {"keep_days"}
+    names["GPUProfilesSpawner"] = names["ProfilesSpawner"] = {*FORMER_SETTINGS, "slurm_spawner_class"}
+    names["GPULocalSpawner"] = set(config.get("GPULocalSpawner", {}))
     for section, values in sorted(config.items()):
         for name in sorted(names.get(section, set()) & set(values)):
-            yield section, name, f"is no longer a setting. In use: {FORMER_SETTINGS[name]}. Remove this line."
+            yield section, name, f"is no longer a setting. {_now(section, name)}"
+
+
+def _now(section: str, name: str) -> str:
+    if section == "GPULocalSpawner":
+        return (
+            "A profile with `kind: local` is started by c.GPUProfilesSpawner.local_spawner_class: JupyterHub's "
+            "LocalProcessSpawner unless you set another one."
+        )
+    if name == "slurm_spawner_class":
+        return "Make your class a subclass of GPUProfilesSpawner, and set c.JupyterHub.spawner_class to it."
+    return f"In use: {FORMER_SETTINGS[name]}. Remove this line."

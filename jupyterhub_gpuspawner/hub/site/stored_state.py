@@ -16,13 +16,12 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
 
     from sqlalchemy.orm import Session
 
 
 class StoredSpawner(Protocol):
-    """The spawner that JupyterHub knows, as far as its state is concerned."""
+    """A spawner, as far as its state is concerned."""
 
     orm_spawner: Any
     """Its row in the database; None for a spawner without one."""
@@ -30,14 +29,14 @@ class StoredSpawner(Protocol):
     """The server's address, which has a row of its own; None where nothing runs."""
 
     def get_state(self) -> dict[str, Any]:
-        """The state as JSON, that of a child in it."""
+        """The state as JSON."""
 
 
 class StoredState:
     """Writes the state of one spawner to its row and commits."""
 
-    def __init__(self, spawner: Callable[[], StoredSpawner], *, server: str, log: logging.Logger) -> None:
-        """``spawner`` returns the one that JupyterHub knows; ``server`` is the name for the log."""
+    def __init__(self, spawner: StoredSpawner, *, server: str, log: logging.Logger) -> None:
+        """``server`` is the name for the log."""
         self._spawner = spawner
         self._server = server
         self._log = log
@@ -47,13 +46,13 @@ class StoredState:
 
         JupyterHub notes when the server was asked for. A culler with a ``max_age`` would count the time in the queue.
         """
-        row = self._spawner().orm_spawner
+        row = self._spawner.orm_spawner
         if row is not None:
             row.started = row.last_activity = utcnow(with_tz=False)
 
     def store(self) -> None:
         """Write the state now, and the port of the server's address. Raises SQLAlchemyError."""
-        spawner = self._spawner()
+        spawner = self._spawner
         session = self.session
         if session is not None:
             server = spawner.server
@@ -81,4 +80,4 @@ class StoredState:
     @property
     def session(self) -> Session | None:
         """The session of the hub's database; None for a spawner without a row."""
-        return session_of(self._spawner().orm_spawner)
+        return session_of(self._spawner.orm_spawner)

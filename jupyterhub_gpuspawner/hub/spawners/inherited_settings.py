@@ -206,23 +206,19 @@ class IgnoredSetting:
 
 def ignored_settings(
     config: Config,
-    slurm_class: type[Spawner],
-    wrapper_class: type[Spawner] | None = None,
+    spawner_class: type[Spawner],
     *,
     batch_script: str = "",
     profiles: Iterable[Profile] = (),
 ) -> tuple[IgnoredSetting, ...]:
-    """Return the settings of a configuration that have no effect, each once.
-
-    ``slurm_class`` is the spawner class of Slurm jobs, ``wrapper_class`` the one that offers profiles.
-    """
+    """Return the settings of a hub with this spawner class that have no effect, each once."""
     found = [
         IgnoredSetting(f"c.{section}.{name}", text)
         for section, values in sorted(config.items())
         if isinstance(values, dict)
         for name in sorted(values)
         if not _is_unset(values[name])
-        if (text := _in_section(section, name, slurm_class, wrapper_class, batch_script))
+        if (text := _in_section(section, name, spawner_class, batch_script))
     ]
     for profile in profiles:
         if profile.kind == "slurm":
@@ -230,18 +226,11 @@ def ignored_settings(
     return tuple(found)
 
 
-def _in_section(
-    section: str, name: str, slurm_class: type[Spawner], wrapper_class: type[Spawner] | None, batch_script: str
-) -> str:
+def _in_section(section: str, name: str, spawner_class: type[Spawner], batch_script: str) -> str:
     """Return why ``c.SECTION.NAME`` has no effect; empty if it has one, or is unknown to us."""
-    if section in slurm_class.section_names():
+    if section in spawner_class.section_names():
         return _no_effect(name, batch_script)
-    if wrapper_class is not None and section in wrapper_class.section_names():
-        if name in {each.name for each in WRAPSPAWNER}:
-            return _no_effect(name, batch_script)
-        known = wrapper_class.class_traits(config=True).get(name)
-        return "" if known else _not_read(name, slurm_class, batch_script)
-    return _not_read(name, slurm_class, batch_script) if section.endswith("SlurmSpawner") else ""
+    return _not_read(name, spawner_class, batch_script) if section.endswith("SlurmSpawner") else ""
 
 
 def _is_unset(value: object) -> bool:
@@ -277,12 +266,12 @@ def _names(template: str, name: str) -> bool:
     return any(re.search(rf"\b{each}\b", text) for each in variables for text in inside)
 
 
-def _not_read(name: str, slurm_class: type[Spawner], batch_script: str) -> str:
+def _not_read(name: str, spawner_class: type[Spawner], batch_script: str) -> str:
     """Return why a Slurm server's setting has no effect under a class that no server of the hub has."""
-    if slurm_class.class_traits(config=True).get(name) is None and name not in _BY_NAME:
+    if spawner_class.class_traits(config=True).get(name) is None and name not in _BY_NAME:
         return ""
     return _no_effect(name, batch_script) or (
-        f"has no effect: no Slurm server reads this class. Write c.{slurm_class.__name__}.{name}."
+        f"has no effect: no Slurm server reads this class. Write c.GPUSlurmSpawner.{name}."
     )
 
 

@@ -1,42 +1,47 @@
-"""The spawner that JupyterHub knows: it offers profiles, and a child spawner of the right kind starts the server.
+"""The spawner that offers profiles: the chosen one's settings and request decide the server's job.
 
-From wrapspawner it inherits the name, the ``profiles`` setting and the idea of a child. It does not inherit trait
-links, saved configuration and the silent fallback to a local process: the child is built from the checked request, and
-gets the settings that :mod:`.child` names.
+From wrapspawner it inherits the name and the ``profiles`` setting. A server that is no Slurm job is started by another
+spawner (:mod:`.delegate`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import copy
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jupyterhub.spawner import SimpleLocalProcessSpawner
 from jupyterhub.utils import maybe_future
 from sqlalchemy.exc import SQLAlchemyError
-from traitlets import Callable, Enum, List, Type, Unicode, Union, default
+from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default
+from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, of_profile, stored_ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import ChildOverrides, LogName, OwnStartTimeout, UserOptions
+from jupyterhub_gpuspawner.hub.ending.record import ending_state, of_profile, stored_ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS, OwnStartTimeout
 from jupyterhub_gpuspawner.hub.registered import require_registration
-from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.hub.site.bounded import CheckedTimeouts
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.hub.spawner_bases import ProfilesSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.child import configured_as
-from jupyterhub_gpuspawner.hub.spawners.child_factory import CONNECTION, Child, ChildFactory, connection_settings
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, look_at_courses
+from jupyterhub_gpuspawner.hub.spawners.delegate import (
+    SETTINGS,
+    bind,
+    hand_over,
+    new_delegate,
+    other_class,
+    refuse_unknown,
+    storable,
+)
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, profile_folder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options, refuse_choice_of_others
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.hub.start.liveness import status_or_running
 from jupyterhub_gpuspawner.hub.text.wait import CONTACT
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
@@ -47,11 +52,32 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+
+CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
+"""Settings without which a job cannot be found, polled or cancelled: stored with it where a group has set them."""
+TIMES = ("start_timeout", "http_timeout", "poll_interval")
+"""Times in seconds that a profile may set, and that JupyterHub reads from this spawner."""
+STATE_VERSION = 2
 
 
-class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeouts, ProfilesSpawner):
-    """Offers profiles of GPU and CPU jobs; the chosen one decides which child spawner starts the server."""
+@dataclass(frozen=True)
+class ChosenProfile:
+    """What is stored of the profile with which a server was started, as it was then."""
+
+    profile: str
+    """Its slug; empty in state that names none."""
+    kind: str
+    """``slurm``, ``local`` or ``other``."""
+    spawner_class: str = ""
+    """Dotted name of the spawner's class, for kind ``other``."""
+    display_name: str = ""
+    """Empty in state of an earlier version."""
+    app: str = ""
+    """The name of its application; empty for Jupyter, and in state of an earlier version."""
+
+
+class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
+    """Starts each server as the chosen profile says: most as Slurm jobs, some through another spawner."""
 
     profiles: List[Any] = List(
         config=True,
@@ -92,16 +118,16 @@ class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeou
         config=True,
         help="Folder of YAML files with courses, one for each, which are read again. See `gpuspawner course check`.",
     )
-    slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Spawner class for Slurm profiles.")
     local_spawner_class = Type(
-        GPULocalSpawner, GPULocalSpawner, config=True, help="Spawner class for profiles on the hub's own machine."
+        LocalProcessSpawner,
+        LocalProcessSpawner,
+        config=True,
+        help="""Spawner class for profiles on the hub's own machine: JupyterHub's, which runs each server as its user,
+        or a subclass. For demos: `jupyterhub.spawner.SimpleLocalProcessSpawner`, which runs all of them as the hub's
+        account.""",
     )
 
-    ending: Ending | None = None
-    """How the last server ended, or why the last start failed; kept until the next start."""
-
     last_profile_name = ""  # the display name of the last server's profile, once it has ended
-    user_options: Any = UserOptions()
     options_form = Union(
         [Unicode(), Callable()], config=True, help="The form: a string or a callable, as for JupyterHub's Spawner."
     )
@@ -113,12 +139,23 @@ class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeou
 
     default_form: ClassVar[abc.Callable[[Any], abc.Awaitable[str]] | None] = None
     """Renders the form if the admin sets none; :mod:`..registration` provides it."""
-    child: Child | None = None
-    """What starts the server; None until a profile is chosen."""
+    chosen: ChosenProfile | None = None
+    """The profile of the server that runs or is being started; None until one is chosen."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._children = ChildFactory(self, self._class_of)
+        self._join_environments()
+        names = (*SETTINGS, *CONNECTION, "environment")
+        self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
+        self._before: dict[str, Any] = {}  # the values of settings that the profile has set
+
+    def _join_environments(self) -> None:
+        """Variables of all spawners, of all jobs and of this class are joined; the nearest class wins."""
+        environment: dict[str, Any] = {}
+        for cls in reversed(type(self).__mro__):
+            value = self.config.get(cls.__name__, {}).get("environment", {})
+            environment.update(value.get_value({}) if isinstance(value, LazyConfigValue) else value)
+        self.environment = environment
 
     @default("options_form")
     def _default_options_form(self) -> Any:
@@ -140,7 +177,7 @@ class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeou
         """Where the profiles come from; the folder is shared by all servers."""
         rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes))
         folder = profile_folder(self.profiles_dir, rights) if self.profiles_dir else None
-        return ProfileSource(self.profiles, folder, configured_as(self, "profiles"))
+        return ProfileSource(self.profiles, folder, self.configured_as("profiles"))
 
     def offered(self) -> tuple[Profile, ...]:
         """Return this hub's profiles, then those of the user's courses, all as last read; raises ConfigError."""
@@ -178,162 +215,266 @@ class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeou
         return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile), ""))
 
     def prepare(self, request: JobRequest) -> None:
-        """Build the child for ``request``; raises ConfigError, and RequestError for what others may not choose."""
+        """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
         refuse_choice_of_others(self, request)  # here, since an admin may set another apply_user_options
-        self._adopt(self._children.for_request(request))
+        self._forget_choice()
+        self._choose(request)
 
-    def hand_down(self) -> None:
-        """Give the prepared child what the hub, hooks and group overrides have set on this spawner for its start.
+    def _choose(self, request: JobRequest) -> None:
+        where = f"profile {request.profile}"
+        times = {name: value for name in TIMES if (value := getattr(request, name)) is not None}
+        if request.kind == "slurm":
+            pages = {"default_url": request.default_url} if request.default_url else {}
+            self._refuse(request.traits, where=where)
+            self._set({**request.traits, **times, **pages}, where=where)
+        else:
+            self.child_spawner = self._delegate(request.kind, request.spawner_class, request.traits, where=where)
+            self._share_times(times)
+        self.request, self.child_profile = request, request.profile
+        app = request.app.title if request.app is not None else ""
+        self.chosen = ChosenProfile(
+            request.profile, request.kind, request.spawner_class or "", request.display_name, app
+        )
 
-        Raises ConfigError for a group override that is not valid.
-        """
-        if self.child is not None:
-            self._adopt(self._children.hand_down(self.child))
+    @staticmethod
+    def _refuse(traits: Mapping[str, Any], *, where: str) -> None:
+        """Raise ConfigError for the first of a profile's ``traits`` that is no setting of a job."""
+        refuse_unknown(traits, GPUSlurmSpawner, where=where)
+        for name in CONNECTION:
+            if name in traits:
+                raise ConfigError(
+                    f"{name} is the same for all servers of a hub.",
+                    where=where,
+                    hint=f"Set c.GPUSlurmSpawner.{name}, and remove it from the profile.",
+                )
 
-    def setting_of_child(self, name: str) -> object:
-        """Return a setting of all Slurm servers; None if there is no such setting."""
-        return getattr(self.slurm_spawner_class(config=self.config), name, None)
+    def _set(self, settings: Mapping[str, Any], *, where: str) -> None:
+        """Set what the profile sets, until the next choice; raises ConfigError, and then none of it is set."""
+        for name, value in settings.items():
+            before = getattr(self, name)
+            own = {**before, **value} if name == "environment" else value
+            try:
+                setattr(self, name, copy.deepcopy(own))
+            except TraitError as error:
+                self._restore()
+                raise ConfigError(str(error), where=where) from error
+            self._before.setdefault(name, before)
 
-    def _adopt(self, child: Child | None) -> None:
-        self.child = child
-        # wrapspawner's names, under which others find them
-        self.child_spawner = child.spawner if child is not None else None
-        self.child_profile = child.profile if child is not None else ""
+    def _restore(self) -> None:
+        """Give settings that the last profile has set the values that they had."""
+        for name, value in self._before.items():
+            setattr(self, name, value)
+        self._before = {}
 
-    def _class_of(self, kind: str) -> type[Spawner] | None:
-        return {"slurm": self.slurm_spawner_class, "local": self.local_spawner_class}.get(kind)
+    def _forget_choice(self) -> None:
+        self._restore()
+        self.chosen, self.request, self.child_profile, self.child_spawner = None, None, "", None
 
-    def slurm_site(self) -> GPUSlurmSpawner:
-        """Return a spawner with the settings of all Slurm servers and of no profile; raises ConfigError."""
-        return self._children.for_site()
+    def _delegate(self, kind: str, class_name: str | None, traits: Mapping[str, Any], *, where: str) -> Spawner:
+        local = kind == "local"
+        spawner_class = self.local_spawner_class if local else other_class(class_name or "", where=where)
+        return new_delegate(self, spawner_class, traits, where=where)
 
-    def slurm_sites(self) -> tuple[GPUSlurmSpawner, ...]:
-        """Return :meth:`slurm_site`, and one for each other way in which configured profiles reach Slurm."""
-        profiles = (each for each in self.source.configured_profiles() if each.kind == "slurm")
-        sites: dict[tuple[str, ...], GPUSlurmSpawner] = {}
-        for settings in ({}, *(connection_settings("slurm", each.traits) for each in profiles)):
-            site = self._children.for_site(settings)
-            sites.setdefault(tuple(getattr(site, name) for name in CONNECTION), site)
-        return tuple(sites.values())
+    def _share_times(self, times: Mapping[str, int]) -> None:
+        """Set equal times here and in the delegate: the profile's, else those set here, else the delegate's."""
+        delegate, own = self.child_spawner, self._own_settings()
+        self._set({name: getattr(delegate, name) for name in TIMES if name not in own} | dict(times), where="")
+        for name in TIMES:
+            setattr(delegate, name, getattr(self, name))
 
-    def rehearsal(self, request: JobRequest) -> GPUSlurmSpawner:
+    def _own_settings(self) -> frozenset[str]:
+        """Names of settings that a hook, a group or the configuration of this class has set, not that of Slurm jobs."""
+        classes = [cls for cls in type(self).__mro__ if cls not in GPUSlurmSpawner.__mro__]
+        configured = {name for cls in classes for name in self.config.get(cls.__name__, {})}
+        changed = {name for name, value in self._configured.items() if getattr(self, name) != value}
+        return frozenset(configured | (changed - set(self._before)))
+
+    def slurm_site(self) -> GPUProfilesSpawner:
+        """Return a spawner with this one's settings of Slurm servers, and of no profile; it starts nothing."""
+        arguments = {name: getattr(self, name) for name in CONSTRUCTOR_ARGUMENTS if self.has_trait(name)}
+        spawner = type(self)(**arguments)
+        for name in GPUSlurmSpawner.class_trait_names(config=True):
+            if self.trait_has_value(name):
+                value = self._before.get(name, getattr(self, name))
+                if value != getattr(spawner, name):
+                    setattr(spawner, name, copy.deepcopy(value))
+        return spawner
+
+    def rehearsal(self, request: JobRequest) -> GPUProfilesSpawner:
         """Return a spawner for a Slurm job that is only tried; a running server is not affected. Raises ConfigError."""
-        return self._children.for_trial(request)
+        spawner = self.slurm_site()
+        spawner._choose(request)  # noqa: SLF001 - another one of this class
+        return spawner
 
     def check(self) -> None:
         """Raise ConfigError for what would fail every start: a configured profile, or a missing folder."""
-        self._children.for_site().check()
+        super().check()
         source = self.source
         for position, profile in enumerate(source.configured_profiles()):
             where = f"{source.setting}[{position}].traits"
-            self._children.build(profile.kind, profile.spawner_class, profile.traits, where=where)
-        source.check_folder(configured_as(self, "profiles_dir"))
+            if profile.kind == "slurm":
+                self._refuse(profile.traits, where=where)
+                self._set(profile.traits, where=where)
+                self._restore()
+            else:
+                self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
+        source.check_folder(self.configured_as("profiles_dir"))
 
     def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
         """Return the settings of this hub and of its profiles that have no effect; raises ConfigError."""
-        site = self.slurm_site()
         try:
             profiles = self.offered()
         except ConfigError:  # none yet: a folder may be filled later
             profiles = self.source.configured_profiles()
-        return ignored_settings(self.config, type(site), type(self), batch_script=site.batch_script, profiles=profiles)
+        return ignored_settings(self.config, type(self), batch_script=self.batch_script, profiles=profiles)
 
     # --- the spawner contract -------------------------------------------------------------------
 
-    async def start(self) -> Any:
-        """Start the child; raises an exception that the hub can show."""
+    async def start_server(self) -> Any:
+        """Start the chosen profile's server; raises an exception that the hub can show."""
         self.ending = None
-        await takes_changes(self.orm_spawner, TO_START)
         try:
             require_registration()
-            if self.child_spawner is None:
+            if self.chosen is None:
                 async with timeout(self.start_timeout):
                     await self.look_at_profiles()
                 self.prepare(self.resolve(self.user_options))
-            self.hand_down()
-            where = await self._start_child()
+            return await (super().start_server() if self.child_spawner is None else self._start_delegate())
         except GPUSpawnerError as error:
             raise spawn_failure(error, server=self._log_name, contact=self.contact) from error
         except SQLAlchemyError as error:
             raise database_away(self.orm_spawner) from error
-        finally:  # the hub writes an error or a cancellation to its database before anything else
-            noted = await takes_changes(self.orm_spawner, TO_START)
-        if not noted:
-            raise database_away()
-        return where
 
-    async def _start_child(self) -> Any:
-        """Start the child; one that does not watch its own time is ended as JupyterHub would end it."""
-        starting = maybe_future(self.child_spawner.start())
-        limit = None if isinstance(self.child_spawner, OwnStartTimeout) else self.start_timeout
+    async def _start_delegate(self) -> Any:
+        """Start a server that is no job; one that does not watch its own time is ended as JupyterHub would end it."""
+        delegate, request = self.child_spawner, self.request
+        assert request is not None  # noqa: S101 - for mypy: it was chosen for this start
+        hand_over(self, delegate, request, own=self._own_settings())
+        if request.kind == "local":
+            if not isinstance(delegate, SimpleLocalProcessSpawner):  # which runs it as the hub's own account
+                await refuse_root(self.user.name)
+            try:
+                bind(delegate, request, self.placement_policy)
+            except OSError as error:
+                self.log.warning("The server of %s is not bound: %s", self._log_name, error)
+        limit = None if isinstance(delegate, OwnStartTimeout) else self.start_timeout
         async with timeout(limit):
-            return await starting
+            return await maybe_future(delegate.start())
 
-    async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
-        """Stop the child, and wait until the hub can write that to its database."""
-        if self.child_spawner is not None:
+    async def server_status(self) -> int | None:
+        """None while the server runs, as far as is known; else its exit code."""
+        if self.child_spawner is None:
+            return await super().server_status()
+        status: int | None = await maybe_future(self.child_spawner.poll())
+        return status
+
+    async def stop_server(self, *, now: bool) -> None:
+        """Stop the server."""
+        if self.child_spawner is None:
+            await super().stop_server(now=now)
+        else:
             await maybe_future(self.child_spawner.stop(now=now))
-        await takes_changes(self.orm_spawner, TO_STOP)
-
-    async def poll(self) -> int | None:
-        """Return the child's status, 0 (not running) without a child; None while the hub cannot record its end.
-
-        Also None where the child, which may be another package's, raises an exception: that says nothing of the server.
-        """
-        return await status_or_running(self._status(), name=self._log_name, log=self.log)
-
-    async def _status(self) -> int | None:
-        status: int | None = 0
-        if self.child_spawner is not None:
-            status = await maybe_future(self.child_spawner.poll())
-        return status if status is None or await takes_changes(self.orm_spawner, TO_TELL) else None
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the child's events, once there is a child."""
-        while self.child_spawner is None:  # noqa: ASYNC110 - a hook or a certificate may take its time
+        """Yield the server's events, once a profile is chosen."""
+        while self.chosen is None:  # noqa: ASYNC110 - a hook or a certificate may take its time
             await asyncio.sleep(0.2)
-        async for event in self.child_spawner.progress():
+        events = super().progress() if self.child_spawner is None else self.child_spawner.progress()
+        async for event in events:
             yield event
 
     async def get_url(self) -> str:
-        """Return the URL of the server, as the child knows it."""
-        asked = self.child_spawner.get_url() if self.child_spawner is not None else super().get_url()
-        url: str = await maybe_future(asked)
-        return url
+        """Return the URL of the server."""
+        if self.child_spawner is None:
+            return await super().get_url()
+        return str(await maybe_future(self.child_spawner.get_url()))
 
     async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
-        """Let the child move the certificates to where its server runs."""
-        moving = self.child_spawner.move_certs if self.child_spawner is not None else super().move_certs
-        moved: dict[str, str] = await maybe_future(moving(paths))
+        """Move the certificates to where the server runs."""
+        if self.child_spawner is None:
+            return await super().move_certs(paths)
+        moved: dict[str, str] = await maybe_future(self.child_spawner.move_certs(paths))
         return moved
 
     async def rename(self, old_name: str, new_name: str) -> None:
-        """Tell the child that its server has a new name."""
+        """Tell another package's spawner that its server has a new name."""
         if self.child_spawner is not None:
             await maybe_future(self.child_spawner.rename(old_name, new_name))
 
-    # --- state: which profile, which kind, what finds the server, and the child's own facts ------------
+    # --- state: the profile, what finds the server, and the server's own facts ------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return profile, kind and the child's state; if nothing runs, only how the last server ended."""
-        return self.child.get_state() if self.child is not None else ending_state(self.ending)
+        """Return profile, job and report; if nothing runs, only how the last server ended."""
+        if self.chosen is None:
+            return ending_state(self.ending)
+        profile = {name: value for name, value in asdict(self.chosen).items() if value}
+        state: dict[str, Any] = {"version": STATE_VERSION, **profile}
+        if self.child_spawner is None:
+            changed = {name: getattr(self, name) for name in CONNECTION}
+            changed = {name: value for name, value in changed.items() if value != self._configured[name]}
+            return {**state, **super().get_state(), **({"connection": changed} if changed else {})}
+        traits = self.request.traits if self.request is not None else self._stored_traits
+        connection = storable(traits) if self.chosen.kind == "other" else {}
+        return {**state, "child": self.child_spawner.get_state(), "connection": connection}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the child from stored state, with the settings that its profile has today, if there still is one."""
+        """Restore a stored server, with the settings that its profile has today, if there still is one.
+
+        Reads what an earlier version wrote, where the job's facts are those of a child, and what wrapspawner wrote.
+        """
         self.ending = stored_ending(state)
+        server = state.get("child", state.get("child_state"))
+        kind = str(state.get("kind", "slurm" if "job_id" in (server or state) else "local"))
+        if kind == "slurm":
+            server = {**state, **(server if isinstance(server, dict) else {})}
+        if not isinstance(server, dict) or not {"kind", "child_state", "job_id"} & set(state):
+            return
+        names = {"spawner_class": state.get("class", "")} | dict(state)
+        texts = {name: str(names.get(name, "")) for name in ("profile", "spawner_class", "display_name", "app")}
+        chosen = ChosenProfile(kind=kind, **texts)
+        profile = self._profile_today(chosen)
+        connection = state.get("connection")
+        connection = connection if isinstance(connection, dict) else {}
+        times = {name: value for name in TIMES if (value := getattr(profile, name, None)) is not None}
         try:
-            child = self._children.restored(state, self._profile_of(state))
+            if kind == "slurm":
+                self._set_again({**(profile.traits if profile is not None else {}), **times})
+                self._set({name: connection[name] for name in CONNECTION if name in connection}, where="stored state")
+                super().load_state(server)
+            else:
+                self.child_spawner = self._stored_delegate(chosen, profile, connection)
+                self.child_spawner.load_state(server)
+                self._share_times(times)
         except ConfigError as error:
             self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)  # noqa: TRY400
+            self._forget_choice()
             return
-        if child is not None:
-            self._adopt(child)
+        self.chosen, self.child_profile = chosen, chosen.profile
 
-    def _profile_of(self, state: Mapping[str, Any]) -> Profile | None:
+    def _set_again(self, settings: Mapping[str, Any]) -> None:
+        """Set what a running server's profile sets today; one that is no longer valid does not lose the server."""
+        try:
+            self._refuse(settings, where="stored state")
+            self._set(settings, where="stored state")
+        except ConfigError as error:
+            self.log.warning("A running server of %s: %s", self._log_name, error)
+
+    def _stored_delegate(
+        self, chosen: ChosenProfile, profile: Profile | None, connection: Mapping[str, Any]
+    ) -> Spawner:
+        """A delegate with its profile's settings; one that is no longer valid does not lose the server."""
+        today = profile.traits if profile is not None else {}
+        self._stored_traits = connection
+        for traits in ({**today, **connection}, connection):
+            try:
+                return self._delegate(chosen.kind, chosen.spawner_class, traits, where="stored state")
+            except ConfigError as error:
+                self.log.warning("A running server of %s: %s", self._log_name, error)
+        return self._delegate(chosen.kind, chosen.spawner_class, {}, where="stored state")
+
+    def _profile_today(self, chosen: ChosenProfile) -> Profile | None:
         """Return the profile of a stored server as it is today; None if it is gone or of another kind."""
-        if not state.get("profile"):
-            return None
-        stored = (state["profile"], state.get("kind"), state.get("class", ""))
+        stored = (chosen.profile, chosen.kind, chosen.spawner_class)
         try:
             profiles = self.source.profiles()
         except ConfigError:  # reported where profiles are offered
@@ -342,26 +483,10 @@ class GPUProfilesSpawner(LogName, ChildOverrides, OwnStartTimeout, CheckedTimeou
 
     def clear_state(self) -> None:
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""
-        Spawner.clear_state(self)
-        if self.child is not None:
-            self.last_profile_name = self.child.display_name or self.child.profile
+        if self.chosen is not None:
+            self.last_profile_name = self.chosen.display_name or self.chosen.profile
             self.ending = of_profile(self.ending, self.last_profile_name)
+        super().clear_state()
         if self.child_spawner is not None:
             self.child_spawner.clear_state()
-        self._adopt(None)
-
-    def accept_report(self, report: NodeReport) -> None:
-        """Pass the launcher's report to the child; raises ReportError if nothing is being started."""
-        if not isinstance(self.child_spawner, (GPUSlurmSpawner, GPULocalSpawner)):
-            raise ReportError("server: it is not being started")
-        self.child_spawner.accept_report(report)
-
-    @property
-    def placement(self) -> PlacementDocument | None:
-        """Where the server runs and what it got; None before its report."""
-        return getattr(self.child_spawner, "placement", None)
-
-    @property
-    def topology(self) -> Mapping[str, Any] | None:
-        """The node's topology document, for the picture."""
-        return getattr(self.child_spawner, "topology", None)
+        self._forget_choice()

@@ -133,6 +133,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     extension: Extension | None = getattr(inner, "extension", None)
     by_a_person = ending is not None and ending.stopped
     profile: str = getattr(spawner, "child_profile", "")
+    chosen = getattr(spawner, "chosen", None)
     user: str = getattr(getattr(spawner, "user", None), "name", "")
     return Server(
         user=user,
@@ -141,11 +142,11 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         pending=spawner.pending,
         ready=spawner.ready,
         profile=profile,
-        profile_name=getattr(getattr(spawner, "child", None), "display_name", "")
+        profile_name=getattr(chosen, "display_name", "")
         or profile
         or getattr(spawner, "last_profile_name", "")
         or (kept.profile if kept is not None else ""),
-        app=getattr(getattr(spawner, "child", None), "app", ""),
+        app=getattr(chosen, "app", ""),
         job_id=_job_id(spawner),
         job=job,
         placement=with_current_end(placement, job) if placement is not None else None,
@@ -297,7 +298,7 @@ def with_current_end(placement: PlacementDocument, job: JobStatus | None) -> Pla
 
 
 def _inner(spawner: Any) -> Any:
-    """The spawner that starts the server: the child of a profile, or this one."""
+    """The spawner that starts the server: this one, unless it is no Slurm job."""
     return getattr(spawner, "child_spawner", None) or spawner
 
 

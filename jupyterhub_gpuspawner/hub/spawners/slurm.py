@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from traitlets import default
+from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.failure import database_away
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.ending.failure import contact_of, database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension.extension import Extension
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import GroupOverrides, LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
@@ -30,7 +30,6 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
-from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, refuse_options, site_profile
 from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
@@ -46,7 +45,7 @@ from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from jupyterhub_gpuspawner.hub.ending.joblog import Extent
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
@@ -55,29 +54,29 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
+class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = UserOptions()
 
     request: JobRequest | None = None
     """What was asked for; None in a hub without profiles, and after a restart."""
-    wrapper: Any = None
-    """The spawner that JupyterHub knows, where that is another one."""
+    child_profile = ""
+    """The slug of the server's profile; empty in a hub without profiles."""
     ending: Ending | None = None
-    """How the last server ended, or why the last start failed; that of a child is kept by its wrapper."""
+    """How the last server ended, or why the last start failed; kept until the next start."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         name = {"server": self._log_name, "log": self.log}
         self._username = ""  # for while the database is away; empty before the first start
-        self._state = StoredState(lambda: self.known, **name)
+        self._state = StoredState(self, **name)
         self._job = JobWatch(self)
-        self._report = ServerReport(lambda: self.known, self._state, job_id=lambda: self.job_id, **name)
+        self._report = ServerReport(self, self._state, **name)
         self.life = Life()
-        self.usage = ServerUsage(self, job_id=lambda: self.job_id, taken=self.life.used)
+        self.usage = ServerUsage(self, taken=self.life.used)
         self._log_file = JobLog(self._job, self, **name)
-        self._ending = ServerEnding(self._job, self._log_file, lambda: self.known)
+        self._ending = ServerEnding(self._job, self._log_file, self)
         self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)
         self._liveness = Liveness(self, self._job, self._ending, name=self._log_name)
         self.extension = Extension(self, self._job, self._state, name=self._log_name)
@@ -87,11 +86,6 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
         return refuse_options
 
     # --- what others read -----------------------------------------------------------------------
-
-    @property
-    def known(self) -> Any:
-        """The spawner that JupyterHub knows: the wrapper, or this one."""
-        return self.wrapper if self.wrapper is not None else self
 
     @property
     def job_id(self) -> str:
@@ -179,15 +173,24 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
 
     def configured_as(self, name: str) -> str:
         """A setting as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
-        return configured_as(self, name)
+        holders = (cls for cls in type(self).__mro__ if name in self.config.get(cls.__name__, {}))
+        owner = GPUSlurmSpawner if GPUSlurmSpawner.class_traits().get(name) is not None else type(self)
+        return f"c.{next(holders, owner).__name__}.{name}"
+
+    def override_settings(self, settings: dict[str, Any], apply: Callable[[dict[str, Any]], None]) -> None:
+        """Apply the overrides of a user's group; raises HTTPError for a value that is not valid."""
+        where = "c.Spawner.group_overrides"
+        if "idle" in settings:
+            self.log.warning("%s: idle has no effect for a group. Set it in a profile.", where)
+        try:
+            apply(settings)
+        except TraitError as error:
+            failure = ConfigError(str(error), where=where)
+            raise spawn_failure(failure, server=self._log_name, contact=contact_of(self)) from error
 
     def slurm_site(self) -> GPUSlurmSpawner:
         """A spawner with the settings of all Slurm servers."""
         return self
-
-    def slurm_sites(self) -> tuple[GPUSlurmSpawner, ...]:
-        """A spawner for each way in which this hub's servers reach Slurm; profiles may have ways of their own."""
-        return (self,)
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
@@ -208,9 +211,14 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
         home = self.req_homedir.replace("{username}", name)
         return await account_of(name, home=home, cluster=self.connection().accounts)
 
+    def get_env(self) -> dict[str, str]:
+        """JupyterHub's variables for a server, without batchspawner's of an account on the hub's machine."""
+        env: dict[str, str] = Spawner.get_env(self)
+        return env
+
     def job_environment(self, account: Account) -> dict[str, str]:
         """The environment of sbatch, and so of the job: JupyterHub's variables for a server, and the account's."""
-        env: dict[str, str] = Spawner.get_env(self)
+        env = self.get_env()
         env.update(USER=account.name, LOGNAME=account.name, HOME=account.home, SHELL=account.shell)
         env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
         env.setdefault("LANG", "C.UTF-8")
@@ -239,18 +247,23 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
 
     # --- JupyterHub's contract ------------------------------------------------------------------
 
-    async def start(self) -> tuple[str, int]:
-        """Submit the job, wait for report and server, return the node's address and the server's port."""
-        await self._noted(TO_START)
+    async def start(self) -> Any:
+        """Start the server and return where it is: for a job, its node's address and the server's port."""
+        await takes_changes(self.orm_spawner, TO_START)
         try:
-            self._username = self.user.name
-            self._liveness.forget()
-            metrics.SERVERS.add(self)
-            await self._startup.run()
+            where = await self.start_server()
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
-            noted = await self._noted(TO_START)
-        if not noted:
+            writable = await takes_changes(self.orm_spawner, TO_START)
+        if not writable:
             raise database_away()
+        return where
+
+    async def start_server(self) -> Any:
+        """Submit the job, and wait for report and server."""
+        self._username = self.user.name
+        self._liveness.forget()
+        metrics.SERVERS.add(self)
+        await self._startup.run()
         self.port = self.reported_port
         return self.address, self.reported_port
 
@@ -259,20 +272,27 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
 
         In the hub's first check after a restart, it waits for a start that was under way.
         """
-        return await status_or_running(self._status(), name=self._log_name, log=self.log)
+        return await status_or_running(self._recordable_status(), name=self._log_name, log=self.log)
 
-    async def _status(self) -> int | None:
-        status: int | None = 0
-        if self.job_id:
-            interrupted = self._startup.interrupted
-            status = await (self._startup.take_up() if interrupted else self._liveness.exit_code())
-        return status if status is None or await self._noted(TO_TELL) else None
+    async def _recordable_status(self) -> int | None:
+        status = await self.server_status()
+        return status if status is None or await takes_changes(self.orm_spawner, TO_TELL) else None
+
+    async def server_status(self) -> int | None:
+        """None while the server runs, as far as is known; else its exit code."""
+        if not self.job_id:
+            return 0
+        return await (self._startup.take_up() if self._startup.interrupted else self._liveness.exit_code())
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Cancel the job; unless ``now``, wait up to ``stop_wait`` seconds for its end. Waits for the database."""
+        await self.stop_server(now=now)
+        await takes_changes(self.orm_spawner, TO_STOP)
+
+    async def stop_server(self, *, now: bool) -> None:
+        """Cancel the job, if there is one."""
         if self.job_id:
             await self._end_job(now=now)
-        await self._noted(TO_STOP)
 
     async def _end_job(self, *, now: bool) -> None:
         self._job.stopping = True
@@ -287,10 +307,6 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
             return
         if not now:
             await first_of(self._job.until_ending(), asyncio.sleep(self.stop_wait))
-
-    async def _noted(self, timeout: float) -> bool:
-        """Whether the database takes changes within ``timeout`` seconds; the wrapper of a child asks that itself."""
-        return self.wrapper is not None or await takes_changes(self.orm_spawner, timeout)
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""

@@ -38,9 +38,15 @@ async def status_or_running(status: Awaitable[int | None], *, name: str, log: lo
 class PolledServer(Protocol):
     """What is needed of the server's spawner."""
 
+    server: Any
+    """The server's address; None where nothing runs."""
+
     @property
-    def known(self) -> Any:
-        """The spawner that JupyterHub knows."""
+    def pending(self) -> str | None:
+        """What JupyterHub is doing with it: ``spawn``, ``stop``, ``check`` or None."""
+
+    def poll_and_notify(self) -> asyncio.Future[int | None]:
+        """Poll the server, and have JupyterHub stop it if it has ended."""
 
     @property
     def slurm_timeout(self) -> float:
@@ -103,14 +109,14 @@ class Liveness:
 
     def _lives(self, phase: Phase | None) -> None:
         metrics.adopted(self._server, "running")
-        if self._job.served_at is None and phase in _SERVES and self._server.known.pending != "spawn":
+        if self._job.served_at is None and phase in _SERVES and self._server.pending != "spawn":
             self._job.served_at = 0.0  # since before this hub process
         if self._job.served_at is not None:
-            self._job.look_out(self._server.known.poll_and_notify)
+            self._job.look_out(self._server.poll_and_notify)
 
     def _was_ready(self) -> bool:
         """The server has answered JupyterHub, now or before a restart."""
-        return self._server.known.pending is None and bool(self._server.known.server)
+        return self._server.pending is None and bool(self._server.server)
 
     async def _port_closed(self) -> bool:
         """Whether nothing listens where the server did, at several looks in a row; this is one of them."""

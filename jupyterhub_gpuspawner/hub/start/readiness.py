@@ -54,10 +54,6 @@ class StartingServer(Protocol):
     user: Any
 
     @property
-    def known(self) -> Any:
-        """The spawner that JupyterHub knows."""
-
-    @property
     def request(self) -> JobRequest | None:
         """What was asked for; None in a hub without profiles, and after a restart."""
 
@@ -125,7 +121,7 @@ class Readiness:
         start takes too long.
         """
         await first_of(self._until_ready(), self._until_failed(), self._until_given_up())
-        ask_readiness_at(self._server.known, self._readiness_path())
+        ask_readiness_at(self._server, self._readiness_path())
 
     async def _until_given_up(self) -> None:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""

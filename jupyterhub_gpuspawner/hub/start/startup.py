@@ -50,8 +50,13 @@ class SubmittingServer(StartingServer, Protocol):
     """What is needed of the server's spawner."""
 
     cert_paths: dict[str, str]
+    orm_spawner: Any
+    """Its row in the database; None for a spawner without one."""
     life: Life
     """Its sessions."""
+
+    def poll_and_notify(self) -> asyncio.Future[int | None]:
+        """Poll the server, and have JupyterHub stop it if it has ended."""
 
     @property
     def queue_limit(self) -> int | None:
@@ -155,7 +160,7 @@ class Startup:
         except SQLAlchemyError as error:
             self._life.fault = "database"
             server.log.error("The start of %s failed with the hub's database: %s", self._name, fault(error))  # noqa: TRY400
-            raise database_away(server.known.orm_spawner) from error
+            raise database_away(server.orm_spawner) from error
         finally:
             self._life.waited_for(tuple(self.start.reasons))
         self._serves()
@@ -216,7 +221,7 @@ class Startup:
     @property
     def interrupted(self) -> bool:
         """The hub was restarted during the start, and has not taken it up again."""
-        return self.start.clock is not None and interrupted(self._server.known, self._report.port)
+        return self.start.clock is not None and interrupted(self._server, self._report.port)
 
     async def take_up(self) -> int | None:
         """Go on with an interrupted start; None once the server answers, 1 if the start failed or was stopped."""
@@ -224,7 +229,7 @@ class Startup:
             "Job %s of %s was starting when the hub ended: taking it up", self._job.job_id, self._name
         )
         metrics.adopted(self._server, "starting")
-        return await take_up(self._server.known, self._resume())
+        return await take_up(self._server, self._resume())
 
     async def _resume(self) -> None:
         try:
@@ -248,7 +253,7 @@ class Startup:
         self._life.ready(self.start.reached)
         self._report.hand_over()
         self._state.count_age_from_now()
-        self._job.serves(self._server.known.poll_and_notify)
+        self._job.serves(self._server.poll_and_notify)
 
     # --- the spawner's state --------------------------------------------------------------------
 

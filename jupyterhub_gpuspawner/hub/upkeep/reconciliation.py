@@ -219,9 +219,9 @@ def begin_reconciliation(app: JupyterHub) -> None:
         return
 
     def begin() -> None:
-        for site in app.spawner_class(config=app.config, hub=app.hub).slurm_sites():
-            look = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
-            every(app, slurm_settings.RECONCILE_INTERVAL, look, "The check for jobs without a server")
+        site = app.spawner_class(config=app.config, hub=app.hub).slurm_site()
+        look = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
+        every(app, slurm_settings.RECONCILE_INTERVAL, look, "The check for jobs without a server")
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")
     every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")

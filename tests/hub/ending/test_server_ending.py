@@ -60,7 +60,7 @@ class Server:
     def __init__(self, **log: Any) -> None:
         self.ending: Ending | None = None
         self.job = Job()
-        self.ended = ServerEnding(self.job, Log(self.job, **log), lambda: self)
+        self.ended = ServerEnding(self.job, Log(self.job, **log), self)
 
 
 async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:

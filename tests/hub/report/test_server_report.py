@@ -36,12 +36,13 @@ class Proxy:
         self.changed.append(f"delete {name}")
 
 
-class Known:
+class Spawner:
     """A spawner as JupyterHub knows it, without a row in the database."""
 
     orm_spawner: Any = None
 
-    def __init__(self) -> None:
+    def __init__(self, job_id: str = "7") -> None:
+        self.job_id = job_id
         self.server: Any = None
         self.name = "lab"
         self.pending: str | None = "spawn"
@@ -83,11 +84,10 @@ class Away(StoredState):
 class Server:
     """A Slurm job's server and its report."""
 
-    def __init__(self, job_id: str | None = "7") -> None:
-        self.known = Known()
-        self.state = Stored(lambda: self.known, server="ann:lab", log=LOG)
-        asked = None if job_id is None else lambda: job_id
-        self.report = ServerReport(lambda: self.known, self.state, server="ann:lab", log=LOG, job_id=asked)
+    def __init__(self, job_id: str = "7") -> None:
+        self.spawner = Spawner(job_id)
+        self.state = Stored(self.spawner, server="ann:lab", log=LOG)
+        self.report = ServerReport(self.spawner, self.state, server="ann:lab", log=LOG)
 
 
 def test_a_report_is_stored_and_its_placement_waits_for_slurm() -> None:
@@ -104,14 +104,6 @@ def test_a_report_is_stored_and_its_placement_waits_for_slurm() -> None:
     assert (report.placement, report.placed.is_set()) == (PLACEMENT, True)
 
 
-def test_the_placement_of_a_server_on_the_hubs_machine_is_shown_at_once() -> None:
-    """There is no Slurm to compare it with."""
-    server = Server(job_id=None)
-    server.report.accept(REPORT)
-
-    assert (server.report.placement, server.report.placed.is_set()) == (PLACEMENT, True)
-
-
 REFUSED: dict[str, tuple[str, str | None, type[ReportError], str]] = {
     "another job": ("8", "spawn", ReportError, "placement.job_id: must be 8, the job of this server"),
     "sbatch has not returned": ("", "spawn", ReportTooEarly, "server: its job is not known yet"),
@@ -125,7 +117,7 @@ def test_a_report_of_another_start_is_refused(
 ) -> None:
     """Nothing of it is kept."""
     server = Server(job_id)
-    server.known.pending = pending
+    server.spawner.pending = pending
     with pytest.raises(ReportError) as refused:
         server.report.accept(REPORT)
 
@@ -137,7 +129,7 @@ def test_a_server_that_is_ready_may_report_again_and_say_nothing_new() -> None:
     """The same report is a launcher's second try; another placement is refused."""
     server = Server()
     server.report.accept(REPORT)
-    server.known.serve(20001)
+    server.spawner.serve(20001)
     server.report.accept(NodeReport(20001, PLACEMENT, REPORT.topology, Door("process")))
 
     with pytest.raises(ReportError, match="server: it is ready and has already reported"):
@@ -151,11 +143,11 @@ async def test_the_hub_follows_a_server_to_another_port(port: int, door: Door | 
     server = Server()
     server.report.accept(REPORT)
     server.report.hand_over()
-    server.known.serve(20001)
+    server.spawner.serve(20001)
     server.report.accept(NodeReport(port, PLACEMENT, door=door))
     await asyncio.sleep(0.01)
 
-    assert (server.report.port, server.known.server.port, server.known.proxy.changed) == (port, port, [route])
+    assert (server.report.port, server.spawner.server.port, server.spawner.proxy.changed) == (port, port, [route])
 
 
 @pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, Door("taken"), "delete lab")])
@@ -169,20 +161,20 @@ async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
     db.add_all([user, row])
     db.commit()
     server = Server()
-    server.known.orm_spawner = row
+    server.spawner.orm_spawner = row
     server.report = ServerReport(
-        lambda: server.known, state := Away(lambda: server.known, server="ann:lab", log=LOG), server="ann:lab", log=LOG
+        server.spawner, state := Away(server.spawner, server="ann:lab", log=LOG), server="ann:lab", log=LOG
     )
     server.report.accept(REPORT)
     server.report.hand_over()
-    server.known.server, server.known.pending = objects.Server(orm_server=row.server), None
+    server.spawner.server, server.spawner.pending = objects.Server(orm_server=row.server), None
     moved = NodeReport(port, PLACEMENT, door=door)
     state.away = True
     with pytest.raises(OperationalError):
         server.report.accept(moved)
     db.rollback()
     await asyncio.sleep(0.01)
-    routes, stored_before = list(server.known.proxy.changed), row.server.port
+    routes, stored_before = list(server.spawner.proxy.changed), row.server.port
     state.away = False
     server.report.accept(moved)
     db.expire_all()
@@ -198,11 +190,11 @@ async def test_a_first_report_that_comes_late_does_not_take_the_port_away(ready:
     server.report.accept(REPORT)
     server.report.hand_over()
     if ready:
-        server.known.serve(20001)
+        server.spawner.serve(20001)
     server.report.accept(NodeReport(0, PLACEMENT))
     await asyncio.sleep(0.01)
 
-    assert (server.report.port, server.report.accepted, server.known.proxy.changed) == (20001, REPORT, [])
+    assert (server.report.port, server.report.accepted, server.spawner.proxy.changed) == (20001, REPORT, [])
 
 
 async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
@@ -212,7 +204,7 @@ async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
     server.report.accept(NodeReport(20002, PLACEMENT))
     await asyncio.sleep(0.01)
 
-    assert (server.report.port, server.report.port_taken, server.known.proxy.changed) == (20002, True, [])
+    assert (server.report.port, server.report.port_taken, server.spawner.proxy.changed) == (20002, True, [])
 
 
 OTHER = NodeReport(0, PlacementDocument(job_id="7", node="g2"), other_node=True)
@@ -221,17 +213,15 @@ NO_OTHER_NODE = "^other_node: this server has no other node$"
 
 def test_a_server_on_one_node_keeps_no_reports_of_others() -> None:
     """They could fill the hub's database. Those that came before Slurm's word are dropped."""
-    job, local = Server(), Server(job_id=None)
+    job = Server()
     job.report.accept(OTHER)
     early = job.report.to_state()["nodes"]
     job.report.place(PLACEMENT)
 
     with pytest.raises(ReportError, match=NO_OTHER_NODE):
         job.report.accept(OTHER)
-    with pytest.raises(ReportError, match=NO_OTHER_NODE):
-        local.report.accept(OTHER)
     assert list(early) == ["g2"]
-    assert "nodes" not in {**job.report.to_state(), **local.report.to_state()}
+    assert "nodes" not in job.report.to_state()
 
 
 def test_the_other_nodes_of_a_job_report_before_and_after_slurms_word() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -36,8 +35,8 @@ class Spawner:
 
     def __init__(self, placement: PlacementDocument | None = PLACED, job_id: str = "7") -> None:
         self.placement, self.job_id, self.now = placement, job_id, 1000.0
-        self.known = SimpleNamespace(child_profile="a100")
-        self.usage = ServerUsage(self, job_id=lambda: self.job_id, clock=lambda: self.now)
+        self.child_profile = "a100"
+        self.usage = ServerUsage(self, clock=lambda: self.now)
 
 
 def test_the_hub_reads_what_the_node_has_sent() -> None:

@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.registration import remove_former_settings
 from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds, UsageInterval
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan
@@ -27,7 +26,7 @@ from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import recover_plan
 
-SPAWNERS = (GPUSlurmSpawner, GPULocalSpawner, GPUProfilesSpawner)
+SPAWNERS = (GPUSlurmSpawner, GPUProfilesSpawner)
 
 
 def ours(cls: type[Any]) -> dict[str, Any]:
@@ -107,7 +106,9 @@ def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
     checked = CliRunner().invoke(main, ["check", "--config", str(config)])
 
     assert checked.exit_code == 1
-    assert checked.stderr == ("gpuspawner: c.GPUSlurmSpawner: slurm_timeout: 0 must be from 0.5 to 600 seconds.\n")
+    assert checked.stderr == (
+        "gpuspawner: c.SlurmSpawner.slurm_timeout: slurm_timeout: 0 must be from 0.5 to 600 seconds.\n"
+    )
 
 
 def _values(trait: Any) -> st.SearchStrategy[Any]:
@@ -152,20 +153,27 @@ def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
 
     assert recover_plan(plan.dumps()) == (plan, "")
 
-    local = GPULocalSpawner(**{name: value for name, value in site.items() if GPULocalSpawner.class_traits().get(name)})
-    local.request = request
-    assert recover_plan(local.plan().dumps()) == (local.plan(), "")
-
 
 def test_settings_of_earlier_versions_are_named_once_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """With the value in use; else traitlets would name them whenever a server is started."""
-    config = Config({"SlurmSpawner": {"waiting_interval": 1, "slurm_timeout": 5}, "GPUFleet": {"keep_days": 7}})
+    config = Config(
+        {
+            "SlurmSpawner": {"waiting_interval": 1, "slurm_timeout": 5},
+            "GPUFleet": {"keep_days": 7},
+            "GPULocalSpawner": {"as_hub_account": True},
+            "GPUProfilesSpawner": {"slurm_spawner_class": "site.Slurm"},
+        }
+    )
     app: Any = SimpleNamespace(config=config, log=logging.getLogger("hub"))
     for _ in range(2):
         remove_former_settings(app)
 
     assert caplog.messages == [
         "c.GPUFleet.keep_days is no longer a setting. In use: 90 days. Remove this line.",
+        "c.GPULocalSpawner.as_hub_account is no longer a setting. A profile with `kind: local` is started by "
+        "c.GPUProfilesSpawner.local_spawner_class: JupyterHub's LocalProcessSpawner unless you set another one.",
+        "c.GPUProfilesSpawner.slurm_spawner_class is no longer a setting. Make your class a subclass of "
+        "GPUProfilesSpawner, and set c.JupyterHub.spawner_class to it.",
         "c.SlurmSpawner.waiting_interval is no longer a setting. In use: 2.25 seconds. Remove this line.",
     ]
-    assert config == {"SlurmSpawner": {"slurm_timeout": 5}, "GPUFleet": {}}
+    assert {name: dict(values) for name, values in config.items() if values} == {"SlurmSpawner": {"slurm_timeout": 5}}

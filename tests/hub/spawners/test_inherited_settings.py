@@ -133,7 +133,6 @@ def told(sections: dict[str, dict[str, Any]], *profiles: Any, template: str = ""
     """Return the settings without effect in the configuration of a hub with profiles."""
     found = ignored_settings(
         Config(sections),
-        GPUSlurmSpawner,
         GPUProfilesSpawner,
         batch_script=template,
         profiles=parse_profiles(list(profiles)),
@@ -147,10 +146,18 @@ def test_a_setting_is_named_under_whichever_class_it_stands(section: str) -> Non
     assert told({section: {"req_queue": "gpu"}}) == [f"c.{section}.req_queue {QUEUE}"]
 
 
-@pytest.mark.parametrize("section", [*WRAPPERS, "MultiSlurmSpawner", "OurSlurmSpawner"])
+@pytest.mark.parametrize("section", [*SECTIONS[:-1], *WRAPPERS])
+def test_a_setting_of_jobs_applies_under_each_class_of_the_hubs_spawner(section: str) -> None:
+    """Whichever one an admin has in their configuration."""
+    spawner = GPUProfilesSpawner(config=Config({section: {"req_partition": "gpu"}}))
+
+    assert (spawner.req_partition, told({section: {"req_partition": "gpu"}})) == ("gpu", [])
+
+
+@pytest.mark.parametrize("section", ["MultiSlurmSpawner", "OurSlurmSpawner"])
 @pytest.mark.parametrize("name", ["req_partition", "batch_script", "exec_prefix", "port_range"])
 def test_a_slurm_servers_setting_under_a_class_that_starts_none_is_named(section: str, name: str) -> None:
-    """wrapspawner does not hand it down, either."""
+    """Nothing of this hub reads it."""
     assert told({section: {name: "x"}}) == [f"c.{section}.{name} {ELSEWHERE.format(name)}"]
 
 

@@ -1,4 +1,4 @@
-"""Servers on the hub's own machine: the launcher's file and its plan."""
+"""Servers on the hub's own machine, and the launcher's file."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.spawners.launcher_file import LauncherFile
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.hub.conftest import COMMAND, StartHub
 
 
@@ -100,17 +95,6 @@ def test_a_cleaner_that_goes_by_age_finds_it_new() -> None:
 
     assert min(path.stat().st_mtime, path.parent.stat().st_mtime) > 0
     launcher.remove()
-
-
-def test_the_profile_tells_the_launcher_its_ports() -> None:
-    """As for a job."""
-    profiles = parse_profiles(
-        [{"display_name": "Here", "kind": "local", "port_range": "20000-20100", "placement": {"claim": 1}}]
-    )
-    spawner = GPULocalSpawner()
-    spawner.request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3))
-
-    assert spawner.plan() == LaunchPlan(gpus=1, port_range=(20000, 20100), claim="/var/tmp", usage_interval=30.0)  # noqa: S108 - the default
 
 
 PROFILES = f"""

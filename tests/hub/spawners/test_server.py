@@ -12,7 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.ending.failure import start_failed
 from jupyterhub_gpuspawner.hub.ending.joblog import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.spawners.child_factory import Child
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     ended_log,
@@ -83,7 +83,7 @@ KNOWN = {
         stock(
             ready=True,
             server=SimpleNamespace(port=2000),
-            child=Child(Job(), "k80", "slurm", display_name="Two K80s"),  # type: ignore[arg-type]
+            chosen=ChosenProfile("k80", "slurm", display_name="Two K80s"),
             child_spawner=Job(),
             child_profile="k80",
             ending=None,
@@ -94,7 +94,7 @@ KNOWN = {
         stock(
             ready=True,
             server=SimpleNamespace(port=2000),
-            child=Child(Job(), "k80", "slurm", display_name="Code", app="code-server"),  # type: ignore[arg-type]
+            chosen=ChosenProfile("k80", "slurm", display_name="Code", app="code-server"),
             child_spawner=Job(),
             child_profile="k80",
             ending=None,

@@ -10,7 +10,6 @@ import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
@@ -24,6 +23,13 @@ class BrokenSlurm(GPUSlurmSpawner):
         raise FAULT
 
 
+class BrokenProfiles(GPUProfilesSpawner):
+    """One that cannot ask, with profiles."""
+
+    def connection(self) -> Any:
+        raise FAULT
+
+
 class BrokenOther(SimpleLocalProcessSpawner):  # type: ignore[misc]
     """Of another package, with a fault in its poll."""
 
@@ -31,16 +37,9 @@ class BrokenOther(SimpleLocalProcessSpawner):  # type: ignore[misc]
         raise FAULT
 
 
-class BrokenLocal(GPULocalSpawner):
-    """One that cannot look at its process."""
-
-    async def _signal(self, _number: int) -> bool:
-        raise FAULT
-
-
 def stored(kind: str, child: dict[str, Any], **more: str) -> GPUProfilesSpawner:
     """The spawner of a restarted hub with this server."""
-    spawner = GPUProfilesSpawner(config=Config({"GPUProfilesSpawner": {"slurm_spawner_class": BrokenSlurm}}))
+    spawner = BrokenProfiles(config=Config())
     spawner.load_state({"kind": kind, "child": child, **more})
     return spawner
 
@@ -54,7 +53,6 @@ def alone(spawner: Any, state: dict[str, Any]) -> Any:
 SERVERS: dict[str, Callable[[], Any]] = {
     "a job": lambda: alone(BrokenSlurm(), {"job_id": "7"}),
     "a job of a profile": lambda: stored("slurm", {"job_id": "7"}),
-    "a process": lambda: alone(BrokenLocal(), {"pid": 7}),
     "another package's": lambda: stored("other", {"pid": 7}, **{"class": f"{__name__}.BrokenOther"}),
 }
 

@@ -51,7 +51,7 @@ def waiting(job: Job, timeouts: Timeouts) -> asyncio.Task[None]:
     start.queued()
     spawner: Any = SimpleNamespace(ending=None, start_facts=lambda: StartFacts("7"))
     report: Any = SimpleNamespace(reported=asyncio.Event(), address="")
-    ending = ServerEnding(job, SimpleNamespace(), lambda: spawner)  # type: ignore[arg-type]
+    ending = ServerEnding(job, SimpleNamespace(), spawner)  # type: ignore[arg-type]
     one: Any = job
     return asyncio.ensure_future(Readiness(spawner, start, one, report, ending, store=lambda: None).wait())
 
@@ -86,8 +86,7 @@ def reported(job: Job, client: Client) -> Any:
     spawner: Any = SimpleNamespace(
         request=None, http_timeout=30, connection=lambda: connection, log=logging.getLogger()
     )
-    spawner.known = spawner
-    report = ServerReport(lambda: spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
+    report = ServerReport(spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
     report.claimed = PlacementDocument(node="g1")
     report.reported.set()
     return spawner, Start.begin("", Timeouts(300.0)), job, report, SimpleNamespace()

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.hub.start import resume
 from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 
 
-class Known(SimpleLocalProcessSpawner):  # type: ignore[misc]
+class Spawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
     """The spawner that JupyterHub knows, in the hub's check after a restart."""
 
     name = "second"
@@ -71,50 +71,50 @@ CHECKED: dict[str, tuple[dict[str, Any], int, bool]] = {
 @pytest.mark.parametrize(("stored", "port", "expected"), CHECKED.values(), ids=CHECKED.keys())
 async def test_whether_a_start_was_interrupted(stored: dict[str, Any], port: int, expected: bool) -> None:
     """By what the hub has stored, and what it does."""
-    assert interrupted(Known(**stored), port) is expected
+    assert interrupted(Spawner(**stored), port) is expected
 
 
 async def test_a_start_that_goes_well_is_pending_until_the_hub_has_checked_it_and_then_gets_its_route() -> None:
     """Progress may be read all the while; poll() says that it runs."""
-    known, gate = Known(), asyncio.Event()
-    answer = asyncio.create_task(take_up(known, gate.wait()))  # type: ignore[arg-type]
+    spawner, gate = Spawner(), asyncio.Event()
+    answer = asyncio.create_task(take_up(spawner, gate.wait()))  # type: ignore[arg-type]
     await settle()
 
-    assert (known.pending, answer.done()) == ("spawn", False)
+    assert (spawner.pending, answer.done()) == ("spawn", False)
 
     gate.set()
     await settle()
 
-    assert (known.pending, answer.result(), known.routes) == ("spawn", None, [])
+    assert (spawner.pending, answer.result(), spawner.routes) == ("spawn", None, [])
 
-    known.check_is_over()
+    spawner.check_is_over()
     await settle()
 
-    assert (known.pending, known.failure, known.routes) == (None, "", [(known.user, "second")])
+    assert (spawner.pending, spawner.failure, spawner.routes) == (None, "", [(spawner.user, "second")])
 
 
 async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
     """poll() says that it has ended; the error stays for the page."""
-    known = Known()
+    spawner = Spawner()
 
     async def fail() -> None:
         raise spawn_failure(SubmitRejected("x", told="The job never starts."))
 
-    assert await take_up(known, fail()) == 1
-    assert (known.pending, known.failure[:22]) == ("check", "The job never starts. ")
+    assert await take_up(spawner, fail()) == 1
+    assert (spawner.pending, spawner.failure[:22]) == ("check", "The job never starts. ")
 
 
 async def test_a_person_may_stop_it() -> None:
     """The hub cancels the start's future: the check ends once the server is gone."""
-    known = Known()
-    answer = asyncio.create_task(take_up(known, asyncio.Event().wait()))  # type: ignore[arg-type]
+    spawner = Spawner()
+    answer = asyncio.create_task(take_up(spawner, asyncio.Event().wait()))  # type: ignore[arg-type]
     await settle()
-    known.cancel_start()
+    spawner.cancel_start()
     await settle()
 
-    assert (known.pending, answer.done()) == (None, False)
+    assert (spawner.pending, answer.done()) == (None, False)
 
-    known.server = None
+    spawner.server = None
     await settle()
 
     assert answer.result() == 1
@@ -122,14 +122,14 @@ async def test_a_person_may_stop_it() -> None:
 
 async def test_a_server_that_does_not_answer_the_hub_is_told() -> None:
     """It listened, but did not answer the hub's own check."""
-    known = Known()
+    spawner = Spawner()
 
     async def arrive() -> None:
         return
 
-    assert await take_up(known, arrive()) is None
-    known.server = None
-    known.check_is_over()
+    assert await take_up(spawner, arrive()) is None
+    spawner.server = None
+    spawner.check_is_over()
     await settle()
 
-    assert known.failure == "The server was started, but did not respond to the hub."
+    assert spawner.failure == "The server was started, but did not respond to the hub."

@@ -28,7 +28,7 @@ class Server:
     def __init__(self) -> None:
         self.away = False
         self.jobs_of: list[str] = []
-        self.known = SimpleNamespace(orm_spawner=None)
+        self.orm_spawner = None
 
     @property
     def user(self) -> Any:

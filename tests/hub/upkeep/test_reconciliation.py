@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyterhub import orm
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -22,7 +19,6 @@ from jupyterhub_gpuspawner.hub.start.records import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
     Reconciliation,
-    begin_reconciliation,
     state_job_ids,
 )
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_tag, tag
@@ -90,7 +86,8 @@ async def test_an_account_that_acts_for_all_may_be_any() -> None:
 
 
 STATES: dict[str, tuple[Any, set[str]]] = {
-    "ours": ({"version": 1, "kind": "slurm", "child": {"job_id": "7", "port": 2000}}, {"7"}),
+    "ours": ({"version": 2, "kind": "slurm", "job_id": "7", "port": 2000}, {"7"}),
+    "an earlier version's": ({"version": 1, "kind": "slurm", "child": {"job_id": "7", "port": 2000}}, {"7"}),
     "a spawner without profiles": ({"job_id": "8"}, {"8"}),
     "wrapspawner's": ({"child_conf": {}, "child_state": {"job_id": "9"}}, {"9"}),
     "a process": ({"kind": "local", "child": {"pid": 7}}, set()),
@@ -163,29 +160,6 @@ def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 
 JOB = JobStatus("12", Phase.RUNNING, user="ann", tag=TAG)
-
-
-async def test_a_hub_looks_wherever_its_profiles_submit_jobs() -> None:
-    """Each cluster that a profile reaches is asked, and not only that of the site's settings."""
-    asked: list[str] = []
-    sites = {name: Site() for name in ("the site's", "a profile's")}
-    for name, site in sites.items():
-        site.at_the_question = partial(asked.append, name)
-    hub: Any = SimpleNamespace(
-        http_server=object(),
-        db=orm.new_session_factory("sqlite:///:memory:")(),
-        users={},
-        config=None,
-        hub=None,
-        cookie_secret=b"0" * 32,
-    )
-    hub.spawner_class = lambda **_: SimpleNamespace(slurm_sites=lambda: tuple(sites.values()))
-    hub.spawner_class.slurm_site = None
-    begin_reconciliation(hub)
-    while len(asked) < len(sites):  # noqa: ASYNC110 - another task asks
-        await asyncio.sleep(0.01)
-
-    assert asked == list(sites)
 
 
 async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
@@ -358,7 +332,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     elsewhere = comment(slurm_cluster, kept).replace("/kept/#", "/other/#ffffffff")
     others = sleeper(slurm_cluster, elsewhere)
     cancelled_after.append(others)
-    assert "job_id" not in stored(hub, "una").get("child", {})  # only the job's own report may be there
+    assert "job_id" not in stored(hub, "una")  # only the job's own report may be there
 
     hub.restart()
 
@@ -389,12 +363,12 @@ def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
         start(hub, name, "light")
     for name in names:
         hub.wait(name, ready=True)
-    job = str(stored(hub, "vic0")["child"]["job_id"])
+    job = str(stored(hub, "vic0")["job_id"])
     twin = sleeper(slurm_cluster, comment(slurm_cluster, job))
     cancelled_after.append(twin)
 
     assert in_the_end(slurm_cluster, twin) == "CANCELLED"
-    assert [state(slurm_cluster, str(stored(hub, name)["child"]["job_id"])) for name in names] == ["RUNNING"] * 6
+    assert [state(slurm_cluster, str(stored(hub, name)["job_id"])) for name in names] == ["RUNNING"] * 6
     assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
 
     for name in names:

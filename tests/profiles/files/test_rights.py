@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
@@ -166,7 +166,7 @@ def _loaded(text: str) -> object:
     return read_document(text).value
 
 
-SETTINGS = sorted({*GPUSlurmSpawner.class_trait_names(), *GPULocalSpawner.class_trait_names()} - {*TRAITS})
+SETTINGS = sorted({*GPUSlurmSpawner.class_trait_names(), *LocalProcessSpawner.class_trait_names()} - {*TRAITS})
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -181,7 +181,7 @@ def test_no_other_setting_of_a_spawner_can_be_given_by_a_file(tmp_path: Path, na
 
 
 @pytest.mark.parametrize(
-    "name", ["exec_prefix", "wrapper_dir", "slurm_bin_dir", "as_hub_account", "batch_script", "env_keep", "ip", "cmd"]
+    "name", ["exec_prefix", "wrapper_dir", "slurm_bin_dir", "batch_script", "env_keep", "ip", "cmd"]
 )
 def test_the_settings_that_reach_the_hubs_account_are_among_those(name: str) -> None:
     """The table above is made from the classes; these must be in it."""
@@ -194,7 +194,7 @@ def test_the_settings_that_reach_the_hubs_account_are_among_those(name: str) -> 
         "[P, p, batchspawner.SlurmSpawner, {exec_prefix: sh}]",
         "[P, {slurm_bin_dir: /home/eve}]",
         "[P, {prologue: id, req_prologue: id}]",
-        "[P, p, jupyterhub.spawner.LocalProcessSpawner, {as_hub_account: true}]",
+        "[P, p, jupyterhub.spawner.LocalProcessSpawner, {cmd: [sh]}]",
         "[P, p, jupyterhub.spawner.SimpleLocalProcessSpawner, {}]",
         "[P, p, os.system, {}]",
     ],

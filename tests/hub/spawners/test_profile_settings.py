@@ -1,4 +1,4 @@
-"""The settings that a profile's child spawner gets from its wrapper."""
+"""Which settings the server of a profile has: the site's, a group's, a hook's and the profile's own."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import registered
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
-from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 
 
-def wrapper(**sections: dict[str, Any]) -> GPUProfilesSpawner:
-    """Return a spawner with this configuration: ``wrapper(Spawner={"http_timeout": 5})``."""
+def spawner_of(**sections: dict[str, Any]) -> GPUProfilesSpawner:
+    """Return a spawner with this configuration: ``spawner_of(Spawner={"http_timeout": 5})``."""
     return GPUProfilesSpawner(config=Config({name: Config(values) for name, values in sections.items()}))
 
 
@@ -40,7 +41,7 @@ TIMES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "the profile says": ({"GPUSlurmSpawner": SLOW}, {"start_timeout": 5}, 5),
     "the site says so for jobs": ({"GPUSlurmSpawner": SLOW}, {}, 900),
     "the site says so for every server": ({"Spawner": {"start_timeout": 70}}, {}, 70),
-    "the site says so for the wrapper": (
+    "the site says so for profiles": (
         {"GPUSlurmSpawner": SLOW, "GPUProfilesSpawner": {"start_timeout": 80}},
         {},
         80,
@@ -51,16 +52,16 @@ TIMES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 
 @pytest.mark.parametrize(("sections", "fields", "expected"), TIMES.values(), ids=TIMES.keys())
 def test_which_start_timeout_the_hub_uses(sections: dict[str, Any], fields: dict[str, Any], expected: int) -> None:
-    """The setting nearest to the job; wrapper and child agree, since the hub reads the wrapper's."""
-    spawner = wrapper(**sections)
+    """The setting nearest to the job."""
+    spawner = spawner_of(**sections)
     spawner.prepare(request(**fields))
 
-    assert (spawner.start_timeout, spawner.child_spawner.start_timeout) == (expected, expected)
+    assert spawner.start_timeout == expected
 
 
 def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
     """After a failed start the same spawner object is used again."""
-    spawner = wrapper(GPUSlurmSpawner=SLOW)
+    spawner = spawner_of(GPUSlurmSpawner=SLOW)
     spawner.prepare(request(start_timeout=5, http_timeout=6, poll_interval=7))
     spawner.prepare(request())
 
@@ -74,22 +75,19 @@ def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
 )
 def test_a_restarted_hub_knows_the_application(fields: dict[str, Any], app: str) -> None:
     """By its name, from the stored state: the profile may have changed since."""
-    before, after = wrapper(), wrapper()
+    before, after = spawner_of(), spawner_of()
     before.prepare(request(**fields))
-    assert before.child is not None
+    after.load_state(json.loads(json.dumps({**before.get_state(), "job_id": "7"})))
 
-    after.load_state(json.loads(json.dumps({**before.get_state(), "child": {"job_id": "7"}})))
-
-    assert after.child is not None
-    assert (before.child.app, after.child.app) == (app, app)
+    assert after.chosen == before.chosen
+    assert (server_of(before, with_start=False).app, server_of(after, with_start=False).app) == (app, app)
 
 
-def test_what_the_wrapper_alone_is_given_reaches_the_server() -> None:
+def test_what_the_hubs_class_is_given_reaches_the_server() -> None:
     """Admins set it on the class that they name as the hub's."""
     own = {"env_keep": ["LD_LIBRARY_PATH"], "oauth_client_allowed_scopes": ["self"]}
-    spawner = wrapper(GPUProfilesSpawner=own)
+    spawner = spawner_of(GPUProfilesSpawner=own)
     spawner.prepare(request())
-    spawner.hand_down()
 
     assert settings(spawner, own) == own
 
@@ -99,78 +97,86 @@ def test_what_the_wrapper_alone_is_given_reaches_the_server() -> None:
 def test_a_time_in_which_no_server_can_start_is_refused(section: str, name: str) -> None:
     """When the hub starts, not with each start."""
     with pytest.raises((ConfigError, TraitError), match=f"{name}: -5 must be at least 1 second"):
-        wrapper(**{section: {name: -5}}).slurm_site()
+        spawner_of(**{section: {name: -5}}).slurm_site()
 
 
+SITE: dict[str, Any] = {"GPUSlurmSpawner": {"exec_prefix": "sudo -n -u {username}"}}
 SECOND_CLUSTER = {
     "exec_prefix": "",
     "query_prefix": "ssh login-b",
     "slurm_bin_dir": "/opt/b/bin",
     "wrapper_dir": "/opt/b/libexec",
 }
-SITE: dict[str, Any] = {"GPUSlurmSpawner": {"exec_prefix": "sudo -n -u {username}"}}
 
 
 def restarted(
-    profile_then: dict[str, Any] | None, state: dict[str, Any], *profiles_now: dict[str, Any]
+    profile_then: dict[str, Any], server: dict[str, Any], *profiles_now: dict[str, Any]
 ) -> GPUProfilesSpawner:
-    """Return the spawner of a hub with ``profiles_now``, after a server of ``profile_then`` stored this state."""
-    before = wrapper(**SITE)
-    if profile_then is not None:
-        before.prepare(request(**profile_then))
-        assert before.child is not None
-        state = {**before.get_state(), "child": state}
-    after = wrapper(**SITE, GPUProfilesSpawner={"profiles": [{"display_name": "P", **each} for each in profiles_now]})
+    """Return the spawner of a hub with ``profiles_now``, after a server of ``profile_then`` stored these facts."""
+    before = spawner_of(**SITE)
+    before.prepare(request(**profile_then))
+    state = before.get_state()
+    state = {**state, "child": server} if "child" in state else {**state, **server}
+    profiles = [{"display_name": "P", **profile} for profile in profiles_now]
+    after = spawner_of(**SITE, GPUProfilesSpawner={"profiles": profiles})
     after.load_state(json.loads(json.dumps(state)))
     return after
 
 
 def settings(spawner: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return these settings of the spawner's child."""
-    return {name: getattr(spawner.child_spawner, name) for name in names}
+    """Return these settings of the spawner that starts the server."""
+    return {name: getattr(spawner.child_spawner or spawner, name) for name in names}
 
 
-THEN = {"traits": {**SECOND_CLUSTER, "stop_wait": 60.0}}
-MOVED = {"traits": {"slurm_bin_dir": "/opt/c/bin", "stop_wait": 50.0}, "poll_interval": 7}
+THEN = {"traits": {"stop_wait": 60.0}}
+CHANGED = {"traits": {"stop_wait": 50.0}, "poll_interval": 7}
 NOW: dict[str, tuple[tuple[dict[str, Any], ...], float, int]] = {
     "as it was": ((THEN,), 60.0, 30),
-    "on another cluster": ((MOVED,), 50.0, 7),
+    "changed": ((CHANGED,), 50.0, 7),
     "removed": ((), 10.0, 30),
-    "of another kind": (({**MOVED, "kind": "local", "traits": {}},), 10.0, 30),
+    "of another kind": (({**CHANGED, "kind": "local", "traits": {}},), 10.0, 30),
     "with a setting that is none": (({"traits": {"slurm_bindir": "/opt"}},), 10.0, 30),
 }
 
 
 @pytest.mark.parametrize(("profiles", "stop_wait", "poll_interval"), NOW.values(), ids=NOW.keys())
-def test_a_restarted_hub_finds_the_job_where_it_was_submitted(
+def test_a_restarted_hub_has_the_profiles_settings_of_today(
     profiles: tuple[dict[str, Any], ...], stop_wait: float, poll_interval: int
 ) -> None:
-    """Whatever has become of its profile, whose other settings are those of today."""
+    """Whatever has become of the profile, the job is kept."""
     spawner = restarted(THEN, {"job_id": "7"}, *profiles)
 
-    assert settings(spawner, SECOND_CLUSTER) == SECOND_CLUSTER
-    assert (spawner.child_spawner.stop_wait, spawner.poll_interval) == (stop_wait, poll_interval)
-    assert spawner.child_spawner.job_id == "7"
+    assert (spawner.stop_wait, spawner.poll_interval, spawner.job_id) == (stop_wait, poll_interval, "7")
 
 
-def test_a_job_of_the_sites_cluster_is_found_there_when_its_profile_has_moved() -> None:
-    """That its profile had no settings for this is known, too."""
-    spawner = restarted({}, {"job_id": "7"}, THEN)
-
-    assert settings(spawner, ("exec_prefix", "slurm_bin_dir")) == {
-        "exec_prefix": "sudo -n -u {username}",
-        "slurm_bin_dir": "",
-    }
+EARLIER: dict[str, dict[str, Any]] = {
+    "an earlier version": {"version": 1, "profile": "p", "kind": "slurm", "child": {"job_id": "7"}},
+    "wrapspawner": {"profile": "p", "child_conf": {}, "child_state": {"job_id": "7"}},
+    "this version": {"version": 2, "profile": "p", "kind": "slurm", "job_id": "7"},
+}
 
 
-def test_a_server_of_an_earlier_version_is_found_by_the_settings_of_its_profile_today() -> None:
-    """Which stored none."""
-    spawner = restarted(None, {"profile": "p", "kind": "slurm", "child": {"job_id": "7"}}, THEN)
+@pytest.mark.parametrize("state", EARLIER.values(), ids=EARLIER.keys())
+def test_a_stored_job_is_found_again(state: dict[str, Any]) -> None:
+    """Whoever stored it."""
+    spawner = spawner_of(**SITE)
+    spawner.load_state(state)
 
-    assert settings(spawner, SECOND_CLUSTER) == SECOND_CLUSTER
+    assert (spawner.job_id, server_of(spawner, with_start=False).profile) == ("7", "p")
 
 
-ELSEWHERE = "tests.hub.spawners.test_child.ElsewhereSpawner"
+def test_a_job_of_an_earlier_version_is_found_on_the_cluster_of_its_profile() -> None:
+    """Profiles could name another cluster then; the next server is on the hub's."""
+    spawner = spawner_of(**SITE)
+    spawner.load_state({**EARLIER["an earlier version"], "connection": SECOND_CLUSTER})
+    found = settings(spawner, SECOND_CLUSTER)
+    spawner.clear_state()
+
+    assert found == SECOND_CLUSTER
+    assert settings(spawner, SECOND_CLUSTER) == settings(spawner_of(**SITE), SECOND_CLUSTER)
+
+
+ELSEWHERE = "tests.hub.spawners.test_profile_settings.ElsewhereSpawner"
 ELSEWHERE_THEN = {
     "kind": "other",
     "spawner_class": ELSEWHERE,
@@ -203,55 +209,33 @@ def test_a_server_of_another_package_is_found_again(
 
 def test_settings_of_the_last_profile_do_not_stay() -> None:
     """After a failed start, after another choice, and after a server that an earlier hub has started."""
-    failed, changed = wrapper(**SITE), wrapper(**SITE)
+    failed, changed = spawner_of(**SITE), spawner_of(**SITE)
     for spawner in (failed, changed):
         spawner.prepare(request(**THEN, start_timeout=5))
-        spawner.hand_down()
     failed.clear_state()
     found_again = restarted(THEN, {"job_id": "7"}, THEN)
     found_again.clear_state()
     after = [failed, changed, found_again]
     for spawner in after:
         spawner.prepare(request())
-        spawner.hand_down()
-    fresh = wrapper(**SITE)
+    fresh = spawner_of(**SITE)
     fresh.prepare(request())
 
-    expected = settings(fresh, (*SECOND_CLUSTER, "stop_wait", "start_timeout"))
+    expected = settings(fresh, ("exec_prefix", "stop_wait", "start_timeout"))
     assert [settings(spawner, expected) for spawner in after] == [expected] * 3
-    assert [spawner.start_timeout for spawner in after] == [fresh.start_timeout] * 3
-
-
-def test_lost_jobs_are_looked_for_wherever_a_profile_submits_them() -> None:
-    """Once for each way in which profiles reach Slurm; the site's is one."""
-    profiles = [
-        {"display_name": "A"},
-        {"display_name": "B", **THEN},
-        {"display_name": "C", **THEN},
-        {"display_name": "D", **MOVED},
-        {"display_name": "E", "kind": "local"},
-    ]
-    spawner = wrapper(**SITE, GPUProfilesSpawner={"profiles": profiles})
-
-    assert [(site.exec_prefix, site.slurm_bin_dir) for site in spawner.slurm_sites()] == [
-        ("sudo -n -u {username}", ""),
-        ("", "/opt/b/bin"),
-        ("sudo -n -u {username}", "/opt/c/bin"),
-    ]
 
 
 async def overridden(override: dict[str, Any], **fields: Any) -> Any:
     """Return the spawner of a start for which JupyterHub has applied a group's overrides."""
     overrides = {"all": {"groups": ["class"], "spawner_override": override}}
-    spawner: Any = wrapper(Spawner={"group_overrides": overrides}, GPUSlurmSpawner={"idle": {"gpu": "90min"}})
+    spawner: Any = spawner_of(Spawner={"group_overrides": overrides}, GPUSlurmSpawner={"idle": {"gpu": "90min"}})
     spawner.user = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="class")])
     await spawner.apply_group_overrides()
     spawner.prepare(request(**fields))
-    spawner.hand_down()
     return spawner
 
 
-async def test_group_overrides_of_any_setting_reach_the_child() -> None:
+async def test_group_overrides_of_any_setting_reach_the_job() -> None:
     """And the spawner of the site's settings, from which a trial and the form are made; the profile's come first."""
     override = {"queue_timeout": "4:00:00", "req_partition": "gpu", "stop_wait": 20.0, "slurm_bin_dir": "/opt/b/bin"}
     spawner = await overridden(override, traits={"stop_wait": 60.0})
@@ -267,54 +251,46 @@ async def test_a_group_override_of_a_table_is_merged_and_its_lack_of_effect_told
     """The hub's policy for idle servers is the same for all servers of a profile."""
     spawner = await overridden({"idle": {"action": "stop"}})
 
-    assert spawner.child_spawner.idle == {"gpu": "90min", "action": "stop"}
+    assert spawner.idle == {"gpu": "90min", "action": "stop"}
     assert "c.Spawner.group_overrides: idle has no effect for a group. Set it in a profile." in caplog.text
 
 
 async def test_a_group_override_that_is_not_valid_is_named() -> None:
     """Its text is the admin's."""
-    with pytest.raises(ConfigError, match=r"c\.Spawner\.group_overrides: The 'stop_wait' trait"):
+    with pytest.raises(HTTPError) as refused:
         await overridden({"stop_wait": "long"})
 
-
-def test_a_hooks_time_reaches_the_child() -> None:
-    """Hooks run after the choice is made."""
-    spawner = wrapper()
-    spawner.prepare(request())
-    spawner.start_timeout = 42
-    spawner.hand_down()
-
-    assert spawner.child_spawner.start_timeout == 42
+    ending = ending_of(refused.value)
+    assert ending is not None
+    assert "c.Spawner.group_overrides: The 'stop_wait' trait" in ending.hint
 
 
 def test_the_profiles_settings_override_the_wrappers() -> None:
     """What the admin or a hook sets on the wrapper does not replace what the profile sets."""
-    spawner = wrapper(GPUProfilesSpawner={"default_url": "/lab", "notebook_dir": "~"})
+    spawner = spawner_of(GPUProfilesSpawner={"default_url": "/lab", "notebook_dir": "~"})
     spawner.prepare(request(default_url="/lab/tree/start.ipynb"))
-    spawner.hand_down()
 
-    assert (spawner.child_spawner.default_url, spawner.child_spawner.notebook_dir) == ("/lab/tree/start.ipynb", "~")
+    assert (spawner.default_url, spawner.notebook_dir) == ("/lab/tree/start.ipynb", "~")
 
 
 def test_environments_are_joined() -> None:
     """With increasing precedence: all servers', all jobs', the wrapper's and a hook's."""
-    spawner = wrapper(
+    spawner = spawner_of(
         Spawner={"environment": {"A": "server", "B": "server"}},
         GPUSlurmSpawner={"environment": {"B": "job", "C": "job"}},
     )
     spawner.prepare(request())
     spawner.environment["C"] = "hook"
-    spawner.hand_down()
 
-    assert spawner.child_spawner.environment == {"A": "server", "B": "job", "C": "hook"}
+    assert spawner.environment == {"A": "server", "B": "job", "C": "hook"}
 
 
 def test_a_profile_cannot_share_what_it_changes() -> None:
-    """Traits are copied: a server's child never writes into the hub's configuration."""
+    """Traits are copied: a server never writes into the hub's configuration."""
     chosen = request(traits={"environment": {"A": "profile"}})
-    spawner = wrapper()
+    spawner = spawner_of()
     spawner.prepare(chosen)
-    spawner.child_spawner.environment["A"] = "changed"
+    spawner.environment["A"] = "changed"
 
     assert chosen.traits == {"environment": {"A": "profile"}}
 
@@ -326,7 +302,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a value of another type": (
         {"traits": {"slurm_timeout": "many"}},
-        "profile p: The 'slurm_timeout' trait of a GPUSlurmSpawner instance expected a float, not the str 'many'.",
+        "profile p: The 'slurm_timeout' trait of a GPUProfilesSpawner instance expected a float, not the str 'many'.",
+    ),
+    "another cluster": (
+        {"traits": {"slurm_bin_dir": "/opt/b/bin"}},
+        "profile p: slurm_bin_dir is the same for all servers of a hub. "
+        "Set c.GPUSlurmSpawner.slurm_bin_dir, and remove it from the profile.",
     ),
     "a class that is none": (
         {"kind": "other", "spawner_class": "os.path"},
@@ -339,7 +320,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_profile_that_no_spawner_takes(fields: dict[str, Any], sentence: str) -> None:
     """ConfigError names the profile."""
     with pytest.raises(ConfigError) as refused:
-        wrapper().prepare(request(**fields))
+        spawner_of().prepare(request(**fields))
 
     assert str(refused.value) == sentence
 
@@ -358,7 +339,7 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("sections", "expected"), NAMES.values(), ids=NAMES.keys())
 def test_a_setting_is_called_what_the_admin_called_it(sections: dict[str, Any], expected: str) -> None:
     """So that an error leads to the line of the configuration."""
-    assert configured_as(wrapper(**sections), "profiles") == expected
+    assert spawner_of(**sections).configured_as("profiles") == expected
 
 
 class Slow(SimpleLocalProcessSpawner):  # type: ignore[misc]
@@ -368,9 +349,9 @@ class Slow(SimpleLocalProcessSpawner):  # type: ignore[misc]
         await asyncio.sleep(60)
 
 
-async def test_a_child_that_does_not_watch_its_own_time_is_given_up_by_its_wrapper() -> None:
+async def test_a_child_that_does_not_watch_its_own_time_is_given_up_by_its_spawner_of() -> None:
     """With the exception of JupyterHub's own time-out, which it leaves to the wrapper; the setting stays as it is."""
-    spawner = wrapper()
+    spawner = spawner_of()
     spawner.prepare(request(kind="other", spawner_class=f"{__name__}.Slow", start_timeout=1))
     start = asyncio.ensure_future(spawner.start())
     read = spawner.start_timeout
@@ -388,7 +369,7 @@ async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monke
         """JupyterHub, as far as it is compared."""
 
     monkeypatch.setattr(registered, "this_hub", Hub)
-    spawner = wrapper()
+    spawner = spawner_of()
     spawner.prepare(request(kind="other", spawner_class="jupyterhub.spawner.SimpleLocalProcessSpawner"))
 
     with pytest.raises(HTTPError, match="it is not set up correctly"):

@@ -1,0 +1,135 @@
+"""The spawner of a server that is no Slurm job: JupyterHub's, for ``kind: local``, or another package's.
+
+The spawner that JupyterHub knows starts, polls and stops such a server through it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import socket
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from traitlets import TraitError
+from traitlets.utils.importstring import import_item
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
+from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+
+CLAIMS = "/var/tmp"  # noqa: S108 - what is in it is guarded
+"""Folder of the locks of servers that claim GPUs of the hub's machine."""
+OF_ONE_START = ("api_token", "admin_access", "cert_paths", "handler", "user_options")
+"""Attributes that the hub sets for one start."""
+SETTINGS = (
+    "args",
+    "cmd",
+    "cpu_guarantee",
+    "cpu_limit",
+    "debug",
+    "default_url",
+    "disable_user_config",
+    "env_keep",
+    "hub_connect_url",
+    "http_timeout",
+    "mem_guarantee",
+    "mem_limit",
+    "notebook_dir",
+    "oauth_client_allowed_scopes",
+    "poll_interval",
+    "start_timeout",
+)
+"""Settings that reach the server if a hook or a group has set them, or the configuration of the profiles spawner."""
+
+
+def other_class(dotted_name: str, *, where: str) -> type[Spawner]:
+    """Import a spawner class; raises ConfigError, which names ``where``."""
+    try:
+        spawner_class = import_item(dotted_name)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"the spawner class {dotted_name!r} cannot be imported: {error}", where=where) from error
+    if not (isinstance(spawner_class, type) and issubclass(spawner_class, Spawner)):
+        raise ConfigError(f"{dotted_name!r} is not a Spawner class", where=where)
+    return spawner_class
+
+
+def refuse_unknown(traits: Mapping[str, Any], spawner_class: type[Spawner], *, where: str) -> None:
+    """Raise ConfigError for the first of a profile's ``traits`` that is no setting of this class."""
+    for name in sorted(traits):
+        if not spawner_class.class_traits().get(name):
+            raise ConfigError(
+                f"{spawner_class.__name__} has no setting {name!r}.",
+                where=where,
+                hint="The reference lists the settings of each spawner.",
+            )
+
+
+def new_delegate(spawner: Spawner, delegate_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:
+    """A delegate of ``spawner`` with these settings; raises ConfigError, which names ``where``."""
+    refuse_unknown(traits, delegate_class, where=where)
+    arguments = {name: getattr(spawner, name) for name in CONSTRUCTOR_ARGUMENTS if spawner.has_trait(name)}
+    try:
+        return delegate_class(**arguments, **copy.deepcopy(dict(traits)))
+    except TraitError as error:
+        raise ConfigError(str(error), where=where) from error
+
+
+def storable(traits: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of another package's spawner that are stored with its server, which may be found by any of them.
+
+    Without variables, which may be secret, and what is not JSON.
+    """
+    return {name: value for name, value in traits.items() if name != "environment" and _is_json(value)}
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
+
+
+def hand_over(spawner: Spawner, delegate: Spawner, request: JobRequest, *, own: Collection[str]) -> None:
+    """Give the delegate what it needs for one start: the hub's values, the request's, and the settings in ``own``."""
+    for name in (*OF_ONE_START, *(set(SETTINGS) & set(own) - set(request.traits))):
+        if delegate.has_trait(name) or hasattr(delegate, name):
+            setattr(delegate, name, getattr(spawner, name, None))
+    if request.command:
+        delegate.cmd = list(request.command)
+    if request.default_url:
+        delegate.default_url = request.default_url
+    if "environment" in own:
+        delegate.environment = {**delegate.environment, **spawner.environment}
+    delegate.environment = {**delegate.environment, **request.environment.variables}
+
+
+def bind(delegate: LocalProcessSpawner, request: JobRequest, policy: str) -> None:
+    """Have the launcher bind the server to cores and GPUs of the hub's machine, without a report. Raises OSError."""
+    plan = LaunchPlan(
+        gpus=request.placement.claim or request.resources.gpus,
+        cpus=request.resources.cpus,
+        policy=request.placement.policy or policy,
+        claim=CLAIMS if request.placement.claim else None,
+        report=False,
+    )
+    if request.port_range is not None:
+        delegate.port = _free_port(*request.port_range)
+    delegate.cmd = [sys.executable, "-I", str(LAUNCHER.path()), "--plan", plan.dumps(), "--", *delegate.cmd]
+
+
+def _free_port(first: int, last: int) -> int:
+    """A port of this range at which nothing listens; raises OSError where there is none."""
+    for port in range(first, last + 1):
+        with socket.socket() as server, suppress(OSError):
+            server.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"no port from {first} to {last} is free")
