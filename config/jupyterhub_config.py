@@ -72,8 +72,8 @@ c.Spawner.default_url = "/lab"
 
 # --- Placement -------------------------------------------------------------------------------------
 
-# best-effort makes the best of what Slurm granted. restricted and single-numa-node are requested from Slurm, so jobs
-# may wait longer; a profile may set its own policy.
+# best-effort makes the best of what Slurm granted. restricted is requested from Slurm, so jobs may wait longer; a
+# profile may set its own policy.
 c.GPUSlurmSpawner.placement_policy = "best-effort"
 
 # preferred: allocate memory close to the cores, and elsewhere when that is full. bind: never elsewhere.

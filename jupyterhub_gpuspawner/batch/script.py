@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.batch.shell import (
     srun_cpus,
     unpack,
 )
-from jupyterhub_gpuspawner.profiles.environment import BINDING
 from jupyterhub_gpuspawner.units import format_memory
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def options(asked: ResolvedResources, policy: str, gpus_option: str = "gres") ->
             yield option(name, value)
     if asked.exclusive:
         yield "--exclusive"
-    if asked.gres and policy in BINDING:
+    if asked.gres and policy == "restricted":
         yield "--gres-flags=enforce-binding"
     yield from (_printable(line) for line in asked.options)
 

@@ -23,7 +23,6 @@ from jupyterhub_gpuspawner.batch.shell import (
     unpack,
 )
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.environment import BINDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -198,6 +197,6 @@ def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: 
             option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
             notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
-    if policy in BINDING and variables.get("gres") and "gres-flags" not in there:
+    if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:
         notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} requires it.")
         yield "--gres-flags=enforce-binding"

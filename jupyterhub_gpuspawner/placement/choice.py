@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # How they are applied: GPUs and CPUs in :mod:`~jupyterhub_gpuspawner.placement.choice`, memory in
 # :mod:`~jupyterhub_gpuspawner.node.binding`.
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+POLICIES = ("none", "best-effort", "restricted")
 """How GPUs and CPUs are chosen; the names are those of kubelet's Topology Manager."""
 MEMORY_POLICIES = ("none", "preferred", "bind")
 """How memory is bound to NUMA nodes (set_mempolicy(2))."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     PythonHome,
     ShellLine,
     Text,
+    name_former,
     whole,
 )
 
@@ -83,21 +84,26 @@ class Environment(Frozen):
 
 # How the launcher places a server on its node, as set by a profile; the values are those of the launch plan.
 
-BINDING = ("restricted", "single-numa-node")
-"""Policies that only Slurm can satisfy, since a job cannot exchange what it was allocated."""
+CLAIM_FOLDER = "/var/tmp"  # noqa: S108 - what is in it is guarded
+"""Folder for the locks by which servers claim GPUs (``placement.claim``): shared by all jobs of a node, which /tmp and
+/dev/shm are not if they are private to each job."""
 
-CLAIM_FOLDER = """Folder for the locks by which servers claim GPUs (`placement.claim` of a profile): owned by root with
-mode 1777, and shared by all jobs of a node, which `/tmp` and `/dev/shm` are not if they are private to each job."""
-"""Help text of the setting."""
+
+def policy_in_use(policy: object) -> object:
+    """The policy, or the one that has taken the place of an earlier version's."""
+    if policy != "single-numa-node":
+        return policy
+    name_former("single-numa-node", "is no longer a placement policy. In use: restricted, which was the same.")
+    return "restricted"
 
 
 class PlacementRules(Frozen):
     """Placement of a server on its node. A field that is left out has the site's setting."""
 
-    policy: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
-    """How strictly GPUs, CPUs and memory must be near each other. The last two values are requested from Slurm."""
-    memory_policy: Literal["none", "preferred", "bind"] | None = None
-    """How the memory is bound to the NUMA nodes of the chosen GPUs."""
+    former: ClassVar[dict[str, str]] = {"memory_policy": "c.GPUSlurmSpawner.memory_policy"}
+
+    policy: Annotated[Literal["none", "best-effort", "restricted"], BeforeValidator(policy_in_use)] | None = None
+    """How strictly GPUs, CPUs and memory must be near each other; ``restricted`` is requested from Slurm."""
     claim: Annotated[int, whole(1, 1024)] | None = None
     """GPUs that the server claims on its node; for clusters where Slurm allocates none or servers share them."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import field_validator
 
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Duration, Frozen, whole
 
-WARNINGS_AT_MOST = 5
-_TOGETHER = ("gpu", "gpu_memory_held", "warn")
+WARNED_AFTER = (1 / 2, 5 / 6)
+"""Parts of the time after which a server counts as idle, at which its user is warned."""
+HELD_FACTOR = 2
+"""By this much the time is longer where much of a GPU's memory is held."""
 
 
 class IdleAction(str, Enum):
@@ -48,44 +50,30 @@ class Keep(Frozen):
 class Idle(Frozen):
     """When a server that does not use its GPUs counts as idle, and what is done then. Slurm jobs only.
 
-    A field that is left out has the site's value (``c.GPUSlurmSpawner.idle``), but ``gpu``, ``gpu_memory_held`` and
-    ``warn`` belong together: a profile that sets ``gpu`` takes none of the site's.
+    A field that is left out has the site's value (``c.GPUSlurmSpawner.idle``). The user is warned after half and after
+    five sixths of ``gpu``, or of ``kernel`` where the server has no GPU.
     """
 
+    former: ClassVar[dict[str, str]] = {
+        "gpu_memory_held": "twice the time of `gpu`",
+        "warn": "after half and after five sixths of the time",
+    }
+
     gpu: Duration | None = None
-    """A server with GPUs is idle when none of them has been used for this long; ``null``: never. Kept in seconds, as
-    all durations."""
-    gpu_memory_held: Duration | None = None
-    """The same for a server that holds a quarter of a GPU's memory or more; default: twice ``gpu``."""
+    """A server with GPUs is idle when none of them has been used for this long, and one that holds a quarter of a GPU's
+    memory or more after twice that; ``null``: never. Kept in seconds, as all durations."""
     kernel: Duration | None = None
     """A server is idle only when JupyterHub has seen no activity of it for this long either. Without it, activity does
     not matter for a server with GPUs, and a server without GPUs is never idle."""
-    warn: tuple[Duration, ...] | None = None
-    """When its user is warned, at most five times, counted like ``gpu`` (or ``kernel``, without ``gpu``). Default:
-    after half and after five sixths of it. Where the server may be idle for longer, as with ``gpu_memory_held`` or
-    after *Keep*, the warnings come as much later."""
     action: Literal["report", "tell", "stop"] | None = None
     """What is done: nothing but a record for ``gpuspawner idle``; its user is told; or told, and the server stopped."""
     keep: Keep | None = None
     """How its user may keep an idle server."""
 
-    @field_validator("gpu", "gpu_memory_held", "kernel")
+    @field_validator("gpu", "kernel")
     @classmethod
     def _some_time(cls, value: int | None) -> int | None:
         return value if value is None else _positive(value)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Idle:
-        limit = self.gpu if self.gpu is not None else self.kernel
-        if self.gpu_memory_held is not None and (self.gpu is None or self.gpu_memory_held < self.gpu):
-            raise BadValue("gpu_memory_held must be at least as long as gpu, and needs gpu")
-        if self.warn and limit is None:
-            raise BadValue("warn needs gpu or kernel beside it, to which it belongs")
-        if self.warn and limit is not None and not 0 < min(self.warn) <= max(self.warn) < limit:
-            raise BadValue("warn must be before the server counts as idle: earlier than gpu, or kernel without gpu")
-        if self.warn and len(self.warn) > WARNINGS_AT_MOST:
-            raise BadValue(f"warn has more than {WARNINGS_AT_MOST} times")
-        return self
 
 
 @dataclass(frozen=True)
@@ -117,14 +105,13 @@ def idle_rule(profile: Idle | None = None, site: Idle = SITE) -> IdleRule:
     """The policy for a profile that says ``profile``, at a site that says ``site``."""
     said = over(profile, over(site, SITE)) if profile is not None else over(site, SITE)
     limit = said.gpu if said.gpu is not None else said.kernel
-    warn = said.warn if said.warn is not None else (limit // 2, limit * 5 // 6) if limit is not None else ()
-    leads = {limit - at for at in warn if at < limit} if limit is not None else set()
+    leads = {limit - round(limit * part) for part in WARNED_AFTER} if limit is not None else set()
     if said.kernel is not None:  # somebody who was active just now is not warned
         leads = {min(lead, said.kernel // 2) for lead in leads}
     keep = said.keep if said.keep is not None else Keep(times=0)
     return IdleRule(
         gpu=said.gpu,
-        held=said.gpu_memory_held if said.gpu_memory_held is not None else said.gpu and 2 * said.gpu,
+        held=said.gpu and HELD_FACTOR * said.gpu,
         kernel=said.kernel,
         leads=tuple(sorted(leads, reverse=True)),
         action=IdleAction(said.action or "report"),
@@ -134,8 +121,6 @@ def idle_rule(profile: Idle | None = None, site: Idle = SITE) -> IdleRule:
 
 
 def over(said: Idle, defaults: Idle) -> Idle:
-    """``defaults`` with the fields that ``said`` sets, even to ``null``; those of :attr:`Idle.gpu` belong together."""
+    """``defaults`` with the fields that ``said`` sets, even to ``null``."""
     values = {name: getattr(defaults, name) for name in Idle.model_fields}
-    if "gpu" in said.model_fields_set:
-        values |= dict.fromkeys(_TOGETHER)
     return Idle.model_construct(**values | {name: getattr(said, name) for name in said.model_fields_set})

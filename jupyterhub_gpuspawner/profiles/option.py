@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
@@ -84,9 +84,10 @@ class ListedChoice(Override):
 class UnlistedChoice(Frozen):
     """A text that the user enters."""
 
+    former: ClassVar[dict[str, str]] = {"display_name_in_choices": "Other..."}
+
     enabled: bool = True
     display_name: Prose = "Other"
-    display_name_in_choices: Prose = "Other..."
     validation_regex: str
     """An [RE2](https://github.com/google/re2/wiki/Syntax) regular expression that the whole text must match."""
     validation_message: Prose = ""

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -82,6 +82,11 @@ def _port_range(value: Any) -> Any:
 class Profile(Frozen):
     """One choice on the form: a server and how it is started."""
 
+    former: ClassVar[dict[str, str]] = {
+        "http_timeout": "c.Spawner.http_timeout",
+        "poll_interval": "c.Spawner.poll_interval",
+    }
+
     display_name: Prose
     slug: Annotated[str, matching(SLUG, "letters, digits and . _ -, at most 63")]
     """Its name in links, REST and stored options; default: derived from the display name."""
@@ -116,10 +121,6 @@ class Profile(Frozen):
     lab: bool = True
     """Whether JupyterLab shows the time left, notices and *More time* (``c.GPUSlurmSpawner.lab_companion``); Slurm jobs
     only."""
-    http_timeout: Seconds | None = None
-    """Seconds until the server answers at its address."""
-    poll_interval: Seconds | None = None
-    """Seconds between checks of whether the server still runs."""
     command: Annotated[tuple[Text, ...], BeforeValidator(words)] | None = None
     """The server's command; default: the hub's (``jupyterhub-singleuser``)."""
     app: Application | None = None

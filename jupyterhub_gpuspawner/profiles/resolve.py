@@ -138,8 +138,6 @@ class JobRequest:
     """Whether the companion may be brought to JupyterLab."""
     course: str = ""
     """The slug of the course whose profile it is; empty for any other profile."""
-    http_timeout: int | None = None
-    poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and the user's choices."""
@@ -298,8 +296,6 @@ def _job(
         queue_timeout=profile.queue_timeout,
         extend=profile.extend,
         lab=profile.lab and profile.app is None,
-        http_timeout=profile.http_timeout,
-        poll_interval=profile.poll_interval,
         traits=profile.traits,
         options=stored,
     )

@@ -26,7 +26,7 @@ TYPED = {
     "options": "extra",
 }
 """batchspawner's name, without ``req_``, and the name in this package."""
-_ITS_OWN = ("start_timeout", "queue_timeout", "http_timeout", "poll_interval", "default_url")
+_ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
 _LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner", "GPULocalSpawner")
 _SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
 

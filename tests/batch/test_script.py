@@ -86,7 +86,7 @@ def _everything() -> str:
                 "variables": {"GREETING": "it's $HOME `id`"},
                 "setup": "ulimit -c 0\nsource /sw/env.sh",
             },
-            "placement": {"policy": "single-numa-node"},
+            "placement": {"policy": "restricted"},
         }
     )
     return _render(
@@ -155,7 +155,7 @@ def test_gpus_may_be_asked_for_the_job_as_a_whole(slurm: dict[str, object], aske
 
 @pytest.mark.parametrize(
     ("policy", "gpus", "asked"),
-    [("best-effort", 1, False), ("restricted", 1, True), ("single-numa-node", 1, True), ("restricted", 0, False)],
+    [("best-effort", 1, False), ("restricted", 1, True), ("restricted", 0, False)],
 )
 def test_a_policy_that_only_slurm_can_keep_is_asked_of_slurm(policy: str, gpus: int, asked: bool) -> None:
     """By binding GPUs to their cores, where there are GPUs."""

@@ -35,7 +35,6 @@ PROFILES = f"""
   slug: p100
   description: For training on several GPUs at once.
   slurm: {{partition: gpu, gpus: 4, gpu_type: p100, cpus: 20, memory: 64G, time: "2:00:00"}}
-  poll_interval: 2
   command: {COMMAND}
 - display_name: CPU only, 12 cores
   slug: cpu

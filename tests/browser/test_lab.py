@@ -29,7 +29,7 @@ PROFILES = """
 - display_name: A GPU
   slug: idle
   slurm: {partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:30:00"}
-  idle: {gpu: 10min, gpu_memory_held: 10min, warn: [5s], action: stop, keep: {by: 15min, times: 1}}
+  idle: {gpu: 10min, action: stop, keep: {by: 15min, times: 1}}
 """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
@@ -39,6 +39,8 @@ c.GPUSlurmSpawner.usage_interval = 1
 from jupyterhub_gpuspawner.hub.idle import policy
 from jupyterhub_gpuspawner.hub.upkeep import idle
 idle.LOOK = 1.0
+from jupyterhub_gpuspawner.profiles import idle as times
+times.WARNED_AFTER, times.HELD_FACTOR = (1 / 120,), 1
 policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""

@@ -52,14 +52,12 @@ PROFILES = f"""
 - display_name: K80
   slug: k80
   slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 4, memory: 1G, time: "1:00:00"}}
-  poll_interval: 2
   profile_options:
     gpus: {{display_name: GPUs, range: {{min: 1, max: 4, default: 2, sets: slurm.gpus}}}}
   command: {COMMAND}
 - display_name: P100
   slug: p100
   slurm: {{partition: gpu, gpus: 4, gpu_type: p100, cpus: 20, memory: 4G, time: "2:00:00"}}
-  poll_interval: 2
   command: {COMMAND}
 - display_name: Slice
   slug: mig

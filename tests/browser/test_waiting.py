@@ -48,12 +48,10 @@ PROFILES = f"""{LIGHT}
 - display_name: One minute
   slug: minute
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:01:00}}
-  poll_interval: 2
   command: {COMMAND}
 - display_name: Watched
   slug: watched
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00, extra: [--no-requeue]}}
-  poll_interval: 2
   command: {COMMAND}
 - display_name: Broken set-up
   slug: broken

@@ -467,10 +467,10 @@ MISTAKES = {
         snapshot=ASLEEP,
     ),
     "http_timeout is shorter than JupyterLab": Mistake(
-        "c.GPUProfilesSpawner.profiles[0]['http_timeout'] = 5",
+        "c.GPUProfilesSpawner.profiles[0]['traits'] = {'http_timeout': 5}",
         WARNING,
         "http-timeout-short",
-        "profile gpu: http_timeout",
+        "profile gpu: traits.http_timeout",
         "5 s is less than JupyterLab takes to start from a busy file system.",
         "Use 30, JupyterHub's default, or more.",
         "users in the morning: the server did not respond within 5 s",

@@ -12,6 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 from tests.waiting import wait_until
 
@@ -32,7 +33,6 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
     """No GPU is requested from Slurm; the plan says how many to claim and where; a container gets the driver."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(
-        "c.GPUSlurmSpawner.claim_folder = '/run/claims'\n"
         "c.GPUProfilesSpawner.profiles = [{'display_name': 'Course', 'slug': 'course', 'slurm': {'cpus': 4},\n"
         "  'placement': {'claim': 2}, 'environment': {'container': {'image': '/c.sif'}}}]\n"
     )
@@ -40,7 +40,7 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
     assert result.exit_code == 0, result.stderr
     plan = re.search(r"^'(\{.*\})'$", result.stdout, re.MULTILINE)
     assert plan is not None
-    assert recover_plan(plan[1]) == (LaunchPlan(gpus=2, cpus=4, lab=True, usage_interval=30.0, claim="/run/claims"), "")
+    assert recover_plan(plan[1]) == (LaunchPlan(gpus=2, cpus=4, lab=True, usage_interval=30.0, claim=CLAIM_FOLDER), "")
     assert "gres" not in result.stdout
     assert re.search(r"apptainer exec .*--nv", result.stdout)
 

@@ -19,13 +19,15 @@ PROFILES = f"""
 - display_name: A GPU
   slug: gpu
   slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 100M, time: "0:20:00"}}
-  idle: {{gpu: 30s, gpu_memory_held: 30s, warn: [20s], action: stop, keep: {{by: 10s, times: 1}}}}
+  idle: {{gpu: 30s, action: stop, keep: {{by: 10s, times: 1}}}}
   command: {COMMAND}
 """
 LINES = """
 from jupyterhub_gpuspawner.hub.idle import policy
 from jupyterhub_gpuspawner.hub.upkeep import idle
 idle.LOOK = 0.5
+from jupyterhub_gpuspawner.profiles import idle as times
+times.WARNED_AFTER, times.HELD_FACTOR = (2 / 3,), 1
 policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 c.GPUSlurmSpawner.usage_interval = 1
 c.JupyterHub.load_roles += [{"name": "sees-states", "users": ["admin"], "scopes": ["admin:server_state"]}]

@@ -61,7 +61,7 @@ def hub(
     server = public_folder / STAND_IN.name
     slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
     return start_light_hub(
-        lines=f"{CONFIG}\nc.GPUSlurmSpawner.port_range = '{ports[0]}-{ports[1]}'",
+        lines=f"{CONFIG}\nc.GPUSlurmSpawner.port_range = '{ports[0]}-{ports[1]}'\nc.Spawner.http_timeout = 15",
         profiles=f"""
 - display_name: Slow
   slug: slow
@@ -70,7 +70,6 @@ def hub(
 - display_name: Stubborn
   slug: stubborn
   slurm: {slurm}
-  http_timeout: 15
   command: [/bin/sh, -c, "sleep {SLOW}; {PYTHON} {server}; sleep 600 # stubborn"]
 """,
     )

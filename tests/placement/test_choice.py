@@ -89,8 +89,8 @@ def test_one_gpu(machine: str, free: str, cpus: range, gpu: int) -> None:
         ("best-effort", (0, 1, 2, 4), (0, 2)),
         ("best-effort", (0, 4, 1), (0, 1)),
         ("restricted", (1, 4, 6, 0), (0, 1)),
-        ("single-numa-node", (3, 5, 6, 7), (6, 7)),
-        ("single-numa-node", (3, 5), (3, 5)),
+        ("restricted", (3, 5, 6, 7), (6, 7)),
+        ("restricted", (3, 5), (3, 5)),
     ],
 )
 def test_policy(policy: str, granted: tuple[int, ...], gpus: tuple[int, ...]) -> None:
@@ -98,9 +98,7 @@ def test_policy(policy: str, granted: tuple[int, ...], gpus: tuple[int, ...]) ->
     assert choose(NAMED["a100-bridges"], granted=granted, count=2, policy=policy).gpus == gpus
 
 
-@pytest.mark.parametrize(
-    ("policy", "gpus"), [("best-effort", (0, 1)), ("restricted", (1, 2)), ("single-numa-node", (1, 2))]
-)
+@pytest.mark.parametrize(("policy", "gpus"), [("best-effort", (0, 1)), ("restricted", (1, 2))])
 def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> None:
     """A bridge between two NUMA nodes is the best pair, but not if one node is requested."""
     links = (("X", "NV12", "SYS"), ("NV12", "X", "NODE"), ("SYS", "NODE", "X"))
@@ -312,6 +310,6 @@ def test_choice_on_machines_nobody_built(seed: int) -> None:
     for length in range(1, size + 1):
         for free in itertools.combinations(range(size), length):
             for count in range(1, length + 1):
-                for policy in ("best-effort", "restricted", "single-numa-node"):
+                for policy in ("best-effort", "restricted"):
                     choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
                     assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)

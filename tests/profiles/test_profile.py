@@ -7,10 +7,11 @@ from datetime import date, datetime
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.placement.choice import POLICIES
 from jupyterhub_gpuspawner.profiles.environment import Container, Environment, Extend, PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profiles, slug_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.schema import name_former
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:
@@ -39,7 +40,7 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
                     "variables": {"OMP_NUM_THREADS": 4},
                     "setup": "ulimit -c 0\nexport A=1\n",
                 },
-                "placement": {"policy": "restricted", "memory_policy": "bind"},
+                "placement": {"policy": "restricted"},
                 "allow": {"groups": "training", "from": "2026-03-02", "until": "2026-03-04 18:00"},
                 "start_timeout": 600,
                 "queue_timeout": "4:00:00",
@@ -73,7 +74,7 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
             variables={"OMP_NUM_THREADS": "4"},
             setup=("ulimit -c 0", "export A=1"),
         ),
-        placement=PlacementRules(policy="restricted", memory_policy="bind"),
+        placement=PlacementRules(policy="restricted"),
         allow=Allow.model_validate(
             {"groups": ("training",), "from": date(2026, 3, 2), "until": datetime(2026, 3, 4, 18)}
         ),
@@ -247,5 +248,29 @@ def test_a_profile_cannot_be_changed() -> None:
 def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:
     """A profile accepts exactly the policies that the launcher knows."""
     schema = PlacementRules.model_json_schema()["properties"]
-    words = [tuple(schema[field]["anyOf"][0]["enum"]) for field in ("policy", "memory_policy")]
-    assert words == [POLICIES, MEMORY_POLICIES]
+    assert tuple(schema["policy"]["anyOf"][0]["enum"]) == POLICIES
+
+
+FORMER: dict[str, tuple[dict[str, object], str]] = {
+    "of a profile": ({"http_timeout": 60}, "http_timeout is no longer a field of a profile. In use: c.Spawner."),
+    "of a part": (
+        {"idle": {"gpu": "1h", "warn": ["5min"]}},
+        "warn is no longer a field of a profile. In use: after half",
+    ),
+    "a value": (
+        {"placement": {"policy": "single-numa-node"}},
+        "single-numa-node is no longer a placement policy. In use: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "warning"), FORMER.values(), ids=FORMER.keys())
+def test_what_an_earlier_version_had_is_named_once_and_left_out(
+    fields: dict[str, object], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The profile is offered as before, with what is in use now."""
+    name_former.cache_clear()
+    profiles = [parse_profiles([_with(**fields)])[0] for _ in range(2)]
+
+    assert [message.startswith(warning) for message in caplog.messages] == [True]
+    assert profiles[0].placement.policy in (None, "restricted")

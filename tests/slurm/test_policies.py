@@ -48,7 +48,6 @@ def state(slurm: PrivateSlurm, job: str) -> str:
         ("none", "RUNNING"),
         ("best-effort", "RUNNING"),
         ("restricted", "PENDING"),
-        ("single-numa-node", "PENDING"),
     ],
 )
 def test_a_strict_policy_waits_where_gpu_and_cores_would_be_apart(

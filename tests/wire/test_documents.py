@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.wire.documents import (
     "plan",
     [
         LaunchPlan(),
-        LaunchPlan(2, 4, "single-numa-node", "bind", (20000, 20100), "/etc/{node}.json", 1.5, False, False),
+        LaunchPlan(2, 4, "restricted", "bind", (20000, 20100), "/etc/{node}.json", 1.5, False, False),
         LaunchPlan(gpus=0, cpus=0, deadline=600),
     ],
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ START = Code(
 )
 HTTP = Code("http-timeout-short", "http_timeout is shorter than JupyterLab commonly takes to start.")
 LAUNCHER = 20.0
-"""Seconds that the launcher may take for its first report, beside ``observe_timeout`` (``node/launch.py``)."""
+"""Seconds that the launcher may take for its first report, beside reading the hardware (``node/launch.py``)."""
 HTTP_AT_LEAST = 15
 """Seconds; JupyterHub's default is 30."""
 
@@ -31,7 +32,7 @@ async def check_timeouts(context: Context) -> list[Finding]:
 
 def _of_starts(context: Context) -> Iterator[Finding]:
     site = context.slurm_site
-    least = site.observe_timeout + LAUNCHER
+    least = OBSERVE_SECONDS + LAUNCHER
     starts = {site.configured_as("start_timeout"): site.start_timeout}
     answers = {site.configured_as("http_timeout"): site.http_timeout}
     for profile in context.profiles:
@@ -39,8 +40,8 @@ def _of_starts(context: Context) -> Iterator[Finding]:
             continue
         if profile.start_timeout is not None:
             starts[f"profile {profile.slug}: start_timeout"] = profile.start_timeout
-        if profile.http_timeout is not None:
-            answers[f"profile {profile.slug}: http_timeout"] = profile.http_timeout
+        if "http_timeout" in profile.traits:
+            answers[f"profile {profile.slug}: traits.http_timeout"] = profile.traits["http_timeout"]
     for where, seconds in starts.items():
         if seconds < least:
             yield START.warning(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from traitlets import Dict, Float, HasTraits, Integer, List, TraitError, Unicode, validate
+from traitlets import Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, validate
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.placement.choice import POLICIES
+from jupyterhub_gpuspawner.profiles.environment import policy_in_use
 from jupyterhub_gpuspawner.profiles.idle import Idle
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.units import parse_wait
@@ -112,17 +114,16 @@ class IdleFields(Dict):
         return found
 
 
-class Folder(Unicode[str, Any]):
-    """The full path of a folder on a node: one printable line."""
+class Policy(Enum[str]):
+    """A placement policy; that of an earlier version is read as the one that has taken its place."""
 
-    bounds = "a full path"
+    def __init__(self, **metadata: Any) -> None:
+        super().__init__(POLICIES, "best-effort", **metadata)
 
     def validate(self, obj: Any, value: Any) -> str:
-        """Return the path; raises TraitError."""
-        found: str = super().validate(obj, value)
-        if not found.startswith("/") or not found.isprintable():
-            raise TraitError(f"{self.name}: {found!r} must be the full path of a folder, such as /var/tmp.")
-        return found
+        """Return the policy; raises TraitError."""
+        policy: str = super().validate(obj, policy_in_use(value))
+        return policy
 
 
 class PortRange(Unicode[str, Any]):
@@ -167,5 +168,5 @@ class Wait(Unicode[str, Any]):
         return found
 
 
-BOUNDED = (Seconds, Count, Minutes, IdleFields, Folder, PortRange, OptionText, Wait)
+BOUNDED = (Seconds, Count, Minutes, IdleFields, PortRange, OptionText, Wait)
 """The types of this module. Each has ``bounds``, in words."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.hub.site.bounded import (
-    Folder,
     IdleFields,
     Minutes,
     OptionText,
+    Policy,
     PortRange,
     Seconds,
     UsageInterval,
@@ -19,11 +19,10 @@ from jupyterhub_gpuspawner.hub.site.bounded import (
 )
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
-from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES
 from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
-from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +33,6 @@ JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
-SHORTEST_LOOK = 0.05
-"""Seconds that looking at a node's hardware gets at least."""
 COMMANDS_AT_A_TIME = 8
 """Slurm commands that run at the same time, for requests of users and of the hub itself."""
 LAB_SAVES = (10, 2)
@@ -44,12 +41,19 @@ NODE_RETENTION_DAYS = 90
 """Days for which what is known of a node, and of each grant, is kept after the last report."""
 RECONCILE_INTERVAL = 600.0
 """Seconds between searches for jobs of this hub that belong to no server."""
+OBSERVE_SECONDS = 3.0
+"""Time limit for reading a node's hardware."""
+STOP_PATIENCE_SECONDS = 10.0
+"""How long a stop waits for the end of the job."""
 FORMER_SETTINGS = {
+    "claim_folder": CLAIM_FOLDER,
     "keep_days": f"{NODE_RETENTION_DAYS} days",
     "lab_saves": f"{LAB_SAVES[0]} and {LAB_SAVES[1]} minutes before the end",
+    "observe_timeout": f"{OBSERVE_SECONDS:g} seconds",
     "reconcile_interval": f"{RECONCILE_INTERVAL:g} seconds",
     "resting_interval": f"{watcher.REST_INTERVAL:g} seconds",
     "slurm_limit": f"{COMMANDS_AT_A_TIME} commands",
+    "stop_wait": f"{STOP_PATIENCE_SECONDS:g} seconds",
     "waiting_interval": f"{watcher.ACTIVE_INTERVAL:g} seconds",
 }
 """Settings of earlier versions, and what holds in their place."""
@@ -162,10 +166,7 @@ class SlurmSettings(SlurmSpawner):
         queue is not given up for any other reason than this one. A job that has a deadline of its own (`--deadline`) is
         removed by Slurm.""",
     )
-    stop_wait = Seconds(
-        10.0, low=0, high=600, config=True, help="Seconds to wait for the job to end when a server is stopped."
-    )
-    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Placement policy if the profile sets none.")
+    placement_policy = Policy(config=True, help="Placement policy if the profile sets none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy if the profile sets none.")
     port_range = PortRange(
         "", config=True, help="Range of ports for servers on the nodes, such as `20000-20999`. Empty: any port."
@@ -175,15 +176,6 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="Topology file to use instead of discovery on the nodes; `{node}` is replaced by the node's name.",
     )
-    claim_folder = Folder("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
-    observe_timeout = Seconds(
-        3.0,
-        low=SHORTEST_LOOK,
-        high=DEADLINE_LIMIT,
-        config=True,
-        help="Time limit for reading a node's hardware, in seconds.",
-    )
-
     usage_interval = UsageInterval(config=True)
     idle = IdleFields(
         {"gpu": "60min", "action": "report", "keep": {"by": "30min", "times": 2}},

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
+from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
-CLAIMS = "/var/tmp"  # noqa: S108 - what is in it is guarded
-"""Folder of the locks of servers that claim GPUs of the hub's machine."""
 OF_ONE_START = ("api_token", "admin_access", "cert_paths", "handler", "user_options")
 """Attributes that the hub sets for one start."""
 SETTINGS = (
@@ -118,7 +117,7 @@ def bind(delegate: LocalProcessSpawner, request: JobRequest, policy: str) -> Non
         gpus=request.placement.claim or request.resources.gpus,
         cpus=request.resources.cpus,
         policy=request.placement.policy or policy,
-        claim=CLAIMS if request.placement.claim else None,
+        claim=CLAIM_FOLDER if request.placement.claim else None,
         report=False,
     )
     if request.port_range is not None:

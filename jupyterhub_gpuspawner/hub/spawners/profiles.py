@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
 """Settings without which a job cannot be found, polled or cancelled: stored with it where a group has set them."""
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
-"""Times in seconds that a profile may set, and that JupyterHub reads from this spawner."""
+"""Times in seconds that JupyterHub reads from this spawner, whichever one starts the server."""
+FIELDS = ("start_timeout", "default_url")
+"""Fields of a profile that are settings of a spawner."""
 STATE_VERSION = 2
 
 
@@ -222,14 +224,13 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def _choose(self, request: JobRequest) -> None:
         where = f"profile {request.profile}"
-        times = {name: value for name in TIMES if (value := getattr(request, name)) is not None}
+        fields = {name: value for name in FIELDS if (value := getattr(request, name))}
         if request.kind == "slurm":
-            pages = {"default_url": request.default_url} if request.default_url else {}
             self._refuse(request.traits, where=where)
-            self._set({**request.traits, **times, **pages}, where=where)
+            self._set({**request.traits, **fields}, where=where)
         else:
             self.child_spawner = self._delegate(request.kind, request.spawner_class, request.traits, where=where)
-            self._share_times(times)
+            self._share_times({**request.traits, **fields})
         self.request, self.child_profile = request, request.profile
         app = request.app.title if request.app is not None else ""
         self.chosen = ChosenProfile(
@@ -275,10 +276,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         spawner_class = self.local_spawner_class if local else other_class(class_name or "", where=where)
         return new_delegate(self, spawner_class, traits, where=where)
 
-    def _share_times(self, times: Mapping[str, int]) -> None:
+    def _share_times(self, settings: Mapping[str, Any]) -> None:
         """Set equal times here and in the delegate: the profile's, else those set here, else the delegate's."""
         delegate, own = self.child_spawner, self._own_settings()
-        self._set({name: getattr(delegate, name) for name in TIMES if name not in own} | dict(times), where="")
+        times = {name: settings.get(name) or getattr(delegate, name) for name in TIMES}
+        self._set({name: times[name] for name in TIMES if name in settings or name not in own}, where="")
         for name in TIMES:
             setattr(delegate, name, getattr(self, name))
 
@@ -435,16 +437,18 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         profile = self._profile_today(chosen)
         connection = state.get("connection")
         connection = connection if isinstance(connection, dict) else {}
-        times = {name: value for name in TIMES if (value := getattr(profile, name, None)) is not None}
+        settings = dict(profile.traits) if profile is not None else {}
+        if profile is not None and profile.start_timeout is not None:
+            settings["start_timeout"] = profile.start_timeout
         try:
             if kind == "slurm":
-                self._set_again({**(profile.traits if profile is not None else {}), **times})
+                self._set_again(settings)
                 self._set({name: connection[name] for name in CONNECTION if name in connection}, where="stored state")
                 super().load_state(server)
             else:
                 self.child_spawner = self._stored_delegate(chosen, profile, connection)
                 self.child_spawner.load_state(server)
-                self._share_times(times)
+                self._share_times(settings)
         except ConfigError as error:
             self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)  # noqa: TRY400
             self._forget_choice()

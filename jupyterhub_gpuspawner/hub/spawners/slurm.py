@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, job_owner
 from jupyterhub_gpuspawner.hub.site.bounded import CheckedTimeouts
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
-from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
@@ -285,7 +285,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         return await (self._startup.take_up() if self._startup.interrupted else self._liveness.exit_code())
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
-        """Cancel the job; unless ``now``, wait up to ``stop_wait`` seconds for its end. Waits for the database."""
+        """Cancel the job; unless ``now``, wait a few seconds for its end. Waits for the database."""
         await self.stop_server(now=now)
         await takes_changes(self.orm_spawner, TO_STOP)
 
@@ -306,7 +306,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             in_background(cancel_surely(self.job_id, cancel))
             return
         if not now:
-            await first_of(self._job.until_ending(), asyncio.sleep(self.stop_wait))
+            await first_of(self._job.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""

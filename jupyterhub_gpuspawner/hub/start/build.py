@@ -13,8 +13,10 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
+from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.jobs import identity
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
@@ -43,7 +45,6 @@ class JobSettings(Protocol):
     """The settings of the spawner from which jobs are made; see the reference of ``c.GPUSlurmSpawner``."""
 
     batch_script: str
-    claim_folder: str
     cmd: list[str]
     exec_prefix: str
     gpus_option: str
@@ -52,7 +53,6 @@ class JobSettings(Protocol):
     lab_companion: bool
     log_dir: str
     memory_policy: str
-    observe_timeout: float
     placement_policy: str
     port_range: str
     req_epilogue: str
@@ -186,12 +186,12 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
         gpus=request.placement.claim or request.resources.gpus,
         cpus=request.resources.cpus,
         policy=request.placement.policy or settings.placement_policy,
-        memory_policy=request.placement.memory_policy or settings.memory_policy,
+        memory_policy=settings.memory_policy,
         port_range=request.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
         topology_file=settings.topology_file or None,
-        deadline=settings.observe_timeout,
+        deadline=OBSERVE_SECONDS,
         lab=settings.lab_companion and request.lab,
-        claim=settings.claim_folder if request.placement.claim else None,
+        claim=CLAIM_FOLDER if request.placement.claim else None,
         usage_interval=settings.usage_interval,
     )
 

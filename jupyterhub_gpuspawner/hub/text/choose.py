@@ -14,6 +14,7 @@ __all__ = ["sentence"]
 
 HEADING = "Start a server"
 LEGEND = "What do you need?"
+OTHER = "Other..."
 START = "Start"
 STARTING = "Starting …"
 NOTHING_STARTED = "Nothing was started"

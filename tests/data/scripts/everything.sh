@@ -40,7 +40,7 @@ echo before
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
-'{"claim": null, "cpus": null, "deadline": 3.0, "gpus": 4, "lab": false, "memory_policy": "preferred", "policy": "single-numa-node", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "usage_interval": 0.0, "version": 1}'
+'{"claim": null, "cpus": null, "deadline": 3.0, "gpus": 4, "lab": false, "memory_policy": "preferred", "policy": "restricted", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "usage_interval": 0.0, "version": 1}'
 }
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw

@@ -62,7 +62,7 @@ def test_which_start_timeout_the_hub_uses(sections: dict[str, Any], fields: dict
 def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
     """After a failed start the same spawner object is used again."""
     spawner = spawner_of(GPUSlurmSpawner=SLOW)
-    spawner.prepare(request(start_timeout=5, http_timeout=6, poll_interval=7))
+    spawner.prepare(request(start_timeout=5, traits={"http_timeout": 6, "poll_interval": 7}))
     spawner.prepare(request())
 
     assert (spawner.start_timeout, spawner.http_timeout, spawner.poll_interval) == (900, 30, 30)
@@ -128,8 +128,8 @@ def settings(spawner: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(spawner.child_spawner or spawner, name) for name in names}
 
 
-THEN = {"traits": {"stop_wait": 60.0}}
-CHANGED = {"traits": {"stop_wait": 50.0}, "poll_interval": 7}
+THEN = {"traits": {"slurm_timeout": 60.0}}
+CHANGED = {"traits": {"slurm_timeout": 50.0, "poll_interval": 7}}
 NOW: dict[str, tuple[tuple[dict[str, Any], ...], float, int]] = {
     "as it was": ((THEN,), 60.0, 30),
     "changed": ((CHANGED,), 50.0, 7),
@@ -139,14 +139,14 @@ NOW: dict[str, tuple[tuple[dict[str, Any], ...], float, int]] = {
 }
 
 
-@pytest.mark.parametrize(("profiles", "stop_wait", "poll_interval"), NOW.values(), ids=NOW.keys())
+@pytest.mark.parametrize(("profiles", "slurm_timeout", "poll_interval"), NOW.values(), ids=NOW.keys())
 def test_a_restarted_hub_has_the_profiles_settings_of_today(
-    profiles: tuple[dict[str, Any], ...], stop_wait: float, poll_interval: int
+    profiles: tuple[dict[str, Any], ...], slurm_timeout: float, poll_interval: int
 ) -> None:
     """Whatever has become of the profile, the job is kept."""
     spawner = restarted(THEN, {"job_id": "7"}, *profiles)
 
-    assert (spawner.stop_wait, spawner.poll_interval, spawner.job_id) == (stop_wait, poll_interval, "7")
+    assert (spawner.slurm_timeout, spawner.poll_interval, spawner.job_id) == (slurm_timeout, poll_interval, "7")
 
 
 EARLIER: dict[str, dict[str, Any]] = {
@@ -221,7 +221,7 @@ def test_settings_of_the_last_profile_do_not_stay() -> None:
     fresh = spawner_of(**SITE)
     fresh.prepare(request())
 
-    expected = settings(fresh, ("exec_prefix", "stop_wait", "start_timeout"))
+    expected = settings(fresh, ("exec_prefix", "slurm_timeout", "start_timeout"))
     assert [settings(spawner, expected) for spawner in after] == [expected] * 3
 
 
@@ -237,10 +237,15 @@ async def overridden(override: dict[str, Any], **fields: Any) -> Any:
 
 async def test_group_overrides_of_any_setting_reach_the_job() -> None:
     """And the spawner of the site's settings, from which a trial and the form are made; the profile's come first."""
-    override = {"queue_timeout": "4:00:00", "req_partition": "gpu", "stop_wait": 20.0, "slurm_bin_dir": "/opt/b/bin"}
-    spawner = await overridden(override, traits={"stop_wait": 60.0})
+    override = {
+        "queue_timeout": "4:00:00",
+        "req_partition": "gpu",
+        "slurm_timeout": 20.0,
+        "slurm_bin_dir": "/opt/b/bin",
+    }
+    spawner = await overridden(override, traits={"slurm_timeout": 60.0})
 
-    assert settings(spawner, override) == {**override, "stop_wait": 60.0}
+    assert settings(spawner, override) == {**override, "slurm_timeout": 60.0}
     assert {name: getattr(spawner.slurm_site(), name) for name in override} == override
     assert spawner.get_state()["connection"] == {"slurm_bin_dir": "/opt/b/bin"}
 
@@ -258,11 +263,11 @@ async def test_a_group_override_of_a_table_is_merged_and_its_lack_of_effect_told
 async def test_a_group_override_that_is_not_valid_is_named() -> None:
     """Its text is the admin's."""
     with pytest.raises(HTTPError) as refused:
-        await overridden({"stop_wait": "long"})
+        await overridden({"slurm_timeout": "long"})
 
     ending = ending_of(refused.value)
     assert ending is not None
-    assert "c.Spawner.group_overrides: The 'stop_wait' trait" in ending.hint
+    assert "c.Spawner.group_overrides: The 'slurm_timeout' trait" in ending.hint
 
 
 def test_the_profiles_settings_override_the_wrappers() -> None:

@@ -144,7 +144,7 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
 def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
     """For the card and, as a value, for programs."""
     server = Server("ada", held_mib=12288)
-    watch = hub(session, server, gpu_memory_held="60min")
+    watch = hub(session, server, gpu="30min")
     look(watch, server, 5, 60)
     record = idle_record(replace(server_of(server), profile_name="Two A100s"), SERVERS["ada", ""], at=START + 3660)
 

@@ -102,7 +102,7 @@ default: true
 slurm: {partition: a, nodes: 1, gpus: 1, gpu_type: a100, cpus: 1, memory: 1G, time: 1:00, account: a, qos: a,
   reservation: a-%u, constraint: a, exclusive: true}
 environment: {login_shell: false, modules: [CUDA], conda: jupyter}
-placement: {policy: restricted, memory_policy: bind, claim: 1}
+placement: {policy: restricted, claim: 1}
 allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}
 courses: [deep-learning]
 start_timeout: 1
@@ -110,8 +110,6 @@ queue_timeout: 4:00:00
 extend: {by: 1h, times: 2}
 idle: {gpu: 1h, action: tell}
 lab: false
-http_timeout: 1
-poll_interval: 1
 default_url: /lab
 port_range: 20000-20999
 profile_options:
@@ -121,7 +119,7 @@ profile_options:
     description: text
     choices: {one: {display_name: One, description: text, default: true, slurm: {gpus: 1}, environment: {modules: a},
       placement: {policy: none}, default_url: /tree}}
-    unlisted_choice: {enabled: true, display_name: a, display_name_in_choices: a, validation_regex: a,
+    unlisted_choice: {enabled: true, display_name: a, validation_regex: a,
       validation_message: a, sets: slurm.account}
 """
 """Every field that needs no word, in one profile."""

@@ -24,9 +24,8 @@ def profile(idle: object, **more: object) -> Idle | None:
     [
         (None, {}, IdleRule()),
         ({"action": "stop"}, {}, IdleRule(action=IdleAction.STOP)),
-        ({"gpu": "2h"}, {"gpu": "30min", "warn": ["10min"]}, IdleRule(2 * HOUR, 4 * HOUR, None, (HOUR, 1200))),
-        ({"action": "tell"}, {"gpu": "30min", "warn": ["10min"]}, IdleRule(1800, HOUR, None, (1200,), IdleAction.TELL)),
-        ({"gpu": "1h", "gpu_memory_held": "90min", "warn": []}, {}, IdleRule(HOUR, 5400, None, ())),
+        ({"gpu": "2h"}, {"gpu": "30min"}, IdleRule(2 * HOUR, 4 * HOUR, None, (HOUR, 1200))),
+        ({"action": "tell"}, {"gpu": "30min"}, IdleRule(1800, HOUR, None, (900, 300), IdleAction.TELL)),
         ({"gpu": None}, {}, IdleRule(None, None, None, ())),
         ({"gpu": None, "kernel": "2h"}, {}, IdleRule(None, None, 2 * HOUR, (HOUR, 1200))),
         ({"kernel": "30min"}, {}, IdleRule(kernel=1800, leads=(900, 600))),
@@ -35,7 +34,7 @@ def profile(idle: object, **more: object) -> Idle | None:
     ],
 )
 def test_a_profile_goes_before_the_site(said, site, expected) -> None:
-    """Field by field, but what belongs to `gpu` goes with it; `keep` is one value."""
+    """Field by field; `keep` is one value."""
     assert idle_rule(profile(said) if said is not None else None, Idle(**site)) == expected
 
 
@@ -45,15 +44,6 @@ def test_a_profile_goes_before_the_site(said, site, expected) -> None:
         ({"gpu": "60"}, "profiles[0].idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"),
         ({"gpu": 3600}, "profiles[0].idle.gpu: 3600 is not a duration: use for example 90s, 10min or 2h"),
         ({"kernel": "0s"}, "profiles[0].idle.kernel: must be at least 1s"),
-        (
-            {"gpu": "1h", "warn": ["30min", "1h"]},
-            "profiles[0].idle: warn must be before the server counts as idle: earlier than gpu, or kernel without gpu",
-        ),
-        ({"warn": ["30min"]}, "profiles[0].idle: warn needs gpu or kernel beside it, to which it belongs"),
-        (
-            {"gpu": "1h", "gpu_memory_held": "30min"},
-            "profiles[0].idle: gpu_memory_held must be at least as long as gpu, and needs gpu",
-        ),
         ({"action": "kill"}, "profiles[0].idle.action: 'kill' must be 'report', 'tell' or 'stop'"),
         ({"keep": {"by": "1h", "times": -1}}, "profiles[0].idle.keep.times: -1 must be a whole number from 0 to 100"),
         ({"gpus": "1h"}, "profiles[0].idle.gpus: no such field; did you mean gpu?"),
