@@ -170,13 +170,8 @@ class Watch:
         """Slurm is not responding at the moment, or late; :attr:`status` is what it last reported."""
         return self._silent()
 
-    @property
-    def hidden(self) -> bool:
-        """Slurm does not show the job to this account; :attr:`status` is what it last reported, or None."""
-        return self._watched.hidden
-
     async def changed(self) -> JobStatus | None:
-        """Wait until the status, :attr:`stale` or :attr:`hidden` differs from the last call; return the status.
+        """Wait until the status or :attr:`stale` differs from the last call; return the status.
 
         Several tasks may wait at the same time; each is told of the next change. Raises RuntimeError once the watch is
         closed.
@@ -228,11 +223,11 @@ ANY = JobIdentity()
 _LONGEST_PAUSE = 30.0
 """Maximum seconds between two queries while Slurm does not answer."""
 
-HIDDEN = (
-    "Slurm does not show the hub the jobs of its users (PrivateData=jobs): make the hub's account an operator "
-    "(sacctmgr modify user NAME set adminlevel=operator), or take jobs out of PrivateData in slurm.conf."
+SHOW_JOBS = (
+    "Make the hub's account an operator (sacctmgr modify user NAME set adminlevel=operator), or take jobs out of "
+    "PrivateData in slurm.conf."
 )
-"""For an admin."""
+"""What an administrator does where Slurm does not show the hub the jobs of its users."""
 
 
 class JobSource(Protocol):
@@ -420,9 +415,7 @@ class JobWatcher:
         watched.answers += status is not watched.status  # the same object: only its state was asked for
         if status.phase is Phase.QUEUED:
             watched.pending_at = time.monotonic()
-        if watched.hidden:
-            watched.hidden = False
-            watched.notify()
+        watched.hidden = False
         self._tell(watched, status)
 
     def _another(self, watched: Watched, status: JobStatus) -> None:
@@ -444,23 +437,23 @@ class JobWatcher:
             return
         for watched in missing:
             if not seen[watched.status.user if watched.status is not None else ""]:
-                self._hide(watched)
+                watched.hidden = True
+                self._name_hidden(watched)
             elif watched.hidden:  # the account may see it now: start counting again
                 watched.hidden, watched.absent = False, 0
-                watched.notify()
             else:
                 self.log.warning("Slurm no longer has a record of job %s", watched.job_id)
                 self._tell(watched, _gone(watched, End.VANISHED))
         if all(seen.values()):
             self._said_hidden = False
 
-    def _hide(self, watched: Watched) -> None:
-        if not watched.hidden:
-            watched.hidden = True
-            watched.notify()
+    def _name_hidden(self, watched: Watched) -> None:
         if not self._said_hidden:
             self._said_hidden = True
-            self.log.error("%s First noticed for job %s; servers are kept.", HIDDEN, watched.job_id)
+            self.log.error(
+                "Slurm does not show the hub the jobs of its users. %s Noticed for job %s; running servers are kept.",
+                *(SHOW_JOBS, watched.job_id),
+            )
 
     def _tell(self, watched: Watched, status: JobStatus) -> None:
         if status == watched.status:

@@ -40,17 +40,19 @@ c.GPUProfilesSpawner.profiles = [
     {{
         "display_name": "No sbatch",
         "slug": "no-sbatch",
-        "traits": {{"slurm_bin_dir": "/no/such/folder"}},
         "command": [{sys.executable!r}, {str(STAND_IN)!r}],
     }},
     {{"display_name": "No account", "slug": "no-account", "traits": {{"req_homedir": ""}}}},
-    {{
-        "display_name": "No account here",
-        "slug": "no-account-here",
-        "kind": "local",
-        "traits": {{"as_hub_account": False}},
-    }},
 ]
+
+
+def hook(spawner, make_home=c.Spawner.pre_spawn_hook):
+    make_home(spawner)
+    if spawner.user_options["profile"] == "no-sbatch":
+        spawner.slurm_bin_dir = "/no/such/folder"
+
+
+c.Spawner.pre_spawn_hook = hook
 """
 """The same, with settings that only the admin may give to a profile."""
 
@@ -96,7 +98,7 @@ BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str] | None, str]] = {
     "an unknown profile": (
         {"profile": "nope"},
         {"profile": "nope"},
-        "There is no profile 'nope'. You can choose: No sbatch, No account, No account here, Light, The K80 node, ",
+        "There is no profile 'nope'. You can choose: No sbatch, No account, Light, The K80 node, ",
     ),
     "a number outside its bounds": (
         {"profile": "light", "cpus": 9},
@@ -194,11 +196,6 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
         500,
         "You have no account on this cluster. Please contact your administrator.",
     ),
-    "no account for a server on the hub's machine": (
-        "no-account-here",
-        500,
-        "You have no account on this cluster. Please contact your administrator.",
-    ),
 }
 
 
@@ -254,11 +251,6 @@ DYING = {
         "fails",
         "ended before your server was ready: The job failed with exit code 3.",
         "the disk is full",
-    ),
-    "a command that is not on the hub's machine": (
-        "no-command-here",
-        "The server on the hub's machine ended before it was ready, with exit code 127.",
-        "See the hub's log.",
     ),
 }
 
@@ -414,7 +406,7 @@ WRONG = {
     ),
     "a port range": (
         "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.port_range = '1-2'",
-        "c.GPUSlurmSpawner: port_range: '1-2' must be FIRST-LAST within 1024-65535",
+        "port_range: '1-2' must be FIRST-LAST within 1024-65535",
     ),
     "a name in exec_prefix": (
         "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.exec_prefix = 'sudo -u {nobody}'",

@@ -13,7 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.watcher import HIDDEN, JobWatcher, Watch
+from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS, JobWatcher, Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -396,16 +396,18 @@ async def test_unknown_state_keeps_the_job_and_is_said_once(
 async def test_a_job_that_slurm_never_showed_is_unknown_and_not_gone(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With PrivateData the watch is hidden, one line is logged, and queries use the long interval without look-ups."""
+    """With PrivateData one line is logged, and queries use the long interval without look-ups."""
     cluster.hides = {""}
     watches = [watcher.watch("7"), watcher.watch("8")]
     await clock.pass_(10.0)
     looked_up = len(cluster.looked_up)
     asked = len(cluster.asked)
     await clock.pass_(600.0)
-    assert [(watch.status, watch.hidden, watch.stale) for watch in watches] == [(None, True, False)] * 2
+    assert [(watch.status, watch.stale) for watch in watches] == [(None, False)] * 2
     assert (len(cluster.looked_up), len(cluster.asked) - asked) == (looked_up, 20)
-    assert caplog.messages == [f"{HIDDEN} First noticed for job 7; servers are kept."]
+    assert caplog.messages == [
+        f"Slurm does not show the hub the jobs of its users. {SHOW_JOBS} Noticed for job 7; running servers are kept."
+    ]
 
 
 async def test_a_running_job_that_slurm_shows_no_more_is_kept(
@@ -419,7 +421,7 @@ async def test_a_running_job_that_slurm_shows_no_more_is_kept(
     cluster.hides = {"alice"}
     del cluster.held["7"]
     await clock.pass_(600.0)
-    assert (watch.status, watch.hidden) == (running, True)
+    assert watch.status == running
 
 
 async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -430,7 +432,8 @@ async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, clust
     cluster.hides = {"", "alice"}
     del cluster.held["7"]
     await clock.pass_(60.0)
-    assert (watch.status and watch.status.end, watch.hidden) == (End.VANISHED, False)
+    assert watch.status is not None
+    assert watch.status.end is End.VANISHED
 
 
 async def test_a_hidden_job_that_is_shown_again_is_as_slurm_tells_it(
@@ -443,8 +446,7 @@ async def test_a_hidden_job_that_is_shown_again_is_as_slurm_tells_it(
     cluster.hides = set()
     cluster.held["7"] = job("7", "RUNNING")
     await clock.pass_(60.0)
-    assert (there.status, there.hidden) == (job("7", "RUNNING"), False)
-    assert (gone.hidden, gone.status and gone.status.end) == (False, End.VANISHED)
+    assert (there.status, gone.status and gone.status.end) == (job("7", "RUNNING"), End.VANISHED)
 
 
 @pytest.mark.parametrize("fault", [SlurmUnavailable("down"), SlurmOutputError("odd"), ValueError("a fault of ours")])
@@ -458,7 +460,7 @@ async def test_while_the_rights_are_not_known_nothing_is_gone(
     del cluster.held["7"]
     cluster.rights_fault = fault
     await clock.pass_(300.0)
-    assert (watch.status, watch.hidden) == (job("7", "RUNNING"), False)
+    assert watch.status == job("7", "RUNNING")
     cluster.rights_fault = None
     await clock.pass_(60.0)
     assert watch.status is not None

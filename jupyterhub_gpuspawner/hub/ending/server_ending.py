@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.text import home, wait
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
-from jupyterhub_gpuspawner.records.cause import UNKNOWN, end_of_job, job_ended_in_start
+from jupyterhub_gpuspawner.records.cause import end_of_job, job_ended_in_start
 from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 
@@ -107,14 +107,10 @@ class ServerEnding:
             cause=job_ended_in_start(status.end),
         )
 
-    def timed_out(self, seconds: float, known: str, *, hidden_because: str = "") -> Exception:
-        """The error of a job that did not serve within ``seconds`` of its allocation; ``known`` is its last state.
-
-        ``hidden_because`` says why Slurm does not show the job; then the time counts from the submission.
-        """
-        text = wait.TIMED_OUT_UNSEEN if hidden_because else wait.TIMED_OUT
-        what, hint = text.format(time=duration(seconds), known=known), hidden_because
-        return self._given_up(what, advice=wait.TIMED_OUT_ADVICE, hint=hint, reason="timeout", status_code=503)
+    def timed_out(self, seconds: float, known: str) -> Exception:
+        """The error of a job that did not serve within ``seconds`` of its allocation; ``known`` is its last state."""
+        what = wait.TIMED_OUT.format(time=duration(seconds), known=known)
+        return self._given_up(what, advice=wait.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
 
     def not_submitted(self, seconds: float) -> Exception:
         """The error of a start for which there was no job after ``seconds``."""
@@ -186,20 +182,6 @@ class ServerEnding:
                 cause=end_of_job(status.end),
             )
             await self._completed(ending, status)
-
-    async def keep_closed_port(self) -> None:
-        """Keep that a server no longer answers whose job Slurm does not show to the hub."""
-        if self.last is None and not self._job.stopping:
-            await self._completed(
-                Ending(
-                    wait.CLOSED,
-                    advice=wait.CLOSED_ADVICE,
-                    job_id=self._job.job_id,
-                    at=time.time(),
-                    served=True,
-                    cause=UNKNOWN,
-                )
-            )
 
     def stop_unconfirmed(self) -> None:
         """Slurm did not take the request to cancel the job: what is kept of the stop says so."""

@@ -211,8 +211,7 @@ class Extension:
         """The job as Slurm reports it now; raises NotExtended if it is gone, or the id is another job's."""
         status = (await self._server.connection().client.jobs([job_id])).get(job_id)
         if status is None or not self._job.is_own(status):
-            why = Reason.UNKNOWN if self._job.hidden else Reason.NOT_RUNNING
-            raise NotExtended(why, refusal(why))
+            raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         return status
 
     async def _look_at_cluster(self, max_age: float, patience: float) -> None:

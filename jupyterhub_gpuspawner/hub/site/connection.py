@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView, OperatorView
+from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView, OperatorView, SharedView
 from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
@@ -37,6 +37,8 @@ class Connection:
     cluster: ClusterView
     allocations: AllocationsView
     operator: OperatorView
+    shows_jobs: SharedView[bool]
+    """Whether Slurm shows this account the jobs of others."""
     accounts: LoginNodeAccounts | None = None
     """Accounts as the cluster knows them; None where this machine does."""
 
@@ -67,6 +69,8 @@ def connection(settings: ConnectionSettings) -> Connection:
         # a page that gets no answer has the watcher ask at once, so that all pages say the same
         view = ClusterView(client.snapshot, on_silence=watcher.ask_soon)
         operator = OperatorView(client.may_extend)
+        shows_jobs = SharedView(client.sees_jobs_of)
         accounts = LoginNodeAccounts(installation) if settings.query_prefix else None
-        known[settings] = Connection(client, watcher, view, AllocationsView(client.allocations), operator, accounts)
+        allocations = AllocationsView(client.allocations)
+        known[settings] = Connection(client, watcher, view, allocations, operator, shows_jobs, accounts)
     return known[settings]

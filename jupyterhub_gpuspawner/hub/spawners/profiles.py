@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failur
 from jupyterhub_gpuspawner.hub.ending.record import ending_state, of_profile, stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS, OwnStartTimeout
 from jupyterhub_gpuspawner.hub.registered import require_registration
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, look_at_courses
@@ -45,6 +45,7 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.text.wait import CONTACT
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 
 if TYPE_CHECKING:
     from collections import abc
@@ -353,8 +354,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         assert request is not None  # noqa: S101 - for mypy: it was chosen for this start
         hand_over(self, delegate, request, own=self._own_settings())
         if request.kind == "local":
-            if not isinstance(delegate, SimpleLocalProcessSpawner):  # which runs it as the hub's own account
-                await refuse_root(self.user.name)
+            await self._refuse_account(own=isinstance(delegate, SimpleLocalProcessSpawner))
             try:
                 bind(delegate, request, self.placement_policy)
             except OSError as error:
@@ -362,6 +362,14 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         limit = None if isinstance(delegate, OwnStartTimeout) else self.start_timeout
         async with timeout(limit):
             return await maybe_future(delegate.start())
+
+    async def _refuse_account(self, *, own: bool) -> None:
+        """Raise ConfigError for a user as whom no server is started on this machine; ``own``: as the hub's account."""
+        if own:
+            checked_user_name(self.user.name)  # it is part of a path
+        else:
+            await refuse_root(self.user.name)
+            await account_of(self.user.name)
 
     async def server_status(self) -> int | None:
         """None while the server runs, as far as is known; else its exit code."""

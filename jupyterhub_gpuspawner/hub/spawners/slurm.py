@@ -261,7 +261,6 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     async def start_server(self) -> Any:
         """Submit the job, and wait for report and server."""
         self._username = self.user.name
-        self._liveness.forget()
         metrics.SERVERS.add(self)
         await self._startup.run()
         self.port = self.reported_port

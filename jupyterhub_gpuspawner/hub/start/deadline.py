@@ -150,18 +150,14 @@ class StartClock:
         ago = 0.0 if starts_at is None else min(max(now.wall - starts_at, 0.0), at_most)
         return replace(self, stage=Stage.START, since=Moment.before(now, ago), starts_at=starts_at)
 
-    def limit(self, *, hidden: bool = False) -> float | None:
-        """Seconds that the stage may take; None: no limit.
+    @property
+    def limit(self) -> float | None:
+        """Seconds that the stage may take; None: no limit."""
+        return self.timeouts.queue if self.stage is Stage.QUEUE else self.timeouts.start
 
-        Where Slurm hides the job from the hub, nothing tells the end of the queue, so both times count together.
-        """
-        if self.stage is not Stage.QUEUE:
-            return self.timeouts.start
-        return self.timeouts.start + (self.timeouts.queue or 0.0) if hidden else self.timeouts.queue
-
-    def left(self, now: Clocks, *, hidden: bool = False) -> float | None:
+    def left(self, now: Clocks) -> float | None:
         """Seconds until the start is given up; None if that never happens in this stage."""
-        limit = self.limit(hidden=hidden)
+        limit = self.limit
         if limit is None:
             return None
         least = AFTER_RESTART - self.restored_at.elapsed(now) if self.restored_at is not None else 0.0

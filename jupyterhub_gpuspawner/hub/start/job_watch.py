@@ -111,11 +111,6 @@ class JobWatch:
         return self._watch.status if self._watch is not None else None
 
     @property
-    def hidden(self) -> bool:
-        """Slurm does not show the job to the hub's account."""
-        return self._watch is not None and self._watch.hidden
-
-    @property
     def since_pending(self) -> float | None:
         """Seconds since Slurm last reported the job as pending to this process; None if it has not."""
         return self._watch.since_pending if self._watch is not None else None
@@ -161,11 +156,11 @@ class JobWatch:
     # --- waiting --------------------------------------------------------------------------------
 
     async def until_ending(self) -> None:
-        """Wait until Slurm reports that the job ends or has ended, or hides it."""
+        """Wait until Slurm reports that the job ends or has ended."""
         watch = self.watch()
         watch.hurry()
         with suppress(RuntimeError):  # the hub has forgotten the server meanwhile: its start has failed, too
-            while not watch.hidden and (watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED)):
+            while watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED):
                 await watch.changed()
 
     def serves(self, notify: Callable[[], Awaitable[int | None]]) -> None:

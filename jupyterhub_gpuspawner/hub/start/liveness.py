@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.hub.ending.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import Phase, sentence
@@ -59,12 +57,9 @@ class PolledServer(Protocol):
     def cancel_in_background(self) -> None:
         """Cancel the job, and try again until that works."""
 
-    async def get_url(self) -> str:
-        """Where the server is."""
-
 
 class Liveness:
-    """Polls one spawner's job. Only what Slurm reports, or a closed port, ends a server; silence does not."""
+    """Polls one spawner's job. Only what Slurm reports ends a server; silence does not."""
 
     def __init__(self, server: PolledServer, job: JobWatch, ending: ServerEnding, *, name: str) -> None:
         """``name`` is the server's for the log."""
@@ -72,28 +67,15 @@ class Liveness:
         self._job = job
         self._ending = ending
         self._name = name
-        self._port = ClosedPort()
-
-    def forget(self) -> None:
-        """A new start begins."""
-        self._port = ClosedPort()
 
     async def exit_code(self) -> int | None:
         """None while the server may run; else the job's exit code, or 1 where that is 0 or unknown."""
         watch = self._job.watch()
-        if watch.status is None and not watch.hidden:  # just restored after a restart of the hub
+        if watch.status is None:  # just restored after a restart of the hub
             with suppress(asyncio.TimeoutError):
                 async with timeout(self._server.slurm_timeout):
                     await watch.changed()
         status = watch.status
-        if watch.hidden and self._was_ready() and await self._port_closed():
-            self._server.log.warning(
-                "Nothing listens any more at the port of job %s of %s, and Slurm does not show the job: cancelling it",
-                *(self._job.job_id, self._name),
-            )
-            self._server.cancel_in_background()
-            await self._ending.keep_closed_port()
-            return 1
         if status is None or not self._job.over():
             self._lives(status.phase if status is not None else None)
             return None
@@ -113,12 +95,3 @@ class Liveness:
             self._job.served_at = 0.0  # since before this hub process
         if self._job.served_at is not None:
             self._job.look_out(self._server.poll_and_notify)
-
-    def _was_ready(self) -> bool:
-        """The server has answered JupyterHub, now or before a restart."""
-        return self._server.pending is None and bool(self._server.server)
-
-    async def _port_closed(self) -> bool:
-        """Whether nothing listens where the server did, at several looks in a row; this is one of them."""
-        url = urlsplit(await self._server.get_url())
-        return await self._port.look(url.hostname or "", url.port or 0)

@@ -53,8 +53,6 @@ class StartFacts:
     """Its position in its partition's queue, while it is pending."""
     silent: bool = False
     """Slurm does not answer now."""
-    hidden: bool = False
-    """Slurm does not show the job to the hub's account."""
     contact: str = wait.CONTACT
     """Whom participants may ask."""
     answered_at: float | None = None
@@ -119,7 +117,7 @@ def headline(facts: StartFacts) -> str:
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
     percent, told = _told(facts)
-    of_job = facts.job is not None or facts.placement is not None or facts.silent or facts.hidden
+    of_job = facts.job is not None or facts.placement is not None or facts.silent
     message = wait.job(facts.job_id, told) if facts.job_id and of_job else told
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
 
@@ -171,8 +169,6 @@ def _told(facts: StartFacts) -> tuple[int, str]:
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
         return percent, wait.SILENT
-    if facts.hidden:
-        return percent, wait.HIDDEN
     if job is None:
         return percent, wait.SUBMITTED_AS.format(job_id=job_id)
     return percent, sentence(job, matching=facts.matching)
@@ -203,7 +199,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "job": wait.job_in(facts.job_id, partition) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
-        "reason": wait.HIDDEN if facts.hidden else sentence(job, matching=facts.matching) if job is not None else "",
+        "reason": sentence(job, matching=facts.matching) if job is not None else "",
         "hint": advice(job, contact=facts.contact) if job is not None and facts.placement is None else "",
         "position": place.position if place is not None else None,
         "of": place.of if place is not None else None,

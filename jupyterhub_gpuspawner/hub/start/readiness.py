@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
-from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -127,31 +126,22 @@ class Readiness:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
         while True:
             self._looked.clear()
-            left = self._start.left(hidden=self._unseen())
+            left = self._start.left()
             over = () if left is None else (asyncio.sleep(left or _STILL_SILENT),)
             await first_of(self._looked.wait(), *over)
-            if self._start.left(hidden=self._unseen()) == 0 and not self._report.address:
+            if self._start.left() == 0 and not self._report.address:
                 # while Slurm does not answer, the job may have left the queue
                 if self._start.in_queue and self._job.silent:
                     continue
                 raise self._given_up()
 
-    def _unseen(self) -> bool:
-        """Whether the end of the queue cannot be seen, so that queue and start have one limit together.
-
-        A job that was seen pending before Slurm hid it may still be: without a limit of the queue it has none then.
-        """
-        clock = self._start.clock
-        no_limit = clock is not None and clock.timeouts.queue is None
-        return self._job.hidden and not (no_limit and self._job.since_pending is not None)
-
     def _given_up(self) -> Exception:
         clock = self._start.clock
-        limit = clock.limit(hidden=self._unseen()) if clock is not None else None
-        if self._start.in_queue and not self._job.hidden:
+        limit = clock.limit if clock is not None else None
+        if self._start.in_queue:
             return self._ending.waited_too_long(limit or 0.0)
         known = event(self._server.start_facts(), now=time.time())["message"]
-        return self._ending.timed_out(limit or 0.0, known, hidden_because=HIDDEN if self._job.hidden else "")
+        return self._ending.timed_out(limit or 0.0, known)
 
     def _follow(self, status: JobStatus | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
@@ -222,8 +212,6 @@ class Readiness:
                     self._start.job_started(detail.starts_at)
                     self._placed()
                     return address
-                if detail is None and self._job.hidden and report.claimed is not None and report.claimed.node:
-                    return await self._unconfirmed(report.claimed)
             except (
                 GPUSpawnerError
             ) as error:  # the job's end, or the start's limit, ends the start; an odd answer does not
@@ -231,17 +219,6 @@ class Readiness:
                     puzzling = True
                     self._server.log.warning("Slurm is asked again where job %s runs: %s", self._job.job_id, error)
             await asyncio.sleep(_ASK_AGAIN)
-
-    async def _unconfirmed(self, claimed: PlacementDocument) -> str:
-        """The address of the node that the report names, where Slurm does not show the job: a node of the cluster.
-
-        Slurm knows the node's address, but does not confirm that the job runs there; the server's card says so.
-        """
-        address = await self._server.connection().client.address(claimed.node)
-        problems = (*claimed.problems, wait.UNCONFIRMED)
-        self._report.place(replace(claimed, job_id=self._job.job_id, problems=problems))
-        self._placed()
-        return address
 
     def _already_known(self) -> JobDetail | None:
         """The job as the watcher knows it, if by that it runs on the node that the report names."""

@@ -110,9 +110,9 @@ class Start:
             self.clock = before.following(job, reported=reported, since_pending=since_pending, now=clocks())
         return self.clock is not before
 
-    def left(self, *, hidden: bool = False) -> float | None:
+    def left(self) -> float | None:
         """Seconds until it is given up; None: not in this stage."""
-        return self.clock.left(clocks(), hidden=hidden) if self.clock is not None else 0.0
+        return self.clock.left(clocks()) if self.clock is not None else 0.0
 
     @property
     def keeps_place_until(self) -> float | None:

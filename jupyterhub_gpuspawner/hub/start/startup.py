@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.verdict import why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name, cookie_secret
@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.start import Start
 from jupyterhub_gpuspawner.hub.start.submission import submit
 from jupyterhub_gpuspawner.jobs.identity import hub_mark
+from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 
 
+VISIBILITY_SECONDS = 300.0
+"""For so long it is known whether Slurm shows the hub its users' jobs."""
 DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
@@ -116,7 +119,6 @@ class Startup:
             matching=self._matching(),
             place=self._job.place_in_queue(),
             silent=self._job.silent,
-            hidden=self._job.hidden,
             contact=self._ending.contact,
             answered_at=self._job.answered_at,
             kept_until=self.start.keeps_place_until,
@@ -179,10 +181,17 @@ class Startup:
         server = self._server
         start = RecordedStart(server.user.name, server.name)
         await refuse_root(start.user)
+        await self._refuse_hidden_jobs()
         account = await server.account()
         self.start.certificates = await asyncio.to_thread(certificate_variables, server.cert_paths)
         await self._record(start)  # the job is made of rows, which are read anew after another task's rollback
         await self._submit(server.batch_job(account), account)
+
+    async def _refuse_hidden_jobs(self) -> None:
+        """Raise ConfigError where Slurm does not show the hub its users' jobs: it could not tell whether they run."""
+        connection = self._server.connection()
+        if self._server.exec_prefix.strip() and await connection.shows_jobs.recent(VISIBILITY_SECONDS) is False:
+            raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)
 
     async def _record(self, start: RecordedStart) -> None:
         """Record the start before sbatch, so that a job that loses its server is known as this hub's."""

@@ -82,7 +82,6 @@ EXPLAINED = {
 NO_NETWORK_CARD = "this node has no network card that GPUs can use directly"
 NETWORK_NOT_KNOWN = "the network cards of this node are not known"
 YES, NO, NOT_KNOWN, NONE = "yes", "no", "not known", "none"
-HERE = "none: the server runs on the hub's own machine, without a time limit"
 WHOLE_NODE = "The whole node"
 SCROLL = "Scroll sideways to see the whole picture."
 IN_WORDS = "The picture in words"

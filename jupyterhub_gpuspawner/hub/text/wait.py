@@ -55,10 +55,6 @@ GAVE_UP = "You gave up your place in line for {profile}."
 BACK_TO = "Choose {profile} again"
 
 SILENT = "Slurm is not responding at the moment. Your server is not affected."
-HIDDEN = "The hub cannot see your job in Slurm. Your server appears here once it is running."
-UNCONFIRMED = "The hub cannot see this job in Slurm. These details come from the node's own report."
-CLOSED = "Your server has ended: it no longer responds at its address."
-CLOSED_ADVICE = "Start again. The last lines of its log may say why it ended."
 LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
 NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")
 
@@ -90,7 +86,6 @@ TIMED_OUT = (
     "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
     "Last known state: {known}"
 )
-TIMED_OUT_UNSEEN = "Your server did not start within {time}, so the start was cancelled. Last known state: {known}"
 TIMED_OUT_ADVICE = "Start again. If it happens again, contact {contact}."
 NOT_SUBMITTED = "Slurm did not accept the job within {time}, so the start was cancelled."
 WAITED = "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up."

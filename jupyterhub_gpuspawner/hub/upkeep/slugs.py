@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from traitlets import TraitError
 
 from jupyterhub_gpuspawner.hub.site.database import transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
@@ -60,7 +61,10 @@ def begin_slugs(app: JupyterHub) -> None:
     """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
     if not issubclass(app.spawner_class, GPUProfilesSpawner):
         return
-    folder = app.spawner_class(config=app.config).source.folder
+    try:
+        folder = app.spawner_class(config=app.config).source.folder
+    except TraitError:  # the hub's check of its configuration, which comes next, says so
+        return
     if folder is None:
         return
     kept, written = KeptSlugs(app.db), dict[str, str]()

@@ -99,13 +99,12 @@ def test_a_node_that_has_reported_has_facts_of_its_own() -> None:
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
-    """An empty report gives no empty rows and no guesses; a server without a job runs on the hub's machine."""
+    """An empty report gives no empty rows and no guesses."""
     facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None)
 
     assert facts == ServerFacts(
         rows=(
             ("Node", "c1"),
-            ("Job", "none: the server runs on the hub's own machine, without a time limit"),
             ("GPUs", "none"),
             ("CPUs", "not known"),
             ("NUMA nodes", "not known"),

@@ -367,6 +367,20 @@ async def test_a_child_that_does_not_watch_its_own_time_is_given_up_by_its_spawn
     assert spawner.start_timeout == 1
 
 
+REFUSED_HERE = {"root": "Servers are not started for this account", "no-such-person": "You have no account"}
+
+
+@pytest.mark.parametrize(("name", "sentence"), REFUSED_HERE.items())
+async def test_a_server_on_the_hubs_machine_needs_an_account_there(name: str, sentence: str) -> None:
+    """Which must not be root's: a notebook would be the machine's administrator."""
+    spawner: Any = spawner_of()
+    spawner.user = SimpleNamespace(name=name, groups=[])
+    spawner.prepare(request(kind="local"))
+
+    with pytest.raises(HTTPError, match=sentence):
+        await spawner.start()
+
+
 async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its page has no form, so the user could not have chosen the profile."""
 

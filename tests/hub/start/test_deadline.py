@@ -104,14 +104,6 @@ def test_what_is_left_of_a_stages_time(clock: StartClock, now: Clocks, left: flo
     assert clock.left(now) == left
 
 
-@pytest.mark.parametrize(("queue", "limit"), [(None, 300.0), (3600.0, 3900.0)])
-def test_a_job_that_slurm_hides_has_one_time_for_queue_and_start(queue: float | None, limit: float) -> None:
-    """Nothing tells when it leaves the queue."""
-    hidden = replace(QUEUED, timeouts=Timeouts(300.0, queue))
-
-    assert (hidden.limit(hidden=True), hidden.left(later(102), hidden=True)) == (limit, limit - 100)
-
-
 FOLLOWED: dict[str, tuple[StartClock, JobStatus | None, dict[str, Any], float, Stage, float]] = {
     "Slurm has not answered": (QUEUED, None, {}, 100, Stage.QUEUE, 2),
     "it is pending": (QUEUED, PENDING, {}, 100, Stage.QUEUE, 2),

@@ -84,7 +84,7 @@ async def test_the_state_is_what_slurm_reported_last(server: Server, watched: Jo
     await server.tell()
 
     assert before == (None, False)
-    assert (watched.status, watched.over(), watched.silent, watched.hidden) == (own("RUNNING"), False, False, False)
+    assert (watched.status, watched.over(), watched.silent) == (own("RUNNING"), False, False)
 
 
 async def test_a_job_that_has_ended_is_over(server: Server, watched: JobWatch) -> None:
@@ -125,7 +125,7 @@ async def test_a_job_that_is_hidden_since_it_was_pending_is_not_over(server: Ser
     await server.tell()
     await server.tell()
 
-    assert (watched.hidden, watched.status, watched.over()) == (True, own("PENDING"), False)
+    assert (watched.status, watched.over()) == (own("PENDING"), False)
 
 
 async def test_the_hub_is_told_as_soon_as_the_job_has_ended(server: Server, watched: JobWatch) -> None:

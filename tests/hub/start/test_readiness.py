@@ -26,7 +26,6 @@ class Job:
     """A job that is pending, and its own watch."""
 
     job_id = "7"
-    hidden = False
     stopping = False
     submitted_identity = None
     since_pending: float | None = 0.0
@@ -90,23 +89,6 @@ def reported(job: Job, client: Client) -> Any:
     report.claimed = PlacementDocument(node="g1")
     report.reported.set()
     return spawner, Start.begin("", Timeouts(300.0)), job, report, SimpleNamespace()
-
-
-@pytest.mark.parametrize(
-    ("since_pending", "queue", "given_up"), [(0.0, None, None), (0.0, 0.01, "timeout"), (None, None, "timeout")]
-)
-async def test_a_place_is_kept_where_slurm_hides_the_job_once_it_was_seen_pending(
-    since_pending: float | None, queue: float | None, given_up: str | None
-) -> None:
-    """What is not seen is not gone; only a limit of the queue, or a job that was never seen, ends the wait."""
-    job = Job()
-    job.hidden, job.since_pending = True, since_pending
-    wait = waiting(job, Timeouts(0.01, queue))
-    await asyncio.wait({wait}, timeout=30 if given_up else 0.3)
-
-    reason = vars(wait.exception())["reason"] if wait.done() else None
-    assert reason == given_up
-    wait.cancel()
 
 
 class Client:

@@ -21,7 +21,7 @@ AWAY = OperationalError("SELECT", {}, Exception("the database system is shutting
 class Server:
     """A spawner whose rows cannot be read while the database is away."""
 
-    start_timeout, queue_limit, name, cert_paths = 30, None, "lab", dict[str, str]()
+    start_timeout, queue_limit, name, cert_paths, exec_prefix = 30, None, "lab", dict[str, str](), ""
     life = SimpleNamespace(begin=lambda *_, **__: None, waited_for=lambda _: None, fault="")
     log = logging.getLogger()
 
@@ -35,6 +35,8 @@ class Server:
         if self.away:
             raise AWAY
         return SimpleNamespace(name="ann", settings={})
+
+    def connection(self) -> None: ...
 
     async def account(self) -> None:
         self.away = True

@@ -89,7 +89,7 @@ def _node_facts(
     placement: PlacementDocument, node: NodeTopology | None, *, several: bool, of_job: bool = True
 ) -> ServerFacts:
     """One node's part; ``of_job``: with what is about the whole job."""
-    job = home.job(placement.job_id, placement.partition or "") if placement.job_id else home.HERE
+    job = home.job(placement.job_id or "", placement.partition or "")
     yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
     rows = [
         (home.NODE, placement.node if of_job else ""),
