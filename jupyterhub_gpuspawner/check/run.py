@@ -12,23 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import extending, remote, settings, slurm
-from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
-from jupyterhub_gpuspawner.check.context import DEFAULTS, Context, Options
-from jupyterhub_gpuspawner.check.courses import sessions
-from jupyterhub_gpuspawner.check.finding import Code, Severity
-from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
-from jupyterhub_gpuspawner.check.job import judgement, submit
-from jupyterhub_gpuspawner.check.profiles import (
-    accounts,
-    allowed,
-    extra,
-    lifetimes,
-    offered,
-    reservations,
-    seats,
-    trials,
-)
+from jupyterhub_gpuspawner.check import courses, machine, run_as, settings, slurm
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Code, Context, Options, Severity
+from jupyterhub_gpuspawner.check.job import submit
+from jupyterhub_gpuspawner.check.profiles import accounts, extra, offered, seats
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -44,33 +31,33 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.site.configuration import Site
 
 HUB_CHECKS: tuple[Check, ...] = (
-    names.check_names,
-    environment.check_environment,
-    secrets.check_secrets,
-    paths.check_paths,
-    address.check_address,
-    timeouts.check_timeouts,
-    clock.check_clock,
-    same_name.check_same_name,
-    wrappers.check_wrappers,
-    prefix.check_prefix,
+    settings.check_names,
+    machine.check_environment,
+    machine.check_secrets,
+    machine.check_paths,
+    machine.check_address,
+    machine.check_timeouts,
+    machine.check_clock,
+    machine.check_same_name,
+    run_as.check_wrappers,
+    run_as.check_prefix,
     submit.check_submit,
 )
 """Those of the hub's settings and machine, and of what it may run as its users."""
 CHECKS: tuple[Check, ...] = (
     offered.check_offered,
-    reservations.check_reservations,
-    lifetimes.check_lifetimes,
+    accounts.check_reservations,
+    extra.check_lifetimes,
     accounts.check_accounts,
     extra.check_extra,
-    allowed.check_allowed,
-    trials.check_trials,
+    accounts.check_allowed,
+    seats.check_trials,
     seats.check_seats,
-    sessions.check_courses,
+    courses.check_courses,
     settings.check_settings,
-    remote.check_remote,
+    slurm.check_remote,
     slurm.check_slurm,
-    extending.check_extending,
+    run_as.check_extending,
     *HUB_CHECKS,
 )
 """All checks, in the order of their findings."""
@@ -79,8 +66,8 @@ INCOMPLETE = Code("check-incomplete", "One of the checks could not be finished; 
 DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
-_OF_PREFIX = {prefix.FAILS.name, wrappers.MISSING.name}
-_AS_USER = {trials.FAILED.name, judgement.REFUSED.name}
+_OF_PREFIX = {run_as.FAILS.name, run_as.MISSING.name}
+_AS_USER = {seats.FAILED.name, submit.REFUSED.name}
 """Codes that tell of a job, and at the place of ``exec_prefix`` only that nothing can be run as a user."""
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
@@ -145,7 +132,7 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
                 found[slurm.unanswered(error)] = None
         except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
             found[_unfinished(check, error)] = None
-    return tuple(_without_repetition(found, context.slurm_site.configured_as(prefix.PREFIX)))
+    return tuple(_without_repetition(found, context.slurm_site.configured_as(run_as.PREFIX)))
 
 
 def _unfinished(check: Check, error: Exception) -> Finding:

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check import run, settings, slurm
-from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
-from jupyterhub_gpuspawner.check.context import DEFAULTS, Options
-from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
-from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
-from jupyterhub_gpuspawner.check.profiles import trials
+from jupyterhub_gpuspawner.check import machine, run, run_as, settings, slurm
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Finding, Options, Severity
+from jupyterhub_gpuspawner.check.profiles import seats
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -28,15 +25,15 @@ from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial,
 CONFIG = Path(__file__).parents[2] / "config"
 HERE = (
     settings.check_settings,
-    names.check_names,
-    environment.check_environment,
-    secrets.check_secrets,
-    paths.check_paths,
-    address.check_address,
-    timeouts.check_timeouts,
-    clock.check_clock,
-    wrappers.check_wrappers,
-    prefix.check_prefix,
+    settings.check_names,
+    machine.check_environment,
+    machine.check_secrets,
+    machine.check_paths,
+    machine.check_address,
+    machine.check_timeouts,
+    machine.check_clock,
+    run_as.check_wrappers,
+    run_as.check_prefix,
 )
 """The checks of this module, without the one that needs jobs."""
 BASE = """
@@ -673,7 +670,7 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     works = '[ -x "$1" ] && { echo "${1##*/}: the input " >&2; exit 1; }'
     commands(site, sudo=f"shift 3; {works}; echo 'sudo: a password is required' >&2; exit 1")
     mistake.surroundings(site)
-    found = await findings(site, mistake.lines, mistake.snapshot, Options(user="daemon"), (trials.check_trials, *HERE))
+    found = await findings(site, mistake.lines, mistake.snapshot, Options(user="daemon"), (seats.check_trials, *HERE))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == [mistake.code]
 
@@ -752,7 +749,7 @@ async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pyte
 )
 async def test_values_that_jupyterhub_accepts_raise_no_alarm(site: Path, lines: str) -> None:
     """Other spellings of a right value: traitlets makes a list of a text, a set of a list, a truth value of 1."""
-    assert await findings(site, lines, AT_HOME, checks=(names.check_names,)) == ()
+    assert await findings(site, lines, AT_HOME, checks=(settings.check_names,)) == ()
 
 
 @pytest.mark.parametrize(
@@ -769,7 +766,7 @@ async def test_a_check_as_root_says_that_sudo_refuses_it_nothing(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     commands(site, sudo='shift 3; exec "$@"')
     lines = f"c.GPUSlurmSpawner.exec_prefix = {words!r}\n"
-    found = await findings(site, lines, AT_HOME, Options(user="daemon"), (prefix.check_prefix,))
+    found = await findings(site, lines, AT_HOME, Options(user="daemon"), (run_as.check_prefix,))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == codes
 
@@ -820,9 +817,9 @@ async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:
 
 def test_the_digests_are_those_of_the_scripts() -> None:
     """After a change of config/wrappers, the digests in check/accounts/wrappers.py are those of the new scripts."""
-    found = {script.name: wrappers.digest(script.read_text()) for script in (CONFIG / "wrappers").iterdir()}
+    found = {script.name: run_as.digest(script.read_text()) for script in (CONFIG / "wrappers").iterdir()}
 
-    assert found == wrappers.DIGESTS
+    assert found == run_as.DIGESTS
 
 
 def test_a_sites_own_values_do_not_change_a_digest() -> None:
@@ -834,7 +831,7 @@ def test_a_sites_own_values_do_not_change_a_digest() -> None:
     )
 
     assert changed != script
-    assert wrappers.digest(changed) == wrappers.digest(script)
+    assert run_as.digest(changed) == run_as.digest(script)
 
 
 @pytest.mark.slurm
@@ -855,7 +852,7 @@ async def test_another_hub_of_the_same_name_is_seen_by_its_jobs(tmp_path: Path, 
         with pytest.MonkeyPatch.context() as patch:
             for name, value in slurm_cluster.environment.items():
                 patch.setenv(name, value)
-            found = await findings(tmp_path, lines, AT_HOME, checks=(same_name.check_same_name,))
+            found = await findings(tmp_path, lines, AT_HOME, checks=(machine.check_same_name,))
     finally:
         slurm_cluster.run("scancel", *jobs)
 

@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import run
-from jupyterhub_gpuspawner.check.context import Options
-from jupyterhub_gpuspawner.check.finding import Finding, Severity
+from jupyterhub_gpuspawner.check.finding import START, Finding, Options, Severity
 from jupyterhub_gpuspawner.check.job import submit
-from jupyterhub_gpuspawner.check.job.facts import parse_facts
-from jupyterhub_gpuspawner.check.job.judgement import judged
-from jupyterhub_gpuspawner.check.job.run import Course
-from jupyterhub_gpuspawner.check.job.script import START, Trial
+from jupyterhub_gpuspawner.check.job.submit import judged
+from jupyterhub_gpuspawner.check.job.trial import Course, Trial, parse_facts
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.site.configuration import load_site

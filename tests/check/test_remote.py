@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.remote import of_configuration
+from jupyterhub_gpuspawner.check.slurm import of_configuration
 from tests.cli.test_check import GOOD, check
 
 OURS = {

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.context import Options
-from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check import run, settings
+from jupyterhub_gpuspawner.check import machine, run, settings
 from jupyterhub_gpuspawner.check.finding import Finding, Severity
-from jupyterhub_gpuspawner.check.hub import secrets
 from jupyterhub_gpuspawner.site.configuration import configuration_of, load_site, running_in
 
 LINES = """
@@ -63,7 +62,7 @@ async def findings(site: Path, more: str = "") -> list[Finding]:
     config = site / "etc" / "jupyterhub_config.py"
     config.write_text(LINES + more)
     return list(
-        await run.findings(await run.context_of(load_site(config)), (settings.check_settings, secrets.check_secrets))
+        await run.findings(await run.context_of(load_site(config)), (settings.check_settings, machine.check_secrets))
     )
 
 

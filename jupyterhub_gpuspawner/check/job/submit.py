@@ -7,28 +7,248 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Code
-from jupyterhub_gpuspawner.check.hub.address import hub_address
-from jupyterhub_gpuspawner.check.job.judgement import judged
-from jupyterhub_gpuspawner.check.job.network import listening_hub
-from jupyterhub_gpuspawner.check.job.run import follow
-from jupyterhub_gpuspawner.check.job.script import START, Trial, Tried, partitions
+from jupyterhub_gpuspawner.check.finding import START, Code
+from jupyterhub_gpuspawner.check.job.trial import (
+    MINUTES,
+    PATIENCE,
+    Trial,
+    Tried,
+    follow,
+    listening_hub,
+    partitions,
+)
+from jupyterhub_gpuspawner.check.machine import hub_address
+from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.jobs import identity
+from jupyterhub_gpuspawner.jobs.reason import meaning
+from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.snapshot import own_account
+from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jupyterhub_gpuspawner.check.context import Context
-    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.check.finding import Context, Finding
+    from jupyterhub_gpuspawner.check.job.trial import Course, Facts
     from jupyterhub_gpuspawner.hub.site.account import Account
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+
+# What a followed job shows: findings, from Slurm's account of it and its own facts.
+
+RAN = Code("job-ran", "With --submit: the job of a partition ran, and its node has what servers need.")
+PLACED = Code("job-placed", "With --submit: where the launcher placed itself on the node, and what it could not learn.")
+REFUSED = Code("job-refused", "With --submit: Slurm refused the job of a partition, or it could not be submitted.")
+PENDING = Code("job-pending", "With --submit: the job did not start in time, so its node was not looked at.")
+CHANGED = Code("job-changed", "With --submit: something at the site changes the comment, name or partition of jobs.")
+LOG_DIR = Code("log-dir-missing", "With --submit: a job could not write its log, most often since log_dir is missing.")
+LOG_UNREAD = Code("job-log-unread", "With --submit: the log of the job could not be read, so that nothing is known.")
+HOME = Code("home-missing", "With --submit: the user's home does not exist on a node.")
+PYTHON = Code("python-missing", "With --submit: a node has no Python 3.9 or newer for the launcher.")
+SETUP = Code("environment-fails", "With --submit: modules, or another part of a profile's environment, fail on a node.")
+COMMAND = Code("command-missing", "With --submit: the server's command does not exist on a node.")
+CONTAINER = Code("container-missing", "With --submit: a node lacks the container runtime or image of a profile.")
+VARIABLES = Code("job-environment", "With --submit: the hub's variables do not reach the job, or SBATCH_ ones do.")
+NO_HUB = Code("hub-unreachable", "With --submit: a node does not reach the hub.")
+NO_WAY = Code("node-unreachable", "With --submit: the hub's machine does not reach a server's port on a node.")
+PORTS = Code("ports-taken", "With --submit: no port of port_range is free on a node.")
+NOT_CANCELLED = Code("job-left", "With --submit: the job could not be cancelled afterwards.")
+CODES = (
+    RAN,
+    PLACED,
+    REFUSED,
+    PENDING,
+    CHANGED,
+    LOG_DIR,
+    LOG_UNREAD,
+    HOME,
+    PYTHON,
+    SETUP,
+    COMMAND,
+    CONTAINER,
+    VARIABLES,
+    NO_HUB,
+    NO_WAY,
+    PORTS,
+    NOT_CANCELLED,
+)
+
+
+def judged(
+    course: Course, *, hub_listens: bool = True, prefix_at: str = "c.GPUSlurmSpawner.exec_prefix"
+) -> Iterator[Finding]:
+    """The findings of one job.
+
+    ``hub_listens``: whether anything listened at the hub's address meanwhile; ``prefix_at``: where exec_prefix is set.
+    """
+    trial, job = course.trial, course.last
+    where = f"partition {trial.partition or '(default)'}"
+    if course.not_cancelled:
+        yield NOT_CANCELLED.error(where, f"job {course.job_id} could not be cancelled: {course.not_cancelled}")
+    if course.refused is not None:
+        of_prefix = isinstance(course.refused, ConfigError) and course.refused.where == PREFIX
+        why = course.refused.message.removeprefix(f"{PREFIX}: ")
+        yield REFUSED.error(prefix_at if of_prefix else where, f"the job was not submitted: {why}", course.refused.hint)
+        return
+    if course.seen is not None:
+        yield from _changes(trial, course.seen)
+    if job is not None and job.phase is Phase.QUEUED:
+        yield PENDING.warning(where, *_why_pending(course.job_id, job))
+        return
+    node = f"node {job.batch_host}" if job is not None and job.batch_host else where
+    facts = course.facts
+    if not facts.began:
+        yield _without_log(course, node)
+        return
+    if not facts.home:
+        yield HOME.error(node, f"the home {trial.home} does not exist.", "Mount it on the nodes, or set req_homedir.")
+    faults = [
+        *_of_environments(facts, node),
+        *_of_python(facts, node),
+        *_of_network(course, node, hub_listens=hub_listens),
+    ]
+    yield from faults
+    if facts.placement and facts.python:
+        first, *problems = facts.placement
+        yield PLACED.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
+        yield from (PLACED.warning(node, f"the launcher says: {each}") for each in problems)
+    if not faults and facts.port is not None:
+        yield RAN.ok(
+            node,
+            f"Python {facts.python}, the command, the log and the ways to the hub and back are in order "
+            f"(job {course.job_id}).",
+        )
+
+
+def _changes(trial: Trial, job: JobStatus) -> Iterator[Finding]:
+    where = f"job {job.job_id}"
+    comment, name = job.tag != trial.tag, job.name != trial.name
+    if comment and name:
+        yield CHANGED.error(
+            where,
+            f"Slurm shows the comment {job.tag[:60]!r} and the name {job.name[:60]!r}, not those of the job: a job "
+            "whose id is lost cannot be found again.",
+            "Have the plugin (JobSubmitPlugins, CliFilterPlugins) keep comments that begin with "
+            "jupyterhub-gpuspawner/, or job names.",
+        )
+    elif comment or name:
+        what, shown = ("comment", job.tag) if comment else ("name", job.name)
+        yield CHANGED.warning(
+            where,
+            f"Slurm shows the {what} {shown[:60]!r}, not the one that the job was submitted with; jobs are found "
+            f"again by their {'name' if comment else 'comment'} instead.",
+            "Have the plugin (JobSubmitPlugins, CliFilterPlugins) keep it.",
+        )
+    asked = (trial.partition or job.partition).split(",")
+    if not set(job.partition.split(",")) <= set(asked):
+        yield CHANGED.warning(
+            where,
+            f"Slurm put the job into partition {job.partition}, and it asked for {trial.partition}: the form shows "
+            "what is free in a partition where servers do not run.",
+            "Name that partition in the profile, or exempt servers from the plugin.",
+        )
+
+
+def _why_pending(job_id: str, job: JobStatus) -> tuple[str, str]:
+    reason = meaning(job.reason).sentence if job.reason else "Slurm gives no reason."
+    text = f"job {job_id} did not start within {duration(PATIENCE)} and was cancelled. {reason}"
+    return text, "Run the check again while the partition has a free node."
+
+
+def _without_log(course: Course, node: str) -> Finding:
+    job, trial = course.last, course.trial
+    if not course.log_is_readable:
+        return LOG_UNREAD.warning(
+            node,
+            f"job {course.job_id} ran, but this account has no way to read the log of another user.",
+            "Set wrapper_dir: the script `log` reads it. Users are not shown their servers' logs either.",
+        )
+    if job is not None and job.phase in (Phase.ENDED, Phase.ENDING):
+        return LOG_DIR.error(
+            node,
+            f"job {course.job_id} ended at once ({job.state}, exit code {job.exit_code or 'unknown'}) and left no log: "
+            f"{trial.log_dir} does not exist there, or the user may not write to it.",
+            "Create the folder on every node, or set c.GPUSlurmSpawner.log_dir to one that exists.",
+        )
+    return LOG_UNREAD.warning(
+        node,
+        f"job {course.job_id} ran, and its log in {trial.log_dir} did not appear on this machine.",
+        "Set c.GPUSlurmSpawner.log_dir to a folder that nodes and hub share, if failed starts should show their log.",
+    )
+
+
+def _of_environments(facts: Facts, node: str) -> Iterator[Finding]:
+    for slug, said in facts.failed.items():
+        why = said or "one of its lines failed"
+        yield SETUP.error(
+            f"profile {slug}",
+            f"its environment cannot be set up on {node}: {why}.",
+            "See `environment` in the profile.",
+        )
+    for look in facts.looks:
+        if look.found:
+            continue
+        if look.fact == "command":
+            yield COMMAND.error(
+                f"profile {look.slug}",
+                f"there is no command {look.what} on {node} after the profile's environment is set up.",
+                "Install it, give its full path in c.Spawner.cmd, or load a module that has it.",
+            )
+        else:
+            what = "container runtime" if look.fact == "runtime" else "image"
+            yield CONTAINER.error(f"profile {look.slug}", f"{node} has no {what} {look.what}.", "Install it there.")
+    if facts.environment_arrived is False:
+        yield VARIABLES.error(
+            node,
+            "the hub's variables did not reach the job, so no server could sign in to the hub.",
+            "Look for SBATCH_EXPORT, for --export in batch_script or a plugin, and for sudo without -E.",
+        )
+    if facts.sbatch_variables:
+        yield VARIABLES.warning(
+            node,
+            f"the job has {', '.join(facts.sbatch_variables)} in its environment, which override what jobs ask for.",
+            "Look for them in /etc/environment, in sudo's env_keep, and in c.Spawner.environment.",
+        )
+
+
+def _of_python(facts: Facts, node: str) -> Iterator[Finding]:
+    if facts.launched and not facts.python:
+        why = facts.placement[-1] if facts.placement else "the launcher did not run"
+        yield PYTHON.error(node, f"{why}.", "Install Python 3.9 or newer, or load a module that has one.")
+
+
+def _of_network(course: Course, node: str, *, hub_listens: bool) -> Iterator[Finding]:
+    trial, facts = course.trial, course.facts
+    if hub_listens and facts.hub_reached is not None and not (facts.hub_reached and facts.hub_is_hub):
+        why = facts.hub_why or "something else answers there"
+        yield NO_HUB.error(
+            node,
+            f"the hub is not reached at {trial.hub}: {why}.",
+            "Set c.JupyterHub.hub_ip to an address that nodes reach, and open the hub's port (8081) to them.",
+        )
+    first, last = trial.ports
+    if facts.port == 0:
+        yield PORTS.error(
+            node, f"none of {facts.tried} ports from {first} to {last} is free.", "Widen c.GPUSlurmSpawner.port_range."
+        )
+    if course.back:
+        which = f"ports {first} to {last}" if first else "all ports above 1024"
+        yield NO_WAY.error(
+            node,
+            f"this machine does not reach port {facts.port} there: {course.back}.",
+            f"Open {which} from the hub's machine to the nodes; see docs/howto/ports-and-firewalls.md.",
+        )
+    if facts.python and facts.port is None:
+        limit = duration(MINUTES * 60)
+        yield LOG_UNREAD.warning(node, f"the job did not say all it was asked for (it had {limit}).", "Try again.")
+
 
 NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
 NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, or is root, so there is no job.")

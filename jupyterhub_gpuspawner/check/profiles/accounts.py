@@ -1,24 +1,42 @@
-"""Whether the accounts, QOS and licences that profiles request exist."""
+"""Whether the accounts, QOS, licences, users, groups and reservations that profiles name exist."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+from datetime import time, timedelta
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Code
-from jupyterhub_gpuspawner.check.profiles.cases import Case, cases_of
-from jupyterhub_gpuspawner.check.profiles.judgement import request_of
-from jupyterhub_gpuspawner.check.profiles.locations import Locations
+from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.profiles.offered import (
+    BY_FAULT,
+    RESERVATION_MISSING,
+    Case,
+    Locations,
+    cases_of,
+    dated_reservation,
+    request_of,
+)
+from jupyterhub_gpuspawner.cluster.limits import fault_of
 from jupyterhub_gpuspawner.courses.limits import licenses_of
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RefusalKind, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
+from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
+from jupyterhub_gpuspawner.slurm.snapshot import own_account
+from jupyterhub_gpuspawner.words import day as in_words
 from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import date
 
-    from jupyterhub_gpuspawner.check.context import Context
-    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.check.finding import Context
+    from jupyterhub_gpuspawner.cluster.limits import Fault
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resources import ReservationRule
+
 
 NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
 NO_QOS = Code("qos-missing", "A profile requests a QOS that the cluster does not have.")
@@ -105,3 +123,151 @@ def _asked(profile: Profile, context: Context) -> Iterator[tuple[Case, str, str]
             if name and (kind, name) not in seen:
                 seen.add((kind, name))
                 yield case, kind, name
+
+
+# Whether the users and groups of ``allow`` exist, and whether Slurm admits them where their jobs would go.
+
+NO_GROUP = Code("group-missing", "`allow` names a group that JupyterHub does not have, so it admits nobody.")
+NO_USER = Code("user-missing", "`allow` names a user who is neither an account of this machine nor one of JupyterHub.")
+AT_MOST = 500
+"""People of one profile for whom Slurm's restrictions are examined."""
+
+
+async def check_allowed(context: Context) -> list[Finding]:
+    """Look at each profile's `allow`, unless the profile is over."""
+    locations, found = Locations(context), list[Finding]()
+    for profile in context.profiles:
+        closed = permitted(profile, "", profile.allow.groups, context.now)
+        if closed is not None and closed.kind is RefusalKind.ENDED:
+            continue
+        found += _of_groups(profile, context, locations)
+        found += await _of_users(profile, context, locations)
+        if profile.kind == "slurm" and context.snapshot is not None:
+            found += await _of_slurm(profile, context, locations)
+    return found
+
+
+def _of_groups(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
+    people = context.people
+    if people.at_sign_in:
+        return []
+    known = f"Its groups are {some(sorted(people.groups))}." if people.groups else "It has none."
+    where = locations.of(profile, ("allow", "groups"))
+    fix = "Correct the name, or add the group to c.JupyterHub.load_groups."
+    found = []
+    for name in profile.allow.groups:
+        if name in people.groups:
+            continue
+        if people.unread:
+            text = f"group {name!r} is not in c.JupyterHub.load_groups, and {people.unread}."
+        elif is_unix_group(name):
+            text = f"{name!r} is a Unix group, and JupyterHub has no group of that name. {known}"
+        else:
+            text = f"JupyterHub has no group {name!r}. {known}"
+        found.append(NO_GROUP.warning(where, text, fix))
+    return found
+
+
+async def _of_users(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
+    unknown = [name for name in profile.allow.users if name not in context.people.users]
+    missing = [name for name in unknown if not await asyncio.to_thread(has_account, name)]
+    return [
+        NO_USER.warning(
+            locations.of(profile, ("allow", "users")),
+            f"{name!r} is neither an account of this machine nor a user of JupyterHub.",
+            "Correct the name, unless this user is still to sign in for the first time.",
+        )
+        for name in missing
+    ]
+
+
+async def _of_slurm(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
+    """Those who may use the profile, but not its partition or reservation."""
+    assert context.snapshot is not None  # noqa: S101 - find
+    try:
+        resources = request_of(profile, {}, context).resources
+    except RequestError:
+        return []
+    now = context.now.timestamp()
+    if fault_of(resources, context.snapshot, now=now) is not None:  # for everybody
+        return []
+    prefix = context.slurm_site.exec_prefix
+    audience = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))[:AT_MOST]
+    if not prefix.strip():  # all jobs belong to one account
+        audience = [own_account() or ""]
+    shut_out: dict[Fault, list[str]] = {}
+    for name in filter(None, audience):
+        owner = job_owner(prefix, name)
+        groups = await allowed_groups(context.snapshot, owner)
+        fault = fault_of(resources, context.snapshot, now=now, user=owner, groups=groups)
+        if fault is not None:
+            shut_out.setdefault(fault, []).append(name)
+    found = []
+    for fault, names in shut_out.items():
+        code, fix = BY_FAULT[fault.field, fault.kind]
+        report = code.error if len(names) == len(audience) else code.warning
+        where = locations.of_fault(profile, Case(), fault.field)
+        found.append(report(where, f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}.", fix))
+    return found
+
+
+# Reservations whose name changes with the day: whether they exist on the days to come.
+
+OTHER_DAY = Code("reservation-other-day", "A reservation is not on the day for which a profile names it.")
+AHEAD = 7
+"""Days that are examined of a pattern such as ``ml-hpc-%u``."""
+_REPEATED = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
+_RIGHT = "Create the reservation, or correct the name."
+
+
+async def check_reservations(context: Context) -> list[Finding]:
+    """Look at the days to come of each profile's reservation."""
+    if context.snapshot is None:
+        return []
+    locations = Locations(context)
+    return [
+        each
+        for profile in context.profiles
+        if profile.kind == "slurm" and (rule := dated_reservation(profile, context)) is not None
+        for each in _of_rule(profile, rule, context, context.snapshot, locations)
+    ]
+
+
+def _of_rule(
+    profile: Profile, rule: ReservationRule, context: Context, snapshot: ClusterSnapshot, locations: Locations
+) -> Iterator[Finding]:
+    today = context.now.date()
+    near = [today + timedelta(days=number) for number in range(AHEAD)]
+    days = {each: rule.on(each) for each in near if rule.pattern or rule.default or each in rule.dates}
+    days |= {each: rule.on(each) for each in sorted(rule.dates) if each >= today}
+    days = {each: name for each, name in days.items() if name and _open(profile, each)}
+    if any(each.kind == "reservation" for each in snapshot.unread):
+        return  # one may be among those that were not understood
+    there = {each: name for each, name in days.items() if name in snapshot.reservation_by_name}
+    for each, name in days.items():
+        where = locations.of(profile, ("slurm", "reservation", *([each.isoformat()] if each in rule.dates else [])))
+        if each not in there:
+            if each in rule.dates or not there:
+                report = RESERVATION_MISSING.error if each == today or not there else RESERVATION_MISSING.warning
+                yield report(where, f"there is no reservation {name}, which is for {in_words(each)}.", _RIGHT)
+            if each not in rule.dates and not there:
+                return  # the other names of a pattern would say the same
+        elif not _on(each, name or "", snapshot):
+            text = f"reservation {name} is not on {in_words(each)}, for which the profile names it."
+            yield OTHER_DAY.warning(where, text, "Move the reservation, or correct the name.")
+
+
+def _open(profile: Profile, day: date) -> bool:
+    """Whether the profile may be used at some time of a day."""
+    noon = moment_of(day, time(12))
+    somebody = (*profile.allow.users, "")[0]
+    return permitted(profile, somebody, profile.allow.groups, noon) is None
+
+
+def _on(day: date, name: str, snapshot: ClusterSnapshot) -> bool:
+    own = snapshot.reservation_by_name[name]
+    if own.flags & _REPEATED:
+        return True
+    begin = moment_of(day).timestamp()
+    end = moment_of(day + timedelta(days=1)).timestamp()
+    return (own.start is None or own.start < end) and (own.end is None or own.end > begin)

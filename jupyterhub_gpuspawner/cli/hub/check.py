@@ -51,7 +51,7 @@ def check(
     configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
     """
     from jupyterhub_gpuspawner.check import run
-    from jupyterhub_gpuspawner.check.context import Options
+    from jupyterhub_gpuspawner.check.finding import Options
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     if group and not user:

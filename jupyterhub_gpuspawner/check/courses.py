@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Code
-from jupyterhub_gpuspawner.check.profiles.locations import Locations
+from jupyterhub_gpuspawner.check.profiles.offered import Locations
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -17,8 +17,7 @@ from jupyterhub_gpuspawner.words import people
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from jupyterhub_gpuspawner.check.context import Context
-    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.check.finding import Context, Finding
     from jupyterhub_gpuspawner.courses.report import SessionReport
 
 COURSE = Code("course", "Everybody on a course's roster fits in each of its sessions.")

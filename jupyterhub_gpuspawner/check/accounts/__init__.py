@@ -1,1 +1,0 @@
-"""Checks of what the hub may run as its users."""

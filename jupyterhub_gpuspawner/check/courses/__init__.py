@@ -1,1 +1,0 @@
-"""What courses are checked against, and what is found."""

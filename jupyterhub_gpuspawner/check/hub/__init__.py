@@ -1,1 +1,0 @@
-"""Checks of the hub's own settings, files and surroundings."""

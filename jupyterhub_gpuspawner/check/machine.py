@@ -1,0 +1,475 @@
+"""The hub's machine and its way to the nodes: address, environment, paths, secrets, clock, name and time-outs."""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+import socket
+import stat
+import time
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from jupyterhub_gpuspawner.check.finding import START, Code
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
+from jupyterhub_gpuspawner.hub.report.reach import resolved
+from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
+from jupyterhub_gpuspawner.jobs.identity import hub_mark, parse_tag, start_of
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
+from jupyterhub_gpuspawner.words import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.check.finding import Context, Finding
+    from jupyterhub_gpuspawner.cluster.snapshot import NodeState
+
+
+LOOPBACK = Code(
+    "hub-address-loopback",
+    "Nodes are told a loopback address of the hub, or the hub listens on one alone, and there are nodes on other "
+    "machines.",
+)
+FOREIGN = Code(
+    "hub-address-foreign", "The hub's settings have it listen on an address that this machine does not have."
+)
+UNRESOLVED = Code(
+    "node-unresolved", "This machine cannot resolve the address of a node, so it reaches no server there."
+)
+SAMPLE = 8
+"""Nodes that are looked at, one for each partition at least."""
+_ANY = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+_SETTINGS = ("hub_connect_url", "hub_connect_ip", "hub_bind_url", "hub_ip")
+_AWAY = frozenset(("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "FUTURE", "CLOUD", "DOWN"))
+"""States of nodes whose address may not be known yet."""
+
+
+@dataclass(frozen=True)
+class HubAddress:
+    """Where the hub listens, and where nodes look for it."""
+
+    told: str
+    """The URL of the hub's API that a job gets."""
+    setting: str
+    """The setting that decides it, such as ``c.JupyterHub.hub_ip``."""
+    listens: str
+    """The address that the hub binds; empty for all of the machine's, and for a Unix socket."""
+    port: int
+
+    @property
+    def host(self) -> str:
+        """The host of :attr:`told`."""
+        return urlsplit(self.told).hostname or ""
+
+
+def hub_address(context: Context) -> HubAddress:
+    """Work out the hub's addresses as JupyterHub does; raises ConfigError."""
+    config, hub = context.site.config, application(context.site.config).hub
+    spawner: Any = context.slurm_site
+    told, setting = str(hub.api_url), "c.JupyterHub.hub_ip"
+    for name in _SETTINGS:
+        if config.JupyterHub.get(name):
+            setting = f"c.JupyterHub.{name}"
+            break
+    if spawner.hub_connect_url is not None:
+        told = spawner.hub_connect_url.rstrip("/") + urlsplit(told).path
+        setting = spawner.configured_as("hub_connect_url")
+    own = spawner.environment.get("JUPYTERHUB_API_URL")
+    if isinstance(own, str):
+        told, setting = own, spawner.configured_as("environment")
+    listens = "" if hub.ip in _ANY else str(hub.ip)
+    return HubAddress(told, setting, listens, int(hub.port or 0))
+
+
+async def check_address(context: Context) -> list[Finding]:
+    """Compare the hub's address with those of the nodes."""
+    if context.snapshot is None:
+        return []
+    try:
+        hub = hub_address(context)
+    except ConfigError:  # which the check of names reports
+        return []
+    found: list[Finding] = []
+    elsewhere: list[tuple[str, str]] = []
+    for node in _sample(context):
+        addresses = await resolved(node.address)
+        if not addresses:
+            found.append(
+                UNRESOLVED.warning(
+                    f"node {node.name}",
+                    f"this machine cannot resolve {node.address!r}, the node's address in Slurm (NodeAddr).",
+                    "Add the name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it.",
+                )
+            )
+        elif not any(map(is_own, addresses)):
+            elsewhere.append((node.name, addresses[0]))
+    if elsewhere:
+        found += _of_loopback(hub, *elsewhere[0])
+    if hub.listens and not is_loopback(hub.listens) and not _is_own_host(await resolved(hub.listens)):
+        found.append(
+            FOREIGN.warning(
+                f"c.JupyterHub.{'hub_bind_url' if context.site.config.JupyterHub.get('hub_bind_url') else 'hub_ip'}",
+                f"the hub would listen on {hub.listens}, which is not an address of this machine: a hub that is "
+                "started here exits.",
+                "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
+            )
+        )
+    return found
+
+
+def _of_loopback(hub: HubAddress, node: str, address: str) -> list[Finding]:
+    fix = f"Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network{_suggested(address)}."
+    if is_loopback(hub.host):
+        return [
+            LOOPBACK.error(
+                hub.setting,
+                f"nodes are told to reach the hub at {hub.told}, which on {node} is {node} itself: no server could "
+                "report to the hub.",
+                fix,
+            )
+        ]
+    if is_loopback(hub.listens) and _is_own_host((hub.host,)) and urlsplit(hub.told).port == hub.port:
+        return [
+            LOOPBACK.error(
+                "c.JupyterHub.hub_ip",
+                f"the hub listens on {hub.listens} alone, and {node} is told to reach it at {hub.told}.",
+                fix,
+            )
+        ]
+    return []
+
+
+def _sample(context: Context) -> Sequence[NodeState]:
+    """Some nodes that are up: the first one of each partition, then others."""
+    snapshot = context.snapshot
+    if snapshot is None:
+        return ()
+    nodes = {each.name: each for each in snapshot.nodes if each.address and not each.states & _AWAY}
+    firsts = [next((name for name in each.nodes if name in nodes), None) for each in snapshot.partitions]
+    names = dict.fromkeys(name for name in (*firsts, *nodes) if name is not None)
+    return [nodes[name] for name in list(names)[:SAMPLE]]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is the machine that asks, whichever that is."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def is_own(address: str) -> bool:
+    """Whether this machine has an address: whether a socket can be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _is_own_host(hosts: Sequence[str]) -> bool:
+    """The same for addresses; a name that is not resolved is taken for this machine's."""
+    return not hosts or any(is_own(each) for each in hosts)
+
+
+def _suggested(node: str) -> str:
+    """``, such as ADDRESS``: the one from which this machine reaches a node; empty if there is no route."""
+    family = socket.AF_INET6 if ":" in node else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((node, 9))  # of UDP: chooses a route, and sends nothing
+            own = str(probe.getsockname()[0])
+    except OSError:
+        return ""
+    return "" if is_loopback(own) else f", such as {own}"
+
+
+# Variables of the job's environment that change what sbatch does.
+#
+# sbatch's variables (``SBATCH_...``) come before the ``#SBATCH`` lines of a script (sbatch(1), INPUT ENVIRONMENT
+# VARIABLES). The hub's own environment does not reach sbatch, except for what ``environment`` and ``env_keep`` pass
+# on; with the wrapper scripts nothing of it does, but the job still gets it.
+
+VARIABLE = Code(
+    "slurm-variable",
+    "A variable of Slurm's commands (SBATCH_..., SLURM_...) is passed to every job, and overrides what it asks for or "
+    "what Slurm says in it.",
+)
+_HARMLESS = frozenset(("SLURM_CONF",))
+
+
+async def check_environment(context: Context) -> list[Finding]:
+    """Look at the variables that servers are given."""
+    spawner: Any = context.slurm_site
+    found = []
+    for setting, names in (
+        ("environment", spawner.environment),
+        ("env_keep", [name for name in spawner.env_keep if name in os.environ]),
+    ):
+        for name in sorted(names):
+            if name in _HARMLESS or not name.startswith(("SBATCH_", "SLURM_")):
+                continue
+            where = f"{spawner.configured_as(setting)}: {name}"
+            if name.startswith("SBATCH_") and not (spawner.wrapper_dir and spawner.exec_prefix.strip()):
+                what = (
+                    "keeps the hub's variables from every job, so that no server can sign in to the hub"
+                    if name == "SBATCH_EXPORT"
+                    else "is read by sbatch, and overrides what profiles request"
+                )
+                found.append(VARIABLE.error(where, f"this variable {what}.", "Remove it."))
+            else:
+                found.append(
+                    VARIABLE.warning(
+                        where, "this variable changes what Slurm's commands do within every server.", "Remove it."
+                    )
+                )
+    return found
+
+
+# Paths on the nodes that are made of settings: whether everything in them that looks like a variable is replaced.
+
+LITERAL = Code(
+    "path-not-replaced",
+    "log_dir or req_homedir contains a field that is not replaced, or a variable or ~, which no shell reads there.",
+)
+FIELDS = {"log_dir": ("{homedir}", "{username}"), "req_homedir": ("{username}",)}
+"""What is replaced in each setting."""
+_LIKE_A_VARIABLE = re.compile(r"\{\w*\}|\$\{?\w+\}?|^~\w*")
+
+
+async def check_paths(context: Context) -> list[Finding]:
+    """Look at the settings alone."""
+    return [*_of_settings(context)]
+
+
+def _of_settings(context: Context) -> Iterator[Finding]:
+    site = context.slurm_site
+    for name, fields in FIELDS.items():
+        value = str(getattr(site, name))
+        literal = [each for each in _LIKE_A_VARIABLE.findall(value) if each not in fields]
+        if literal:
+            yield LITERAL.error(
+                site.configured_as(name),
+                f"{literal[0]} in {value!r} is not replaced, so jobs would look for a folder that is called so.",
+                f"Write {' or '.join(fields)}, or the path itself.",
+            )
+
+
+# Files with the hub's secrets: whether JupyterHub would accept them, and who can read them.
+
+COOKIE = Code(
+    "cookie-secret-exposed",
+    "The file with the hub's cookie secret can be read by other accounts: JupyterHub refuses to start.",
+)
+TLS = Code("tls-file", "A certificate or key of the hub's is missing, or its key can be read by every account.")
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def cookie_secret_file(context: Context) -> Path | None:
+    """The file in which the hub keeps its cookie secret; None if its folder is not known."""
+    return context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
+
+
+async def check_secrets(context: Context) -> list[Finding]:
+    """Look at the files' modes."""
+    hub = context.site.config.JupyterHub
+    found = []
+    cookie = cookie_secret_file(context)
+    mode = _mode(cookie) if cookie is not None else None
+    if mode is not None and mode & _OTHERS and not hub.get("cookie_secret") and not os.environ.get("JPY_COOKIE_SECRET"):
+        found.append(
+            COOKIE.error(
+                "c.JupyterHub.cookie_secret_file",
+                f"{cookie} can be read by others (mode {mode:04o}), and JupyterHub does not start with it.",
+                f"Run chmod 600 {cookie}.",
+            )
+        )
+    for name in ("ssl_key", "ssl_cert"):
+        file = hub.get(name)
+        if not isinstance(file, str) or not file:
+            continue
+        where, path = f"c.JupyterHub.{name}", context.site.file(file)
+        if path is None:
+            text = f"{file} is in the working directory of the hub, which is not known here."
+            found.append(TLS.warning(where, text, "Give the full path of a file in PEM format."))
+            continue
+        mode = _mode(path)
+        if mode is None:
+            found.append(TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format."))
+        elif name == "ssl_key" and mode & stat.S_IROTH:
+            found.append(
+                TLS.error(where, f"every account can read {file} (mode {mode:04o}).", f"Run chmod 600 {file}.")
+            )
+    return found
+
+
+def _mode(path: Path) -> int | None:
+    """The permission bits of a file; None if there is none, or this account may not look."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return 0
+
+
+# Whether the clocks of this machine and of slurmctld's agree.
+#
+# ``scontrol show config`` begins with slurmctld's own time. The times on which pages and time-outs depend (a job's
+# start and end) are slurmctld's; munge refuses everything if clocks differ by more than five minutes.
+
+CLOCK = Code("clock-differs", "The clocks of this machine and of slurmctld's differ by more than ten seconds.")
+AT_MOST = 10.0
+"""Seconds that are not reported; Slurm's time has whole seconds."""
+
+
+async def check_clock(context: Context) -> list[Finding]:
+    """Ask slurmctld for its time; unknown where it does not say."""
+    if context.snapshot is None:
+        return []
+    before = time.time()
+    told = (await context.client.config()).answered_at
+    if told is None:
+        return []
+    ahead = max(before - (told + 1.0), told - time.time())
+    if ahead <= AT_MOST:
+        return []
+    which = "ahead of" if told > before else "behind"
+    return [
+        CLOCK.error(
+            "Slurm",
+            f"slurmctld's clock is {duration(round(ahead))} {which} this machine's, so pages show wrong times and "
+            "starts are given up too early or too late.",
+            "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
+        )
+    ]
+
+
+# Whether another hub submits jobs under this hub's name.
+#
+# Every job's comment names the hub, and ends in a mark made from the hub's cookie secret; see
+# :mod:`jupyterhub_gpuspawner.jobs.identity`. Jobs with the name and another mark belong to another hub, or to this one
+# before it lost its secret.
+
+SAME_NAME = Code(
+    "hub-name-shared",
+    "Slurm has jobs of this hub's name that another hub submitted, or this one with another cookie secret.",
+)
+
+
+async def check_same_name(context: Context) -> list[Finding]:
+    """Look at the marks of the jobs that carry this hub's name."""
+    if context.snapshot is None:
+        return []
+    name, mine = context.slurm_site.hub_name, _own_mark(context)
+    others: dict[str, list[str]] = {}
+    for job_id, job in (await context.client.every_job()).items():
+        named = parse_tag(job.tag)
+        mark = start_of(job.tag).partition("-")[0]
+        if named is not None and named[0] == name and mark not in ("", START, mine) and job.phase is not Phase.ENDED:
+            others.setdefault(mark, []).append(job_id)
+    if not others or (mine is None and len(others) < 2):  # one hub: probably this one
+        return []
+    jobs = [job for each in others.values() for job in each]
+    listed = ", ".join(sorted(jobs, key=int)[:3]) + (", ..." if len(jobs) > 3 else "")
+    whose = "of another hub, or of this one with an earlier cookie secret" if mine else f"of {len(others)} hubs"
+    return [
+        SAME_NAME.error(
+            context.slurm_site.configured_as("hub_name"),
+            f"Slurm has {len(jobs)} jobs {whose} under the name {name!r} (job {listed}).",
+            "Give each hub of the cluster a hub_name of its own; after the loss of a cookie secret, cancel these jobs.",
+        )
+    ]
+
+
+def _own_mark(context: Context) -> str | None:
+    """The mark of this hub; None if its secret is not known to this account, or there is none yet."""
+    given = context.site.config.JupyterHub.get("cookie_secret") or os.environ.get("JPY_COOKIE_SECRET")
+    if isinstance(given, bytes):
+        return hub_mark(given)
+    try:
+        if not isinstance(given, str):
+            file = cookie_secret_file(context)
+            given = file.read_text("ascii").strip() if file is not None else ""
+        return hub_mark(binascii.a2b_hex(given)) or None
+    except (OSError, ValueError):
+        return None
+
+
+# Time-outs of a start that are shorter than what happens meanwhile.
+
+START_TIMEOUT = Code(
+    "start-timeout-short",
+    "start_timeout is shorter than what happens between the job's start and the launcher's report.",
+)
+HTTP = Code("http-timeout-short", "http_timeout is shorter than JupyterLab commonly takes to start.")
+LAUNCHER = 20.0
+"""Seconds that the launcher may take for its first report, beside reading the hardware (``node/launch.py``)."""
+HTTP_AT_LEAST = 15
+"""Seconds; JupyterHub's default is 30."""
+
+
+async def check_timeouts(context: Context) -> list[Finding]:
+    """Compare the settings with the launcher's time, JupyterLab's and that of nodes which are powered off."""
+    return [*_of_starts(context), *await _of_power_saving(context)]
+
+
+def _of_starts(context: Context) -> Iterator[Finding]:
+    site = context.slurm_site
+    least = OBSERVE_SECONDS + LAUNCHER
+    starts = {site.configured_as("start_timeout"): site.start_timeout}
+    answers = {site.configured_as("http_timeout"): site.http_timeout}
+    for profile in context.profiles:
+        if profile.kind != "slurm":
+            continue
+        if profile.start_timeout is not None:
+            starts[f"profile {profile.slug}: start_timeout"] = profile.start_timeout
+        if "http_timeout" in profile.traits:
+            answers[f"profile {profile.slug}: traits.http_timeout"] = profile.traits["http_timeout"]
+    for where, seconds in starts.items():
+        if seconds < least:
+            yield START_TIMEOUT.warning(
+                where,
+                f"{seconds} s is less than the launcher may take on a node ({least:g} s), without the modules or the "
+                "environment of a profile.",
+                "Use the default of 300, or more; time in the queue does not count.",
+            )
+    for where, seconds in answers.items():
+        if seconds < HTTP_AT_LEAST:
+            yield HTTP.warning(
+                where,
+                f"{seconds} s is less than JupyterLab takes to start from a busy file system.",
+                "Use 30, JupyterHub's default, or more.",
+            )
+
+
+async def _of_power_saving(context: Context) -> list[Finding]:
+    """Nodes that are powered off are booted after the allocation, while start_timeout runs."""
+    snapshot, site = context.snapshot, context.slurm_site
+    if snapshot is None or not any(_may_be_off(each.states) for each in snapshot.nodes):
+        return []
+    try:
+        boot = (await context.client.config()).resume_timeout
+    except SlurmOutputError:
+        return []
+    if boot is None or site.start_timeout >= boot:
+        return []
+    return [
+        START_TIMEOUT.warning(
+            site.configured_as("start_timeout"),
+            f"{site.start_timeout} s is less than a node that is powered off may take to boot (ResumeTimeout, {boot} "
+            "s).",
+            f"Set it to {boot + 120} or more.",
+        )
+    ]
+
+
+def _may_be_off(states: frozenset[str]) -> bool:
+    return bool(states & {"CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN"})
