@@ -30,7 +30,7 @@ import sys, time
 from dataclasses import replace
 sys.path.insert(0, {folder!r})
 from bench_choose_page import made_snapshot
-from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
 async def ask():

@@ -10,7 +10,7 @@ from traitlets import Enum, TraitType
 from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
-from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
+from jupyterhub_gpuspawner.hub.site.slurm_settings import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.finding import START, Code
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
-from jupyterhub_gpuspawner.hub.report.reach import resolved
+from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.jobs.identity import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.jobs.status import Phase

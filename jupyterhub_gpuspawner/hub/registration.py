@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.upkeep import begin_courses
-from jupyterhub_gpuspawner.hub.events.log import begin_events
+from jupyterhub_gpuspawner.hub.events.stream import begin_events
 from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,
@@ -46,13 +46,11 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
-from jupyterhub_gpuspawner.hub.records.keeper import begin_sessions
-from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
+from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
 from jupyterhub_gpuspawner.hub.site.account import refused_names
-from jupyterhub_gpuspawner.hub.site.database import register_descriptions
+from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
-from jupyterhub_gpuspawner.hub.site.schema import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

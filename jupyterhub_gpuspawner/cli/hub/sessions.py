@@ -63,7 +63,7 @@ def file_of(config: Path, database: Path | None) -> Path:
     from traitlets import TraitError
 
     from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
+    from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
     from jupyterhub_gpuspawner.site.configuration import load_site
 
@@ -249,7 +249,7 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
 
     Raises ConfigError and StoreError.
     """
-    from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
+    from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     path = file_of(config, database)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
     from jupyterhub_gpuspawner.hub.courses.service_account import Answer, ServiceAccount
-    from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.ending.ending import Ending
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 

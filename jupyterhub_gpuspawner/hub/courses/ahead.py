@@ -18,7 +18,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.courses.actions import session_name
 from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.tasks import Failures
 from jupyterhub_gpuspawner.hub.spawners.server import server_of

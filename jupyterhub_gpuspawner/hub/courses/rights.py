@@ -24,7 +24,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.courses.course_profile import group_name
 from jupyterhub_gpuspawner.hub.courses.book import HubPeople, Standing, role_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
-from jupyterhub_gpuspawner.hub.site.bounded import Count, Seconds
+from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Integer, String, Table, Unicode, UnicodeText, bindparam, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
-from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

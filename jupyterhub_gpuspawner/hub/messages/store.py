@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
-from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

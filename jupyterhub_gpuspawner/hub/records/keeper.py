@@ -11,16 +11,22 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, TypeVar
 
 from jupyterhub import orm
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+from traitlets import Bool, Unicode
+from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.events.life import session_in
 from jupyterhub_gpuspawner.hub.events.stream import STREAM
-from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
+from jupyterhub_gpuspawner.hub.site.database_file import full_url
+from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
@@ -28,11 +34,47 @@ from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreErr
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from concurrent.futures import Future
-    from pathlib import Path
 
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.records.record import Event
+
+
+# The admin's settings for session records: ``c.GPUSessions``.
+
+FILE = "sessions.sqlite"
+
+
+class GPUSessions(Configurable):
+    """Whether, where and for how long a record of each session is kept: what `gpuspawner sessions` reads."""
+
+    enabled = Bool(
+        True,  # noqa: FBT003 - traitlets' signature
+        config=True,
+        help="""Keep a record of each session of a server that is a Slurm job: who started it, how long it waited, what
+        it got and used, and why it ended. No file names, and nothing of what runs in notebooks.""",
+    )
+    path = Unicode(
+        "",
+        config=True,
+        help=f"""The SQLite file of the records, on a local disk. Empty: `{FILE}` in the folder of the hub's database,
+        or in the hub's working directory if that is not a file.""",
+    )
+    keep_sessions = Count(
+        400, low=1, high=36500, config=True, help="Days for which the record of a session is kept after its end."
+    )
+
+    def file(self, db_url: str) -> Path:
+        """The file of the records in a hub with this database."""
+        if self.path:
+            return Path(self.path)
+        try:
+            url = make_url(full_url(db_url))
+        except ArgumentError:
+            return Path(FILE)
+        beside = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
+        return Path(url.database or "").parent / FILE if beside else Path(FILE)
+
 
 T = TypeVar("T")
 WAITING_AT_MOST = 10_000

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
+import socket
+from dataclasses import replace
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
+from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire import bounds
 from jupyterhub_gpuspawner.wire.documents import (
+    LIST_LIMIT,
     REPORT_LIMIT,
     REPORT_VERSION,
     USAGE_VERSION,
+    NodeGrant,
     NodeReport,
     PlacementDocument,
     UsageSummary,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation
+
 
 _NAME_LIMIT = 40
 """Characters of an unknown field's name in an error."""
@@ -137,3 +149,112 @@ def _strict_json(body: bytes, name: str) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{name}: must be JSON") from error
+
+
+# Compares what a node reports with what Slurm reports of the job.
+
+
+def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocument:
+    """The placement that the node claims, with Slurm's facts in place of the node's.
+
+    Its memory is what the hub requested, unless ``detail`` has the job's allocations.
+    If the node that it names is not one of the job's, the rest of the claim is dropped and a problem says so.
+    """
+    placement, problems = claimed, claimed.problems
+    if not names_a_node_of(detail, claimed):
+        placement = PlacementDocument()
+        problems = (f"The report names node {claimed.node}; Slurm says {detail.nodes}. The rest of it is not shown.",)
+    return replace(
+        placement,
+        job_id=detail.job_id,
+        node=detail.batch_host,
+        partition=detail.partition or placement.partition,
+        memory_mib=_allocated_mib(detail) or claimed.memory_mib,
+        ends_at=detail.ends_at_iso or placement.ends_at,
+        problems=problems,
+        other_nodes=other_nodes(detail),
+    )
+
+
+def _allocated_mib(detail: JobDetail) -> int:
+    return sum(each.memory_mib for each in detail.allocations if each.node == detail.batch_host)
+
+
+def names_a_node_of(detail: JobDetail, claimed: PlacementDocument) -> bool:
+    """Whether the report names a node of the job; it may use the node's full host name, or none at all."""
+    nodes = expand_nodelist(detail.nodes)
+    return not claimed.node or claimed.node in nodes or claimed.node.partition(".")[0] in nodes
+
+
+def other_nodes(detail: JobDetail) -> tuple[NodeGrant, ...]:
+    """The job's nodes except the first, in Slurm's order; at most as many as a placement holds."""
+    others = [allocation for allocation in detail.allocations if allocation.node != detail.batch_host]
+    return tuple(map(_grant, others[:LIST_LIMIT]))
+
+
+def _grant(allocation: NodeAllocation) -> NodeGrant:
+    gpus = [gres for gres in allocation.gres if gres.name == "gpu"]
+    types = {gres.type for gres in gpus}
+    return NodeGrant(
+        node=allocation.node,
+        gpus=tuple(sorted({index for gres in gpus for index in gres.indices}))[:LIST_LIMIT],
+        gpu_type=types.pop() if len(types) == 1 else None,
+        cpus=len(allocation.cpu_ids),
+        memory_mib=allocation.memory_mib,
+    )
+
+
+def in_words(grant: NodeGrant) -> str:
+    """Such as ``g2: GPU 0-1 (k80), 4 CPUs; has not reported``; GPUs by Slurm's index."""
+    kind = f" ({grant.gpu_type})" if grant.gpu_type else ""
+    gpus = f"GPU {format_cpulist(grant.gpus)}{kind}" if grant.gpus else ""
+    cpus = f"{grant.cpus} CPU{'s' if grant.cpus > 1 else ''}" if grant.cpus else ""
+    silent = "" if grant.placement is not None else "; has not reported"
+    return f"{grant.node}: {', '.join(filter(None, (gpus, cpus))) or 'not known'}{silent}"
+
+
+# Chooses the address of a node at which the hub reaches a server: one on which the server listens.
+#
+# At an address on which it does not listen, such as the IPv6 address of a server on IPv4 only, any user of the node
+# may listen at the same port.
+
+Address = IPv4Address | IPv6Address
+
+
+async def resolved(host: str) -> tuple[str, ...]:
+    """The addresses of a host, in the resolver's order; empty if it cannot be resolved."""
+    try:
+        return (str(ip_address(host)),)
+    except ValueError:
+        pass
+    try:
+        found = await in_name_thread(partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM))
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+def way(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
+    """The host or address for the hub to use.
+
+    That is ``host`` if the server listens on all of its ``addresses``, else the first address on which it listens, and
+    None if there is none. If ``addresses`` or ``listens`` is unknown, that is ``host``, too.
+    """
+    doors = [_plain(ip_address(each)) for each in listens]
+    if not doors or not addresses:
+        return host
+    fitting = [each for each in addresses if any(_opens(door, _plain(ip_address(each))) for door in doors)]
+    if not fitting and any(door == IPv6Address("::") for door in doors):  # which may accept IPv4, too
+        return host
+    if len(fitting) == len(addresses):
+        return host
+    return fitting[0] if fitting else None
+
+
+def _plain(address: Address) -> Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _opens(door: Address, address: Address) -> bool:
+    """Whether a server that listens on ``door`` is reached at ``address`` from another machine."""
+    return door.version == address.version and (door.is_unspecified or not door.is_loopback or address.is_loopback)

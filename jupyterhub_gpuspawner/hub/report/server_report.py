@@ -1,4 +1,4 @@
-"""What a server's launcher has reported to the hub: its port, its placement and the node's topology."""
+"""What the launchers of a server's nodes have reported to the hub: port, placement and topology."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
-from jupyterhub_gpuspawner.hub.report.node_reports import NodeReports
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
+from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document
+from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT
 
 if TYPE_CHECKING:
     import logging
@@ -18,7 +22,150 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
-    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
+
+
+# The reports of a job's other nodes: what the launcher on each found there, kept until and after Slurm confirms it.
+#
+# A report counts once Slurm says that its node belongs to the job; afterwards a report of any other node is refused.
+# Nothing waits for these reports; a node without one is shown as such. Their number is that of a placement's other
+# nodes at most, and few of them keep their topology.
+
+PICTURES = 16
+"""Nodes beside the server's whose topology is kept, for their pictures: they are stored in the hub's database."""
+
+
+class NodeReports:
+    """Of one server: for each other node that has reported, its placement, and its topology if that is kept."""
+
+    def __init__(self) -> None:
+        self.placements: dict[str, PlacementDocument] = {}
+        self.topologies: dict[str, Mapping[str, Any]] = {}
+        self._allocations: dict[str, NodeAllocation] = {}
+
+    def accept(self, report: NodeReport) -> bool:
+        """Keep a node's first report; returns whether it is new.
+
+        Raises ReportError for one too many, and for a node that is not of the job.
+        """
+        placement, topology = report.placement, parsed(report.topology)
+        node = placement.node
+        if not node:
+            raise ReportError("placement.node: must name the node")
+        if self._name(node) in map(self._name, self.placements):
+            return False
+        if self._allocations and self._name(node) not in self._allocations:
+            raise ReportError(f"placement.node: {node:.60} is not a node of this server's job")
+        if len(self.placements) >= LIST_LIMIT:
+            raise ReportError(f"other_node: {LIST_LIMIT} nodes have already reported")
+        placement = replace(placement, other_nodes=(), gpus=with_nics(placement.gpus, topology))
+        self.placements[node] = _completed(placement, topology, self._allocations.get(self._name(node)))
+        if topology is not None and len(self.topologies) < PICTURES:
+            self.topologies[node] = report.topology or {}
+        return True
+
+    def confirm(self, allocations: Sequence[NodeAllocation]) -> tuple[str, ...]:
+        """Take Slurm's word on the job's nodes; returns the names of those that reported and are none of them."""
+        self._allocations = {each.node: each for each in allocations}
+        strangers = tuple(node for node in self.placements if self._name(node) not in self._allocations)
+        for node in strangers:
+            del self.placements[node]
+            self.topologies.pop(node, None)
+        for node, placement in self.placements.items():
+            allocation = self._allocations.get(self._name(node))
+            self.placements[node] = _completed(placement, parsed(self.topologies.get(node)), allocation)
+        return strangers
+
+    def _name(self, node: str) -> str:
+        """Slurm's name of the node, once Slurm has named them; a report may have its full host name."""
+        return node if node in self._allocations or not self._allocations else node.partition(".")[0]
+
+    def merged(self, placement: PlacementDocument, topology: Mapping[str, Any] | None) -> PlacementDocument:
+        """The server's placement with what its other nodes have reported, for a job on several nodes."""
+        if not placement.other_nodes:
+            return placement
+        found = {node.partition(".")[0]: each for node, each in self.placements.items()} | self.placements
+        grants = tuple(replace(grant, placement=found.get(grant.node)) for grant in placement.other_nodes)
+        own = replace(placement, gpus=with_nics(placement.gpus, parsed(topology)), other_nodes=grants)
+        return replace(own, weakest_link_over_nodes=_weakest_over_nodes(own))
+
+    # --- the spawner's state --------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """The reports as JSON, by node; empty where there is none."""
+        return {
+            node: {"placement": placement.to_json(), "topology": self.topologies.get(node)}
+            for node, placement in self.placements.items()
+        }
+
+    def load(self, state: object) -> None:
+        """Read the reports from the state; raises ReportError where one cannot be read."""
+        for node, kept in state.items() if isinstance(state, dict) else ():
+            if isinstance(kept, dict) and len(self.placements) < LIST_LIMIT:
+                self.placements[node] = parse_placement(kept.get("placement"))
+                if parsed(kept.get("topology")) is not None and len(self.topologies) < PICTURES:
+                    self.topologies[node] = kept["topology"]
+
+
+def parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
+    """The topology of a document; None where there is none, or it is not valid."""
+    try:
+        return from_document(topology) if topology else None
+    except ValueError:
+        return None
+
+
+def position(topology: NodeTopology, own: PlacedGpu) -> int | None:
+    """The position of a GPU in the topology: by UUID, or by index where one side has no UUID."""
+    for place, gpu in enumerate(topology.gpus):
+        if own.uuid and gpu.uuid:
+            if own.uuid == gpu.uuid:
+                return place
+        elif (own.index, own.mig) == (gpu.index, gpu.mig):
+            return place
+    return None
+
+
+def with_nics(gpus: Sequence[PlacedGpu], topology: NodeTopology | None) -> tuple[PlacedGpu, ...]:
+    """The GPUs with the network card beside each, as far as the topology says."""
+    if topology is None:
+        return tuple(gpus)
+    found = []
+    for gpu in gpus:
+        place = position(topology, gpu)
+        nic = nearest_nic(topology, place) if place is not None else None
+        found.append(replace(gpu, nic=nic.name, nic_link=nic.link) if nic is not None else gpu)
+    return tuple(found)
+
+
+def _completed(
+    placement: PlacementDocument, topology: NodeTopology | None, allocation: NodeAllocation | None
+) -> PlacementDocument:
+    """The placement with Slurm's memory, and with Slurm's CPUs where the node's launcher could not know them."""
+    if allocation is None:
+        return placement
+    placement = replace(placement, memory_mib=allocation.memory_mib or placement.memory_mib)
+    if placement.cpus or topology is None or not topology.numa_nodes or not allocation.cpu_ids:
+        return placement
+    cpus = kernel_cpus(allocation.cpu_ids, topology)
+    near = {topology.numa_node_of_cpu(cpu) for cpu in cpus} - {None}
+    gpus = [place for gpu in placement.gpus if (place := position(topology, gpu)) is not None]
+    return replace(
+        placement,
+        cpus=format_cpulist(cpus),
+        numa_nodes=tuple(sorted(node for node in near if node is not None)),
+        aligned=aligned(topology, gpus, cpus),
+    )
+
+
+def _weakest_over_nodes(placement: PlacementDocument) -> str | None:
+    links: list[str | None] = []
+    for each in (placement, *(grant.placement for grant in placement.other_nodes)):
+        if each is None:
+            return None
+        links += [gpu.nic_link for gpu in each.gpus]
+        links += [each.weakest_link] if len(each.gpus) > 1 else []
+    return weakest(links)
 
 
 _PENDING = 0.1

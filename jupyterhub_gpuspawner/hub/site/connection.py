@@ -3,16 +3,168 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView, OperatorView, SharedView
-from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
+from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from jupyterhub_gpuspawner.cluster.snapshot import Unread
+
+
+# The cluster as all pages of a hub see it: Slurm is asked on demand, once for all who ask at the same time.
+
+FIRST_PAUSE = 5.0
+"""Seconds to wait after a question that got no answer; doubled after each further one."""
+LONGEST_PAUSE = 60.0
+LATE = 3.0
+"""Seconds after which a question counts as not answered, while it may still be."""
+
+Answer = TypeVar("Answer")
+
+
+class SharedView(Generic[Answer]):
+    """Caches the last answer of ``ask``, and shares each new question among all callers.
+
+    While Slurm does not answer, the last answer is kept.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], Awaitable[Answer]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_silence: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``clock`` returns seconds since any fixed time; ``on_silence`` is called for each question without answer."""
+        self.latest: Answer | None = None
+        """The last answer, None before the first. Reading it does not ask Slurm."""
+        self.fault: GPUSpawnerError | None = None
+        """Why the last question got no answer; None if it was answered."""
+        self._ask = ask
+        self._clock = clock
+        self._on_silence = on_silence
+        self._asked_at = 0.0
+        self._answered_at = 0.0
+        self._failures = 0
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether the last question got no answer, or the present one is late."""
+        return self.fault is not None or (self._asking is not None and self._clock() - self._asked_at > LATE)
+
+    async def recent(self, max_age: float = 15.0, patience: float = 2.0) -> Answer | None:
+        """Return an answer at most ``max_age`` seconds old, or the last one if none arrives in ``patience`` seconds.
+
+        None if there has been no answer yet. Does not raise if Slurm does not answer; cancelling the caller does not
+        cancel the question.
+        """
+        if self._due(max_age):
+            self._asked_at = self._clock()
+            self._asking = asyncio.ensure_future(self._refresh())
+        if self._asking is not None and not self._fresh(max_age):
+            await asyncio.wait({self._asking}, timeout=patience)
+        return self.latest
+
+    def outdate(self) -> None:
+        """Have the next caller ask anew, after a change by the hub; the last answer is kept until then."""
+        self._answered_at = self._asked_at = -inf
+
+    def _fresh(self, max_age: float) -> bool:
+        return self.latest is not None and self._clock() - self._answered_at <= max_age
+
+    def _due(self, max_age: float) -> bool:
+        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) if self._failures else 0.0
+        return self._asking is None and not self._fresh(max_age) and self._clock() - self._asked_at >= pause
+
+    async def _refresh(self) -> None:
+        late = asyncio.get_running_loop().call_later(LATE, self._on_silence)
+        try:
+            found = await self._ask()
+        except GPUSpawnerError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - a page works without an answer, whatever the error
+            if not self._failures:
+                get_logger().exception("The cluster cannot be shown")
+            self._failed(GPUSpawnerError(f"{type(error).__name__}: {error}"), logged=True)
+        else:
+            if self._failures:
+                get_logger().info("Slurm is responding to queries about the cluster again")
+            self.latest, self.fault, self._failures = found, None, 0
+            self._answered_at = self._asked_at
+        finally:
+            late.cancel()
+            self._asking = None
+
+    def _failed(self, error: GPUSpawnerError, *, logged: bool = False) -> None:
+        if not self._failures and not logged:
+            get_logger().warning("The cluster cannot be shown as it is now: %s", error)
+        self._failures = min(self._failures + 1, 10)
+        self.fault = error
+        self._on_silence()
+
+
+class ClusterView(SharedView[ClusterSnapshot]):
+    """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` is the time of the last one."""
+
+
+class OperatorView(SharedView[bool]):
+    """Whether the hub's own account may raise time limits: ``ask`` is :meth:`SlurmClient.may_extend`."""
+
+
+class AllocationsView(SharedView[Mapping[str, tuple[NodeAllocation, ...]]]):
+    """What each job was allocated on its nodes, for the admin's map: ``ask`` is :meth:`SlurmClient.allocations`."""
+
+
+# Count and log the records of Slurm's answers that were not understood, each once.
+
+NAMED = 5
+"""Records that are named in one line of the log."""
+REMEMBERED = 10_000
+"""Records that are remembered as logged: as many as Slurm keeps jobs by default (MaxJobCount)."""
+
+
+class UnreadRecords:
+    """Takes what a :class:`SlurmClient` reports. Logs the names of records and fields, never a field's text."""
+
+    def __init__(self) -> None:
+        self._logged: dict[Unread, None] = {}
+
+    def report(self, unread: Sequence[Unread]) -> None:
+        """Count the new ones among the records of one answer, and log them in one line."""
+        new = [each for each in dict.fromkeys(unread) if each not in self._logged]
+        self._logged.update(dict.fromkeys(new))
+        while len(self._logged) > REMEMBERED:
+            del self._logged[next(iter(self._logged))]
+        for each in new:
+            metrics.unread_record(each.kind)
+        if new:
+            named = ", ".join(_named(each) for each in new[:NAMED])
+            more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
+            get_logger().warning(
+                "Slurm's answer was not understood for %s%s; the rest of the answer is used.", named, more
+            )
+
+
+def _named(unread: Unread) -> str:
+    name = f"{unread.kind} {unread.name[:80]!r}" if unread.kind != "job" else f"job {unread.name or 'without an id'}"
+    return f"{name} (field {unread.field or 'unknown'})"
 
 
 @dataclass(frozen=True)

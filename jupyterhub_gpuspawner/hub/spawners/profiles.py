@@ -20,8 +20,13 @@ from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.record import ending_state, of_profile, stored_ending
+from jupyterhub_gpuspawner.hub.ending.ending import (
+    database_away,
+    ending_state,
+    of_profile,
+    spawn_failure,
+    stored_ending,
+)
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS, OwnStartTimeout
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root

@@ -13,8 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of
-from jupyterhub_gpuspawner.hub.ending.record import parse_ending
+from jupyterhub_gpuspawner.hub.ending.ending import ending_of, parse_ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
@@ -26,8 +25,8 @@ from jupyterhub_gpuspawner.units import expand_nodelist
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
-    from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.ending.ending import Ending
+    from jupyterhub_gpuspawner.hub.ending.job_log import Extent
     from jupyterhub_gpuspawner.hub.events.life import Life
     from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
     from jupyterhub_gpuspawner.hub.idle.servers import IdleServer

@@ -13,9 +13,15 @@ from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.failure import contact_of, database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
-from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
+from jupyterhub_gpuspawner.hub.ending.ending import (
+    Ending,
+    contact_of,
+    database_away,
+    ending_state,
+    spawn_failure,
+    stored_ending,
+)
+from jupyterhub_gpuspawner.hub.ending.job_log import JobLog
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension.extension import Extension
@@ -24,20 +30,17 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, job_owner
-from jupyterhub_gpuspawner.hub.site.bounded import CheckedTimeouts
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
-from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, CheckedTimeouts, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, refuse_options, site_profile
-from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
-from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
-from jupyterhub_gpuspawner.hub.start.liveness import Liveness, status_or_running
+from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch, Liveness, status_or_running
 from jupyterhub_gpuspawner.hub.start.progress import events
 from jupyterhub_gpuspawner.hub.start.startup import Startup
-from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
+from jupyterhub_gpuspawner.hub.start.submission import Cancellation, cancel_surely
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, tag
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
@@ -47,7 +50,7 @@ from jupyterhub_gpuspawner.units import parse_wait
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
+    from jupyterhub_gpuspawner.hub.ending.job_log import Extent
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest

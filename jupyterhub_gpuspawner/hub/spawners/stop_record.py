@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
 from jupyterhub_gpuspawner.hub.spawners.server import life_of, server_of
 from jupyterhub_gpuspawner.hub.text import home

@@ -13,8 +13,7 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
-from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
-from jupyterhub_gpuspawner.hub.report.reach import resolved, way
+from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, resolved, way
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
     from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.start.attempt import Start
     from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-    from jupyterhub_gpuspawner.hub.start.start import Start
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
     from jupyterhub_gpuspawner.wire.documents import NodeReport

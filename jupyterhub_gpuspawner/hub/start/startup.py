@@ -9,28 +9,33 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
-from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.ending.ending import database_away, spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.ending.verdict import why_never
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name, cookie_secret
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    begin_pending_start,
+    checked_server_name,
+    cookie_secret,
+    end_pending_start,
+    is_checked,
+    is_first_check,
+    proxy_of,
+)
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.database import fault
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
+from jupyterhub_gpuspawner.hub.start.attempt import Start, Timeouts
 from jupyterhub_gpuspawner.hub.start.build import certificate_variables
-from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED
-from jupyterhub_gpuspawner.hub.start.deadline import Timeouts
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, StartingServer
-from jupyterhub_gpuspawner.hub.start.records import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
-from jupyterhub_gpuspawner.hub.start.start import Start
-from jupyterhub_gpuspawner.hub.start.submission import submit
+from jupyterhub_gpuspawner.hub.start.submission import TRUSTED, RecordedStart, StartRecords, submit
 from jupyterhub_gpuspawner.jobs.identity import hub_mark
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Mapping
+    from typing import Any
 
     from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.events.life import Life
@@ -38,9 +43,60 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.site.account import Account
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
-    from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
     from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+    from jupyterhub_gpuspawner.hub.start.submission import Cancellation
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+
+
+# Makes a start that a restart of the hub interrupted a pending start again.
+#
+# JupyterHub's check after a restart expects servers that run. While it waits for one that is still starting, the page
+# has no progress, a stop answers 500, and other servers get no route; an exception from ``get_url`` ends the hub. So
+# the rest of the start becomes what JupyterHub can show and cancel: a pending spawn with its future.
+
+LOOK = 0.2
+"""Seconds between two looks at what JupyterHub does meanwhile."""
+
+
+def interrupted(spawner: Any, reported_port: int) -> bool:
+    """Whether the restarted hub checks this server for the first time, and has not stored the port that it serves at.
+
+    The stored address of a server that was still starting has a random port.
+    """
+    return bool(is_first_check(spawner) and spawner.server and spawner.server.port != reported_port)
+
+
+async def take_up(spawner: Any, rest: Coroutine[Any, Any, None]) -> int | None:
+    """Run ``rest`` of the start as a pending spawn, and return the answer for the hub's check.
+
+    The answer is None once the server is ready, and 1 if the start
+    failed (the hub then stops the server, and its page says why) or a user has stopped it.
+    """
+    arrived = asyncio.Event()
+    start = asyncio.ensure_future(_start(spawner, rest, arrived))
+    begin_pending_start(spawner, start)
+    start.add_done_callback(lambda _: end_pending_start(spawner))
+    arrival = asyncio.ensure_future(arrived.wait())
+    await asyncio.wait({start, arrival}, return_when=asyncio.FIRST_COMPLETED)
+    arrival.cancel()
+    if start.cancelled():
+        await _until(lambda: spawner.server is None)  # whoever cancelled it stops the server, too
+    return 1 if start.done() else None
+
+
+async def _start(spawner: Any, rest: Coroutine[Any, Any, None], arrived: asyncio.Event) -> None:
+    await rest
+    arrived.set()
+    await _until(lambda: not is_checked(spawner))
+    if spawner.server is None:
+        raise start_failed("The server was started, but did not respond to the hub.", status_code=503, reason="timeout")
+    # JupyterHub's own check of routes may be minutes away
+    await proxy_of(spawner).add_user(spawner.user, spawner.name)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(LOOK)
 
 
 VISIBILITY_SECONDS = 300.0

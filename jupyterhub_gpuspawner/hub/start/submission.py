@@ -8,16 +8,30 @@ answer when the job should be cancelled.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, TO_START, transaction, written
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.jobs.identity import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from sqlalchemy.orm import Session
+
+    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
+
 
 if TYPE_CHECKING:
     import logging
@@ -170,3 +184,120 @@ def check_comment(job: JobStatus, submitted: JobIdentity, log: logging.Logger) -
         "Configure it to keep comments that begin with %s/.",
         *(job.tag[:80], job.job_id, what, PREFIX),
     )
+
+
+# The starts of this hub, in a table of our own in the hub's database.
+#
+# A start is recorded before sbatch runs. A job without a server is cancelled only if its start is recorded here: a hub
+# restored from a backup has the same name, secret and servers, but no record of what was started since.
+
+KEPT = 180 * 86400.0
+"""Seconds that a record is kept: longer than a server runs."""
+_AT_ONCE = 200
+"""Starts in one query; databases limit the number of parameters."""
+
+_TABLE = Table(
+    "gpuspawner_starts",
+    TABLES,
+    Column("start_id", String(64), primary_key=True),
+    Column("user_name", Unicode(255), nullable=False),
+    Column("server_name", Unicode(255), nullable=False),
+    Column("made_at", SECONDS, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class RecordedStart:
+    """The user and the server of a start."""
+
+    user: str
+    server: str
+
+
+class StartRecords:
+    """The table, through JupyterHub's session; every query blocks for as long as the database takes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def add(self, start_id: str, start: RecordedStart, *, patience: float = TO_START) -> bool:
+        """Record a start as soon as the database takes it; return False if it does not in ``patience`` seconds.
+
+        Raises SQLAlchemyError for an error that a later try cannot mend.
+        """
+        row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
+
+        def write() -> None:
+            with transaction(self._session):
+                # a commit whose answer was lost with the connection may have succeeded
+                self._session.execute(delete(_TABLE).where(_TABLE.c.start_id == start_id))
+                self._session.execute(insert(_TABLE).values(**row))
+
+        return await written(self._session, write, patience)
+
+    def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
+        """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
+        wanted, found = sorted(start_ids), dict[str, RecordedStart]()
+        for at in range(0, len(wanted), _AT_ONCE):
+            asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
+            for row in self._session.execute(asked):
+                found[row.start_id] = RecordedStart(row.user_name, row.server_name)
+        return found
+
+    def forget_old(self) -> None:
+        """Delete records older than :data:`KEPT`; raises SQLAlchemyError."""
+        with transaction(self._session):
+            self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))
+
+
+# ``scancel`` of one start's job, never of another job that got the same id later.
+
+TRUSTED = 60.0
+"""Seconds after sbatch for which the id alone identifies the job if Slurm does not show its owner."""
+
+
+class Cancellation:
+    """Cancels one start's job; before each ``scancel`` it checks that the id still belongs to that job.
+
+    A call raises SlurmUnavailable if Slurm does not answer whose job it is, NotPermitted if Slurm refuses, and
+    ConfigError if scancel cannot be run.
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        identity: JobIdentity,
+        *,
+        prefix: Sequence[str],
+        environment: Mapping[str, str],
+        trusted_until: float | None = 0.0,
+    ) -> None:
+        """``trusted_until`` is on the monotonic clock; None: :data:`TRUSTED` seconds from the first call."""
+        self._client = client
+        self._identity = identity
+        self._prefix = tuple(prefix)
+        self._environment = dict(environment)
+        self._trusted_until = trusted_until
+
+    async def __call__(self, job_id: str) -> None:
+        """Cancel the job; do nothing if it has ended, or if its id belongs to another job by now."""
+        if self._trusted_until is None:
+            self._trusted_until = time.monotonic() + TRUSTED
+        trusted = time.monotonic() < self._trusted_until
+        try:
+            found = (await self._client.jobs([job_id])).get(job_id)
+        except GPUSpawnerError:
+            if not trusted:
+                raise
+            found = None
+        # a job that squeue does not show may be hidden (PrivateData): scancel, run as its owner, knows more
+        own = found is None or (self._identity.may_be(found) if trusted else self._identity.matches(found))
+        if found is not None and not own:
+            get_logger().warning(
+                "Job %s is not cancelled: the id belongs to another job now, of %s; this hub's job (%s) is gone",
+                *(job_id, found.user or "somebody", self._identity.tag),
+            )
+            return
+        if self._prefix:
+            await refuse_root(self._environment["USER"])
+        await self._client.cancel(job_id, prefix=self._prefix, environment=self._environment)

@@ -17,17 +17,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_server
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
-from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, server_title
 from jupyterhub_gpuspawner.hub.text import idle as text
-from jupyterhub_gpuspawner.hub.upkeep.idle_rules import rules_of
-from jupyterhub_gpuspawner.profiles.idle import IdleAction
+from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
@@ -35,8 +37,54 @@ if TYPE_CHECKING:
 
     from jupyterhub.app import JupyterHub
 
+    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.spawners.server import Server
-    from jupyterhub_gpuspawner.hub.upkeep.idle_rules import Rules
+    from jupyterhub_gpuspawner.profiles.idle import IdleRule
+
+
+# The idle policy for each profile of a hub, and when the courses of its servers are in session.
+
+
+class Rules:
+    """The policy for each profile of a hub, and the sessions of its courses, as they are now."""
+
+    def __init__(self, site: Idle, profiles: Mapping[str, Idle | None], courses: Mapping[str, HubCourse]) -> None:
+        """``profiles`` by slug; ``courses`` by the slugs of their profiles."""
+        self._site = idle_rule(None, site)
+        self._rules = {slug: idle_rule(idle, site) for slug, idle in profiles.items()}
+        self._courses = courses
+
+    def rule(self, profile: str) -> IdleRule:
+        """The policy for the servers of a profile; the site's for one that is offered no longer."""
+        course = self._courses.get(profile)
+        slug = course.course.profile.slug if course is not None and course.course is not None else profile
+        return self._rules.get(slug, self._site)
+
+    def session(self, profile: str, now: float) -> tuple[bool, float]:
+        """Whether a session of the profile's course is under way, and when its last one has ended; 0: never."""
+        course = self._courses.get(profile)
+        sessions = course.sessions if course is not None else ()
+        times = [(each.start.timestamp(), each.end.timestamp()) for each in sessions]
+        ended = max((end for _, end in times if end <= now), default=0.0)
+        return any(start <= now < end for start, end in times), ended
+
+    @property
+    def ask_for_activity(self) -> bool:
+        """Whether one of them depends on JupyterHub's times of activity."""
+        return any(rule.kernel is not None for rule in (self._site, *self._rules.values()))
+
+
+def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
+    """The policy of a hub, whose tornado settings are ``settings``; ``site`` is a spawner without a user."""
+    offering = with_profiles(site)
+    try:
+        profiles = {each.slug: each.idle for each in offering.source.profiles()} if offering is not None else {}
+    except ConfigError:  # told where the profiles are read
+        profiles = {}
+    book = course_book(settings)
+    courses = {slug_of(course.slug): course for course in book.courses()} if book is not None else {}
+    return Rules(Idle(**site.slurm_site().idle), profiles, courses)
+
 
 LOOK = 60.0
 """Seconds between two passes."""

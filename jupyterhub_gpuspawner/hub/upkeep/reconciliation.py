@@ -17,31 +17,74 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub import orm
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.ending.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.records import StartRecords
-from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark, parse_tag, start_of
+from jupyterhub_gpuspawner.hub.start.submission import StartRecords
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark, parse_tag, start_of, start_of_name
+from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.hub.start.records import RecordedStart
+    from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
     from jupyterhub_gpuspawner.jobs.status import JobStatus
+
+
+# Find jobs with this hub's mark, and tell whose server each may belong to.
+
+ALIVE = (Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A job without a server, and the recorded start that submitted it."""
+
+    job: JobStatus
+    start: RecordedStart
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.job.job_id
+
+
+def marked(jobs: Iterable[JobStatus], *, hub: str, mark: str, name_template: str) -> Iterator[tuple[JobStatus, str]]:
+    """Yield the jobs that have not ended and carry the hub's mark, each with the id of its start.
+
+    The id begins with the mark. It is in the job's comment or, if a plugin has replaced that, in the job's name.
+    """
+    for job in jobs:
+        names = parse_tag(job.tag)
+        if job.phase not in ALIVE or (names is not None and names[0] != hub):
+            continue
+        start_id = start_of(job.tag) if names is not None else start_of_name(name_template, job.name)
+        if start_id.startswith(f"{mark}-"):
+            yield job, start_id
+
+
+def owned(job: JobStatus, start: RecordedStart, owner: Callable[[str], JobIdentity]) -> bool:
+    """Whether the job may belong to the server of ``start``: the user's account owns it, and its comment fits.
+
+    ``owner`` returns who owns a user's jobs, as far as that is known.
+    """
+    names = parse_tag(job.tag)
+    return owner(start.user).owns(job) is not False and (names is None or names[1:] == (start.user, start.server))
+
 
 CONFIRMED_AFTER = 5.0
 """Seconds for which a job must have had no server before it is cancelled."""

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.hub.api.course import CoursePerson, course_document
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.participants import participants_of
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

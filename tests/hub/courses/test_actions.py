@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
 from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.service_account import Answer
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason
 from jupyterhub_gpuspawner.hub.extension.extension import Extended, NotExtended
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start

@@ -13,8 +13,14 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of, spawn_failure, start_failed
-from jupyterhub_gpuspawner.hub.ending.record import TEXT_LIMIT, Ending, parse_ending
+from jupyterhub_gpuspawner.hub.ending.ending import (
+    TEXT_LIMIT,
+    Ending,
+    ending_of,
+    parse_ending,
+    spawn_failure,
+    start_failed,
+)
 from jupyterhub_gpuspawner.hub.text import wait
 
 WHOLE = Ending(

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of
-from jupyterhub_gpuspawner.hub.ending.joblog import OF_ENDING, Extent, JobLog
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_of
+from jupyterhub_gpuspawner.hub.ending.job_log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobDetail, JobStatus, Phase
 

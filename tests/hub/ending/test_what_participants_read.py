@@ -22,8 +22,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_of, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.extension.extension import Extended, Offer
 from jupyterhub_gpuspawner.hub.idle.policy import State, Verdict

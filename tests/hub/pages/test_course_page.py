@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
     participants_of,
     since,
 )
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Asked, Line, Tile, asked, concerns, tile, told

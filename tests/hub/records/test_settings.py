@@ -6,7 +6,7 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.records.settings import GPUSessions
+from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
 
 
 @pytest.mark.parametrize(

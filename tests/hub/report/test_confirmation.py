@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.confirmation import confirmed
+from jupyterhub_gpuspawner.hub.report.reader import confirmed
 from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 

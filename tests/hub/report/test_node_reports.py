@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.node_reports import PICTURES, NodeReports
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import PICTURES, NodeReports
 from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, NodeGrant, NodeReport, PlacedGpu, PlacementDocument

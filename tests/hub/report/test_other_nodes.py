@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.confirmation import other_nodes
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_placement
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, other_nodes, parse_placement
 from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.reach import resolved, way
+from jupyterhub_gpuspawner.hub.report.reader import resolved, way
 
 ALL, ALL6 = "0.0.0.0", "::"  # noqa: S104 - nothing is bound
 BOTH = ("2001:db8::7", "10.0.0.7")

@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.report.reach import resolved
+from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.account import (
     Account,
     account_of,

@@ -17,8 +17,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.registration import remove_former_settings
-from jupyterhub_gpuspawner.hub.site.bounded import Count, PortRange, Seconds, UsageInterval
-from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings, UsageInterval
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan

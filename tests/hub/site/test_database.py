@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.site import database, tasks
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, takes_changes, written
 from jupyterhub_gpuspawner.hub.site.tasks import every
-from jupyterhub_gpuspawner.hub.start.records import RecordedStart
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import reconciliation
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.shared_view import FIRST_PAUSE, LATE, ClusterView
+from jupyterhub_gpuspawner.hub.site.connection import FIRST_PAUSE, LATE, ClusterView
 
 
 @dataclass

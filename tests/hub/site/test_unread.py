@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from jupyterhub_gpuspawner.cluster.snapshot import Unread
-from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
+from jupyterhub_gpuspawner.hub.site.connection import UnreadRecords
 
 
 def counted(kind: str) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.hub.spawners.launcher_file import LauncherFile
+from jupyterhub_gpuspawner.hub.spawners.delegate import LauncherFile
 from tests.hub.conftest import COMMAND, StartHub
 
 

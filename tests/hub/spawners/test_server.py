@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.ending.failure import start_failed
-from jupyterhub_gpuspawner.hub.ending.joblog import OF_PAGE, Extent
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending, start_failed
+from jupyterhub_gpuspawner.hub.ending.job_log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,

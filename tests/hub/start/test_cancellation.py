@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
+from jupyterhub_gpuspawner.hub.start.submission import Cancellation
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 

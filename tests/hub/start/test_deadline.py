@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.start.deadline import (
+from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Clocks,
     Moment,

@@ -14,10 +14,9 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
-from jupyterhub_gpuspawner.hub.start.deadline import Timeouts
+from jupyterhub_gpuspawner.hub.start.attempt import Start, Timeouts
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.hub.start.start import Start
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 

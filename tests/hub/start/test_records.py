@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.start.records import KEPT, RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import KEPT, RecordedStart, StartRecords
 from tests.fixtures.databases import hub_session, new_database, session_of
 
 

@@ -10,9 +10,9 @@ import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
-from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
-from jupyterhub_gpuspawner.hub.start import resume
-from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
+from jupyterhub_gpuspawner.hub.ending.ending import spawn_failure
+from jupyterhub_gpuspawner.hub.start import startup
+from jupyterhub_gpuspawner.hub.start.startup import interrupted, take_up
 
 
 class Spawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
@@ -51,7 +51,7 @@ class Spawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume, "LOOK", 0.001)
+    monkeypatch.setattr(startup, "LOOK", 0.001)
 
 
 async def settle() -> None:

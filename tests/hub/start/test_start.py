@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.start.deadline import AFTER_RESTART, Timeouts
-from jupyterhub_gpuspawner.hub.start.start import Start
+from jupyterhub_gpuspawner.hub.start.attempt import AFTER_RESTART, Start, Timeouts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 
 TIMEOUTS = Timeouts(600.0, queue=3600.0)

@@ -15,9 +15,9 @@ from sqlalchemy.exc import OperationalError
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.records import RecordedStart
-from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
+    Orphan,
     Reconciliation,
     state_job_ids,
 )

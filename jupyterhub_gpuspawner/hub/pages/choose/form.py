@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.ending.failure import contact_of
+from jupyterhub_gpuspawner.hub.ending.ending import contact_of
 from jupyterhub_gpuspawner.hub.pages.choose.offer import (
     VISIT,
     FilledIn,

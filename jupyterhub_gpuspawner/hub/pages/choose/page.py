@@ -14,7 +14,7 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.ending.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.offer import VISIT, Visit

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.hub.report.confirmation import in_words
-from jupyterhub_gpuspawner.hub.report.node_reports import parsed, position
+from jupyterhub_gpuspawner.hub.report.reader import in_words
+from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text import usage as text
 from jupyterhub_gpuspawner.picture import drawing, usage_chart

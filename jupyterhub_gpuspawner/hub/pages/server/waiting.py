@@ -15,9 +15,8 @@ from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.ending.failure import contact_of, ending_of
-from jupyterhub_gpuspawner.hub.ending.joblog import OF_DOWNLOAD, OF_PAGE
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.ending import Ending, contact_of, ending_of
+from jupyterhub_gpuspawner.hub.ending.job_log import OF_DOWNLOAD, OF_PAGE
 from jupyterhub_gpuspawner.hub.pages.server.switch import (
     AT_MOST,
     GAVE_UP,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.spawner import Spawner
 
-    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
+    from jupyterhub_gpuspawner.hub.ending.job_log import Extent
 
 
 # ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.
