@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.api import course, messages, profiles
 from jupyterhub_gpuspawner.hub.api.server import session
 from jupyterhub_gpuspawner.hub.api.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
 from jupyterhub_gpuspawner.wire import bounds, documents
 from jupyterhub_gpuspawner.wire import documents as usage_wire
 
@@ -53,8 +54,8 @@ def page() -> str:
         "The JSON documents that the hub, the launcher and REST clients exchange. Each has a `version`.\n",
         "## Addresses\n",
         table(("Address, below `/hub`", "Meaning"), list(_addresses())),
-        f"A report has at most {documents.REPORT_LIMIT} bytes, a string in it at most {documents.TEXT_LIMIT} printable "
-        f"characters, and a list in its placement at most {documents.LIST_LIMIT} items. "
+        f"A report has at most {documents.REPORT_LIMIT} bytes, a string in it at most {TEXT_LIMIT} printable "
+        f"characters, and a list in its placement at most {LIST_LIMIT} items. "
         "A report that exceeds a limit is refused with the name of the field.\n",
         f"## Placement document, version {documents.PLACEMENT_VERSION}\n",
         *_records(documents.PlacementDocument),

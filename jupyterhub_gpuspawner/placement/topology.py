@@ -30,7 +30,10 @@ LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
 """The link words without a number; the others are ``NV1`` to ``NV99``."""
 NETWORK = "network"
 """Part of :attr:`NodeTopology.source` if the kernel was asked for network cards: a node without any then has none."""
-_TEXT_LIMIT = 500
+TEXT_LIMIT = 500
+"""Longest text in a document of a node, in characters, all of which are printable."""
+LIST_LIMIT = 64
+"""Longest list in a placement."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
     """
 
     def cut(sentences: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple("".join([c if c.isprintable() else " " for c in each[:_TEXT_LIMIT]]) for each in sentences)
+        return tuple("".join([c if c.isprintable() else " " for c in each[:TEXT_LIMIT]]) for each in sentences)
 
     return {"version": VERSION, **asdict(topology), "problems": cut(topology.problems), "notes": cut(topology.notes)}
 
@@ -227,8 +230,8 @@ def _text(*, none: bool = False) -> Reader:
     def read(where: str, value: Any) -> Any:
         if value is None and none:
             return None
-        if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not value.isprintable():
-            raise _wrong(where, f"printable text of at most {_TEXT_LIMIT} characters")
+        if not isinstance(value, str) or len(value) > TEXT_LIMIT or not value.isprintable():
+            raise _wrong(where, f"printable text of at most {TEXT_LIMIT} characters")
         return value
 
     return read

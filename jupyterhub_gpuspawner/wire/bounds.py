@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.choice import POLICIES
-from jupyterhub_gpuspawner.placement.topology import from_document, is_link
-from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, TEXT_LIMIT
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT, from_document, is_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.placement.topology import TEXT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +49,6 @@ names the port before anything listens on it."""
 PLACEMENT_VERSION = 1
 REPORT_LIMIT = 65536
 """Largest report, in bytes."""
-TEXT_LIMIT = 500
-"""Longest text in a report, in characters, all of which are printable."""
-LIST_LIMIT = 64
-"""Longest list in a placement."""
 STRICT = {"extra": "forbid", "strict": True}
 """How the hub's pydantic reads a document: no field but its own, and no conversion of values."""
 COUNT_LIMIT = 65536

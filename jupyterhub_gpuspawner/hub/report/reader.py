@@ -13,10 +13,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire import bounds
 from jupyterhub_gpuspawner.wire.documents import (
-    LIST_LIMIT,
     REPORT_LIMIT,
     REPORT_VERSION,
     USAGE_VERSION,

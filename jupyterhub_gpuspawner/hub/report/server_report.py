@@ -13,8 +13,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document
-from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, from_document
 
 if TYPE_CHECKING:
     import logging

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.report.port import Url, parse_url
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
-    LIST_LIMIT,
     REPORT_LIMIT,
     NodeReport,
     PlacedGpu,

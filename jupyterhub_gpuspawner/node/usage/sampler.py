@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.window import Sample, Window, same_number
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
     FIRST_SAMPLES,
-    LIST_LIMIT,
     LONGEST,
     SAMPLES,
     USAGE_VERSION,

@@ -10,8 +10,8 @@ import pytest
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.report.server_report import PICTURES, NodeReports
 from jupyterhub_gpuspawner.jobs.status import NodeAllocation
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
-from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, NodeGrant, NodeReport, PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, Gpu, NodeTopology, NumaNode, to_document
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, NodeReport, PlacedGpu, PlacementDocument
 
 NODE = NodeTopology(
     gpus=(Gpu(0, numa_node=0), Gpu(1, numa_node=1)),

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.node.certificates import in_memory
 from jupyterhub_gpuspawner.node.report import http
-from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
 REPORT = NodeReport(41234, PlacementDocument(job_id="7", node="g1", gpus=(PlacedGpu(2, "GPU-2"),), cpus="0-3"))

@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of
-from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, REPORT_LIMIT
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
