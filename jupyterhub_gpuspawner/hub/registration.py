@@ -49,8 +49,9 @@ from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
 from jupyterhub_gpuspawner.hub.site.account import refused_names
-from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, register_descriptions
+from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
+from jupyterhub_gpuspawner.hub.site.schema import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Integer, String, Table, Unicode, UnicodeText, bindparam, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

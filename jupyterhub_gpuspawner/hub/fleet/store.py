@@ -20,8 +20,9 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, grant_from
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, fault
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault
 from jupyterhub_gpuspawner.hub.site.database_file import open_database
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -25,7 +25,8 @@ from sqlalchemy import (
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.hub.text import idle as text
 from jupyterhub_gpuspawner.profiles.idle import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES

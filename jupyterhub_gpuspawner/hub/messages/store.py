@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.hub.site.database import TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, 
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.idle.servers import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages
-from jupyterhub_gpuspawner.hub.site.database import STEPS, TABLES, bring_up_to_date, upgrade
+from jupyterhub_gpuspawner.hub.site.schema import STEPS, TABLES, bring_up_to_date, upgrade
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.hub.upkeep.slugs import KeptSlugs
 from tests.fixtures.databases import disposed
