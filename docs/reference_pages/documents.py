@@ -15,9 +15,11 @@ from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.fleet import differences
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.api import course, messages, profiles
-from jupyterhub_gpuspawner.hub.api.server import session
-from jupyterhub_gpuspawner.hub.api.server import usage as usage_api
+from jupyterhub_gpuspawner.hub.choose import profiles
+from jupyterhub_gpuspawner.hub.course import api as course
+from jupyterhub_gpuspawner.hub.messages import api as messages
+from jupyterhub_gpuspawner.hub.server import session
+from jupyterhub_gpuspawner.hub.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
 from jupyterhub_gpuspawner.wire import bounds, documents

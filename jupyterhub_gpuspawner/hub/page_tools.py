@@ -7,11 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.api.messages import messages_to
+from jupyterhub_gpuspawner.hub.cluster.page import may_see_cluster
+from jupyterhub_gpuspawner.hub.course.page import teaches_any
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
-from jupyterhub_gpuspawner.hub.pages.course.page import teaches_any
-from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
+from jupyterhub_gpuspawner.hub.messages.api import messages_to
+from jupyterhub_gpuspawner.hub.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.text import (
     choose,
@@ -28,9 +28,9 @@ from jupyterhub_gpuspawner.hub.text import (
 )
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
+    from jupyterhub_gpuspawner.hub.server.card import ServerCard
 
-STATIC = Path(__file__).parent / "pages" / "static"
+STATIC = Path(__file__).parent / "web" / "static"
 
 
 class PageTools:

@@ -35,8 +35,9 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.courses.upkeep import begin_courses
+from jupyterhub_gpuspawner.hub.choose.form import render_form
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
+from jupyterhub_gpuspawner.hub.course.upkeep import begin_courses
 from jupyterhub_gpuspawner.hub.events.stream import begin_events
 from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
@@ -45,7 +46,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     stock_template_paths,
 )
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
 from jupyterhub_gpuspawner.hub.site.account import refused_names

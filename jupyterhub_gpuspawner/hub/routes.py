@@ -13,18 +13,20 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub.api import course, messages, profiles
-from jupyterhub_gpuspawner.hub.api.server import more_time, report, session, usage
-from jupyterhub_gpuspawner.hub.api.server.progress_stream import ProgressStream
-from jupyterhub_gpuspawner.hub.api.server.start_stop import ServerHandler
+from jupyterhub_gpuspawner.hub.choose import profiles
+from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler
+from jupyterhub_gpuspawner.hub.course import api as course
+from jupyterhub_gpuspawner.hub.course.page import CourseEvents, CoursePage, CoursesPage
+from jupyterhub_gpuspawner.hub.messages import api as messages
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
-from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage, FleetHandler
-from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
-from jupyterhub_gpuspawner.hub.pages.server.home import DeletePage, HomePage
-from jupyterhub_gpuspawner.hub.pages.server.stop import ExtendPage, KeepPage, StopPage
-from jupyterhub_gpuspawner.hub.pages.server.switch import SwitchPage
-from jupyterhub_gpuspawner.hub.pages.server.waiting import LogPage, NotRunningPage, WaitingPage
+from jupyterhub_gpuspawner.hub.server import more_time, report, session, usage
+from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
+from jupyterhub_gpuspawner.hub.server.progress_stream import ProgressStream
+from jupyterhub_gpuspawner.hub.server.start_stop import ServerHandler
+from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, StopPage
+from jupyterhub_gpuspawner.hub.server.switch import SwitchPage
+from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, WaitingPage
 
 
 class StaticFiles(CacheControlStaticFilesHandler):

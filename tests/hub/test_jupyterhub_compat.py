@@ -30,8 +30,8 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.pages.server.home import new_server_name
+from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.server.home import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.readiness import READY, ask_readiness_at

@@ -15,8 +15,8 @@ from jupyterhub_gpuspawner.courses.hub_limits import of_hub
 from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.sessions import Session
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.api.trial import availability_of, of_start, undelayed
-from jupyterhub_gpuspawner.hub.pages.choose.offer import WHERE, fields_set
+from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
+from jupyterhub_gpuspawner.hub.choose.trial import availability_of, of_start, undelayed
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import plain_request

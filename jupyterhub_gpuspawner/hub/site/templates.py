@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from jinja2 import BaseLoader
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "pages" / "templates"
+TEMPLATES = Path(__file__).resolve().parents[1] / "web" / "templates"
 _MESSAGES = "pages do not show the messages of instructors and administrators"
 _LINKS = "pages have no links to the cluster's map and the courses"
 _CARDS = "the home page does not show the cards of servers"

@@ -19,7 +19,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
+from jupyterhub_gpuspawner.hub.course.upkeep import course_book
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.app import JupyterHub
 
-    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+    from jupyterhub_gpuspawner.hub.course.book import HubCourse
     from jupyterhub_gpuspawner.hub.spawners.server import Server
     from jupyterhub_gpuspawner.profiles.idle import IdleRule
 

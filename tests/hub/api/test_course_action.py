@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.api.course import ActionRequest, parse_action
+from jupyterhub_gpuspawner.hub.course.api import ActionRequest, parse_action
 
 GOOD: dict[str, tuple[str, object, ActionRequest]] = {
     "no body": ("start", None, ActionRequest()),

@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 from types import SimpleNamespace
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.api.course import CoursePerson, course_document
-from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-from jupyterhub_gpuspawner.hub.courses.participants import participants_of
-from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.course.api import CoursePerson, course_document
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.participants import participants_of
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

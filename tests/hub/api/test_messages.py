@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.api.messages import MessageRequest, parse_message, to_json
+from jupyterhub_gpuspawner.hub.messages.api import MessageRequest, parse_message, to_json
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind
 
 FORMS = (

@@ -14,7 +14,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.api.trial import (
+from jupyterhub_gpuspawner.hub.choose.trial import (
     AT_ONCE,
     KEPT,
     WAITING,

@@ -16,13 +16,13 @@ from jupyterhub import orm, roles
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.sessions import Session as CourseSession
-from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
-from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
-from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
-from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.courses.service_account import Answer
-from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.course.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
+from jupyterhub_gpuspawner.hub.course.ahead import StartsAhead
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.participants import ServerKey
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
+from jupyterhub_gpuspawner.hub.course.service_account import Answer
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason
 from jupyterhub_gpuspawner.hub.extension.extension import Extended, NotExtended
@@ -184,7 +184,7 @@ class SlowExtension(Extension):
 
 async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on, a second click does not do it twice, and what was refused after the answer is told."""
-    monkeypatch.setattr("jupyterhub_gpuspawner.hub.courses.actions.EXTEND_PATIENCE", 0.0)
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.course.actions.EXTEND_PATIENCE", 0.0)
     _, lab = with_lab(app)
     lab.extension = SlowExtension()
     actions, late = actions_of(app, Account()), asyncio.get_running_loop().create_future()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.courses.ahead import Seen, Step, Window, next_step, next_step_by_hand, seen
-from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.course.ahead import Seen, Step, Window, next_step, next_step_by_hand, seen
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 

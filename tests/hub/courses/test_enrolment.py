@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.courses.book import (
+from jupyterhub_gpuspawner.hub.course.book import (
     CROWDED,
     NAMES_LIMIT,
     CourseBook,

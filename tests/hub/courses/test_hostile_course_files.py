@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.courses.book import CourseBook, HubPeople
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of, look_at_courses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jupyterhub_gpuspawner.hub.courses.pace import Pace, Queue, WorkKind
+from jupyterhub_gpuspawner.hub.course.pace import Pace, Queue, WorkKind
 
 STARTS, STOPS = Queue("deep", WorkKind.START), Queue("deep", WorkKind.STOP)
 

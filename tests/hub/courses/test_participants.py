@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from jupyterhub import orm
 
-from jupyterhub_gpuspawner.hub.courses.pace import WorkKind
-from jupyterhub_gpuspawner.hub.courses.participants import (
+from jupyterhub_gpuspawner.hub.course.pace import WorkKind
+from jupyterhub_gpuspawner.hub.course.participants import (
     Participant,
     State,
     ended_servers,
@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
     servers_of,
     totals,
 )
-from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from jupyterhub_gpuspawner.hub.courses.starts import RETENTION_SECONDS, RecentActions
+from jupyterhub_gpuspawner.hub.course.starts import RETENTION_SECONDS, RecentActions
 from tests.fixtures.databases import session_of
 
 

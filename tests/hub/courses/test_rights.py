@@ -14,8 +14,8 @@ from sqlalchemy import event
 
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.courses.book import HubCourse, Standing, with_people
-from jupyterhub_gpuspawner.hub.courses.rights import (
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, Standing, with_people
+from jupyterhub_gpuspawner.hub.course.rights import (
     CourseRights,
     GPUCourses,
     HubDirectory,

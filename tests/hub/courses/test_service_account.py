@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jupyterhub.utils import make_ssl_context
 
-from jupyterhub_gpuspawner.hub.courses import service_account
-from jupyterhub_gpuspawner.hub.courses.participants import ServerKey
-from jupyterhub_gpuspawner.hub.courses.service_account import Answer, ServiceAccount
+from jupyterhub_gpuspawner.hub.course import service_account
+from jupyterhub_gpuspawner.hub.course.participants import ServerKey
+from jupyterhub_gpuspawner.hub.course.service_account import Answer, ServiceAccount
 
 
 async def answer_to_stop(how: str) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.hub.courses.rights import GPUCourses
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no expression": ({"people": "train["}, "GPUCourses.people: 'train[' is not a regular expression: "),

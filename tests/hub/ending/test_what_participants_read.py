@@ -130,7 +130,7 @@ def test_every_sentence_for_participants_in_the_package_is_free_of_them() -> Non
 )
 def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: bool) -> None:
     """Those who have access to every server's state; everybody else's page has none of it."""
-    templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.pages"), autoescape=True)
+    templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.web"), autoescape=True)
     macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
     ending = Ending("Slurm is not responding.", hint="sudo asks for a <password>")
     page = BeautifulSoup(macro(ending, wait, "/log", is_admin(parse_scopes(scopes))), "html.parser")

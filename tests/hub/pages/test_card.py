@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.hub.extension.extension import Extended, Offer
 from jupyterhub_gpuspawner.hub.idle.policy import State, Verdict
 from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
-from jupyterhub_gpuspawner.hub.pages.server.card import (
+from jupyterhub_gpuspawner.hub.server.card import (
     Extending,
     IdleNotice,
     ServerCard,
@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.pages.server.card import (
     server_cards,
     time_left,
 )
-from jupyterhub_gpuspawner.hub.pages.server.facts import server_facts
+from jupyterhub_gpuspawner.hub.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, sentence

@@ -22,9 +22,8 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     ServedJob,
     totals,
 )
-from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster, served_jobs
-from jupyterhub_gpuspawner.hub.pages.cluster.rows import (
+from jupyterhub_gpuspawner.hub.cluster.page import may_see_cluster, served_jobs
+from jupyterhub_gpuspawner.hub.cluster.rows import (
     Bar,
     GpuRun,
     JobWords,
@@ -36,6 +35,7 @@ from jupyterhub_gpuspawner.hub.pages.cluster.rows import (
     sections,
     summary,
 )
+from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.units import Gres

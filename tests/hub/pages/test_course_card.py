@@ -16,8 +16,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
-from jupyterhub_gpuspawner.hub.pages.choose.offer import VISIT, Visit
+from jupyterhub_gpuspawner.hub.choose.form import render_form
+from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, EnrolledCourse
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.text import choose

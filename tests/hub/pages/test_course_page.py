@@ -18,9 +18,9 @@ from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.courses.actions import Outcome, Result
-from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-from jupyterhub_gpuspawner.hub.courses.participants import (
+from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.participants import (
     Participant,
     ServerKey,
     State,
@@ -28,11 +28,11 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
     participants_of,
     since,
 )
+from jupyterhub_gpuspawner.hub.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
+from jupyterhub_gpuspawner.hub.course.tiles import Asked, Line, Tile, asked, concerns, tile, told
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.pages.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
-from jupyterhub_gpuspawner.hub.pages.course.tiles import Asked, Line, Tile, asked, concerns, tile, told
-from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft
+from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts

@@ -9,8 +9,8 @@ import pytest
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.check import Site
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-from jupyterhub_gpuspawner.hub.pages.course.room import SeatsLeft, seats_left
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.room import SeatsLeft, seats_left
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import NOW, cluster, node, running

@@ -195,7 +195,7 @@ def test_the_clusters_map(hub: HubProcess) -> None:
 
 def test_our_script_makes_no_html_of_text() -> None:
     """What comes from the stream or the API is put into the page as text."""
-    files = sorted((Path(jupyterhub_gpuspawner.hub.__file__).parent / "pages" / "static").glob("*.js"))
+    files = sorted((Path(jupyterhub_gpuspawner.hub.__file__).parent / "web" / "static").glob("*.js"))
     risky = re.compile(r"outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|\.html\(")
 
     assert files

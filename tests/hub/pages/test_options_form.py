@@ -17,8 +17,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, nothing_to_start, render_form
-from jupyterhub_gpuspawner.hub.pages.choose.offer import (
+from jupyterhub_gpuspawner.hub.choose.form import fault_at, form_html, nothing_to_start, render_form
+from jupyterhub_gpuspawner.hub.choose.offer import (
     FilledIn,
     of_a_form,
     of_a_link,
@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.offer import (
     offers,
     told_of,
 )
-from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
+from jupyterhub_gpuspawner.hub.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.text.times import clock

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.pages.choose.page import Turns
+from jupyterhub_gpuspawner.hub.choose.page import Turns
 
 
 class Start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.pages.server.waiting import same_choice
+from jupyterhub_gpuspawner.hub.server.waiting import same_choice
 
 
 @pytest.mark.parametrize(

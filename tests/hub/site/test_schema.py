@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, RecentActions, Stage
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, RecentActions, Stage
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.idle.servers import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyterhub_gpuspawner.hub.api.server.session import session_document
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
+from jupyterhub_gpuspawner.hub.server.session import session_document
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
-from jupyterhub_gpuspawner.hub.api.server.more_time import staff_for
-from jupyterhub_gpuspawner.hub.courses.rights import instructor_scopes
+from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
+from jupyterhub_gpuspawner.hub.server.more_time import staff_for
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
 
 ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])

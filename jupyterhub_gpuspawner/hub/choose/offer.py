@@ -1,0 +1,442 @@
+"""A profile as the page offers it: its resources, its options, and whether it is available."""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlencode
+
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.choose.what_you_get import COUNTED, for_the_script, what_a_job_gets, what_you_get
+from jupyterhub_gpuspawner.hub.text import choose
+from jupyterhub_gpuspawner.profiles.option import UNLISTED
+from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import date
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
+    from jupyterhub_gpuspawner.errors import ConfigError
+    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
+    from jupyterhub_gpuspawner.profiles.option import ProfileOption
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+
+
+# The form's initial values: from a link, from a request that was refused, from the last start, or the defaults.
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Check = Callable[[Mapping[str, object]], object]
+    """Raises RequestError for user options that are not allowed."""
+
+
+@dataclass(frozen=True)
+class FilledIn:
+    """The choice that the form shows, valid or not."""
+
+    profile: str = ""
+    """A slug; empty: the default profile."""
+    values: Mapping[str, object] = field(default_factory=dict)
+    """By the option's name, as they were given."""
+    fault: str = ""
+    """The error, in a sentence."""
+    field: str = ""
+    """Where it is: an option's name, ``profile``, or a field such as ``slurm.gpus``; empty: nowhere in the form."""
+    chance: Chance = Chance.NEVER
+    """What a fault leaves of the choice: UNKNOWN where Slurm was only silent."""
+    note: str = ""
+    """What the user should know about where these values come from."""
+
+    @property
+    def fault_at_value(self) -> bool:
+        """The fault is a value that is not allowed, so that there is no job to describe."""
+        return bool(self.fault) and bool(self.field) and not self.field.startswith("slurm.")
+
+
+def as_given(fields: Mapping[str, Sequence[str]]) -> FilledIn:
+    """The fields of a form or a link, unchecked."""
+    given = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
+    slug = given.pop("profile", "")
+    prefix = f"profile-option-{slug}--"
+    values = {name.removeprefix(prefix): value for name, value in given.items() if _is_own(name, prefix)}
+    for name in [name for name in values if name.endswith(f"--{UNLISTED}")]:
+        text, option = values.pop(name), name.removesuffix(f"--{UNLISTED}")
+        if values.get(option, UNLISTED) == UNLISTED:
+            values[option] = text
+    return FilledIn(slug, values)
+
+
+def _is_own(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) or not name.startswith("profile-option-")
+
+
+def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
+    """A link's choice, with the error where it is not allowed."""
+    found = as_given(fields)
+    try:
+        check(choice_from_form({name: list(values) for name, values in fields.items()}))
+    except RequestError as error:
+        return with_fault(found, error)
+    return replace(found, note=choose.FROM_A_LINK)
+
+
+def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
+    """The values that were sent with a start that was refused, with the reason."""
+    found = as_given(fields)
+    if refusal is None:
+        try:
+            choice_from_form({name: list(values) for name, values in fields.items()})
+        except RequestError as error:
+            return with_fault(found, error)
+        return found
+    return with_fault(found, refusal)
+
+
+def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
+    """The same with the message of ``error``, where it or its cause is one of our errors."""
+    ours = error if isinstance(error, GPUSpawnerError) else error.__cause__
+    if not isinstance(ours, GPUSpawnerError):
+        return filled_in
+    chance = Chance.UNKNOWN if isinstance(ours, SlurmUnavailable) else Chance.NEVER
+    return replace(filled_in, fault=ours.told, field=str(getattr(ours, "field", "")), chance=chance)
+
+
+def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
+    """The last choice, without the parts that are no longer allowed; a note says which."""
+    options, note = dict(stored), ""
+    while options:
+        try:
+            check(options)
+        except RequestError as error:
+            note = note or choose.no_longer(str(error))
+            if error.field == "profile" or error.field not in options:
+                return FilledIn(note=note)
+            del options[error.field]
+        else:
+            break
+    values = {name: value for name, value in options.items() if name != "profile"}
+    return FilledIn(str(options.get("profile", "")), values, note=note)
+
+
+WHERE = frozenset({"slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"})
+"""Fields that decide which nodes are considered: another value may change whether any other field can be met."""
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """One option of a profile as a field of the form, with KubeSpawner's field name."""
+
+    name: str
+    label: str
+    option: ProfileOption
+    value: object
+    fault: str = ""
+
+    @property
+    def unlisted(self) -> bool:
+        """The value is free text, not one of the choices."""
+        return self.value is not None and bool(self.option.choices) and str(self.value) not in self.option.choices
+
+    @property
+    def described_by(self) -> str:
+        """Ids of the elements that describe the field to screen readers."""
+        parts = (("bounds", self.option.range), ("help", self.option.description), ("fault", self.fault))
+        return " ".join(f"{self.name}-{part}" for part, is_there in parts if is_there)
+
+    @property
+    def sets(self) -> str:
+        """The fields of the profile that it changes, such as ``slurm.gpus slurm.memory``."""
+        return " ".join(sorted(fields_set(self.option)))
+
+    @property
+    def unit(self) -> float | None:
+        """What one of a range's numbers is in seconds, MiB or pieces; None without a range."""
+        number = self.option.range
+        if number is None:
+            return None
+        if number.sets == "slurm.memory":
+            return 1024.0 ** ("KMGT".index((number.unit or "M")[0].upper()) - 1)
+        seconds = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
+        return seconds[number.unit or "minutes"] if number.sets == "slurm.time" else 1
+
+    def brings(self, key: str) -> str:
+        """What a choice changes of what a job gets, as JSON for the script; empty for nothing."""
+        slurm = self.option.choices[key].slurm
+        found = {name: getattr(slurm, name) for name in COUNTED if name in slurm.model_fields_set}
+        return json.dumps(found) if found else ""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One profile of the page."""
+
+    profile: Profile
+    gets: tuple[str, ...]
+    fields: tuple[OptionField, ...]
+    availability: Availability | None = None
+    """None for a profile that does not use Slurm."""
+    closed: str = ""
+    """Why it cannot be chosen, with ``{time}`` for :attr:`opens`; empty if it can."""
+    opens: date | None = None
+    """The first day or moment at which it can be chosen, where that is to come."""
+    checked: bool = False
+    link: str = ""
+    """The address of the form with the current choice."""
+    told: str = ""
+    """JSON of what the script needs to tell what other values of the options bring; empty without options."""
+    course: CourseProfile | None = None
+    """The course of which this is the card."""
+
+    @property
+    def id(self) -> str:
+        """The id of its radio button."""
+        return f"profile-{self.profile.slug}"
+
+
+def option_fields(
+    profile: Profile, values: Mapping[str, object], *, fault: str = "", at: str = ""
+) -> tuple[OptionField, ...]:
+    """The options with ``values``, else with the profile's defaults; ``fault`` is shown at the option ``at``."""
+    said = profile.as_override()
+    return tuple(
+        OptionField(
+            name=f"profile-option-{profile.slug}--{name}",
+            label=option.display_name or name,
+            option=option,
+            value=values.get(name, option.initial(said)),
+            fault=fault if name == at else "",
+        )
+        for name, option in profile.profile_options.items()
+    )
+
+
+def option_for(profile: Profile, field: str) -> str | None:
+    """The option that changes ``field``, which is an option's name or such as ``slurm.gpus``; None if there is none."""
+    if field in profile.profile_options:
+        return field
+    return next((key for key, option in profile.profile_options.items() if field in fields_set(option)), None)
+
+
+def fields_set(option: ProfileOption) -> frozenset[str]:
+    """The fields of a profile that an option changes, such as ``slurm.gpus``."""
+    found = {part.sets for part in (option.range, option.free_text) if part is not None}
+    for choice in option.choices.values():
+        found.update(f"slurm.{name}" for name in choice.slurm.model_fields_set)
+    return frozenset(found)
+
+
+def closed_by(status: ProfileStatus) -> str:
+    """Why a profile cannot be chosen, in a sentence; empty if it can. ``{time}`` is the refusal's.
+
+    It begins later, or its job can never run and no option could change that.
+    """
+    if status.refusal is not None:
+        return choose.NOT_YET
+    found = status.availability
+    if found is None or found.chance is not Chance.NEVER or _can_be_changed(status.profile, found.field):
+        return ""
+    return choose.sentence(found.sentence)
+
+
+def _can_be_changed(profile: Profile, field: str) -> bool:
+    """Whether another value of an option could let a job run that cannot run because of ``field``."""
+    return option_for(profile, field) is not None or any(
+        WHERE & fields_set(option) for option in profile.profile_options.values()
+    )
+
+
+def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: bool) -> FilledIn:
+    """``filled_in``, with the reason where its job can never run; ``linked``: it comes from a link.
+
+    A link's profile that cannot be chosen is a fault of the link, and of the last choice a note.
+    """
+    status = next((each for each in statuses if each.profile.slug == filled_in.profile), None)
+    found = status.availability if status is not None else None
+    if status is None or found is None or filled_in.fault or found.chance is not Chance.NEVER:
+        return filled_in
+    closed = closed_by(status)
+    if linked:
+        name, why = status.profile.display_name, found.sentence
+        if closed:
+            return replace(filled_in, fault=choose.cannot_start(name, why), field="profile", note="")
+        return replace(filled_in, fault=choose.sentence(why), field=found.field, note="")
+    return FilledIn(note=filled_in.note or choose.no_longer(closed)) if closed else filled_in
+
+
+def offers(
+    statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
+) -> list[Offer]:
+    """The page's offers; one of them is selected where any can be chosen."""
+    found = [_offer(status, filled_in, base_url, snapshot) for status in statuses if status.is_shown]
+    one = chosen(found, filled_in)
+    return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in found]
+
+
+def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
+    profile, resources = status.profile, status.resources
+    gpu_type, cpus_per_core = _only_type(resources, snapshot), cpus_per_core_of(resources, snapshot)
+    changed = profile.slug == filled_in.profile and bool(filled_in.values)
+    return Offer(
+        profile,
+        gets=what_a_job_gets(resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core)
+        if changed and resources is not None and not filled_in.fault_at_value
+        else what_you_get(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core),
+        fields=option_fields(profile, {}),
+        availability=status.availability,
+        closed=closed_by(status),
+        opens=status.refusal.when if status.refusal is not None else None,
+        link=link_to(base_url, profile.slug, {}),
+        told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core))
+        if resources is not None and profile.profile_options
+        else "",
+    )
+
+
+def chosen(found: Sequence[Offer], filled_in: FilledIn) -> Offer | None:
+    """The selected offer: as filled in, else the first default profile, else the first that can be chosen.
+
+    None where what is filled in asks for a profile that cannot be had: another one is the user's to choose.
+    """
+    if filled_in.fault and filled_in.field == "profile":
+        return None
+    open_ones = [offer for offer in found if not offer.closed]
+    wanted = [offer for offer in open_ones if offer.profile.slug == filled_in.profile]
+    usual = [offer for offer in open_ones if offer.profile.default]
+    return next(iter([*wanted, *usual, *open_ones]), None)
+
+
+def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
+    profile = offer.profile
+    mine = filled_in.profile in ("", profile.slug)
+    values = {name: value for name, value in filled_in.values.items() if mine and name in profile.profile_options}
+    at = option_for(profile, filled_in.field) if mine and filled_in.fault else None
+    refused = replace(
+        offer.availability or Availability(filled_in.chance, ""),
+        chance=filled_in.chance,
+        sentence=choose.AT_THE_FIELD if at else filled_in.fault,
+        starts_at=None,
+        taken_at=None,
+    )
+    return replace(
+        offer,
+        checked=True,
+        availability=refused if mine and filled_in.fault else offer.availability,
+        fields=option_fields(profile, values, fault=filled_in.fault, at=at or ""),
+        link=link_to(base_url, profile.slug, values),
+    )
+
+
+def link_to(base_url: str, profile: str, values: Mapping[str, object]) -> str:
+    """The form's address with this choice; the same for every user."""
+    query = {"opt-profile": profile, **{f"opt-{name}": str(value) for name, value in values.items()}}
+    return f"{base_url}spawn?{urlencode(query)}"
+
+
+def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> str:
+    """The partition's type of GPU, for a job that requests any GPU; empty where there are several types."""
+    if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
+        return ""
+    types = {kind for name in partitions_of(resources, snapshot) for kind in capacity_of(snapshot).nodes(name).types}
+    return types.pop() if len(types) == 1 else ""
+
+
+# The cards of courses on the form: first, and selected while a session is open.
+
+
+def with_courses(found: Sequence[Offer], courses: Sequence[CourseProfile], filled_in: FilledIn) -> list[Offer]:
+    """The same offers, those of courses first.
+
+    A course whose session is open is selected, unless the form is filled in with something else. A server that is
+    started without a form keeps the admin's default.
+    """
+    of = {each.profile.slug: each for each in courses}
+    cards = [replace(offer, course=of.get(offer.profile.slug)) for offer in found]
+    cards.sort(key=lambda card: card.course is None)
+    now = next((card for card in cards if card.course is not None and card.course.is_open and not card.closed), None)
+    if now is None or filled_in.profile or filled_in.fault:
+        return cards
+    return [replace(card, checked=card is now) for card in cards]
+
+
+# What the form reads of the spawner for which it is shown.
+
+
+class OfferSource(Protocol):
+    """The profiles of one user's server; :class:`GPUProfilesSpawner` is one."""
+
+    @property
+    def log(self) -> Any:
+        """A logger."""
+
+    @property
+    def user(self) -> Any:
+        """JupyterHub's user."""
+
+    @property
+    def hub(self) -> Any:
+        """JupyterHub's hub, for the address of its pages; None outside of one."""
+
+    @property
+    def handler(self) -> Any:
+        """The request for which the form is made; None where there is none."""
+
+    @property
+    def user_options(self) -> Mapping[str, object]:
+        """The last choice."""
+
+    async def look_at_profiles(self) -> None:
+        """Read the folder of profiles again."""
+
+    def offered(self) -> tuple[Profile, ...]:
+        """All profiles, in order; raises ConfigError."""
+
+    def course_profiles(self) -> tuple[CourseProfile, ...]:
+        """The courses among them; raises ConfigError."""
+
+    def profile_errors(self) -> tuple[ConfigError, ...]:
+        """Faults in files of profiles and courses."""
+
+    def groups_of_user(self) -> frozenset[str]:
+        """The names of the user's JupyterHub groups."""
+
+    def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
+        """Check a choice; raises RequestError or ConfigError."""
+
+    def slurm_site(self) -> Any:
+        """A spawner with the settings of all Slurm servers; raises ConfigError."""
+
+
+# One request of the page on which a server is chosen: what page and form tell each other.
+
+
+@dataclass
+class Visit:
+    """Set by the page's handler, read by the form; the form adds what the page shows above it."""
+
+    linked: Mapping[str, list[str]] = field(default_factory=dict)
+    """The ``opt-`` options of the address, without the prefix."""
+    posted: Mapping[str, list[str]] | None = None
+    """The fields that were sent with *Start*; None for a GET."""
+    refusal: BaseException | None = None
+    """Why that request did not start a server."""
+    hint: str = ""
+    """What administrators read about it."""
+    filled_in: FilledIn | None = None
+    """The form's values; None for a form that is not ours."""
+    closed: str = ""
+    """Why no server can be started, whatever is chosen; *Start* is disabled then."""
+    fault_at: str = ""
+    """The id of the field at which the error is shown."""
+
+
+VISIT: ContextVar[Visit | None] = ContextVar("gpuspawner_visit", default=None)
+"""The visit of this request; after a failed start JupyterHub passes no request to the form."""

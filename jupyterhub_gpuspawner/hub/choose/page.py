@@ -1,0 +1,202 @@
+"""The page on which a server is chosen: a link only fills in the form; nothing starts without a click."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.handlers.pages import SpawnHandler
+from jupyterhub.scopes import needs_scope
+from jupyterhub.spawner import Spawner
+from tornado import web
+from tornado.httputil import url_concat
+
+from jupyterhub_gpuspawner.hub.choose.form import render_question
+from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
+from jupyterhub_gpuspawner.hub.ending.ending import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
+from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
+from jupyterhub_gpuspawner.hub.server.switch import as_query
+from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
+from jupyterhub_gpuspawner.hub.text import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+
+# Starts that are asked for at the same moment begin a few at a time, in the order of the clicks.
+#
+# Until its job is submitted a start computes in the hub's event loop: rows and tokens in the database, the profile,
+# the batch script. If five hundred did so side by side, any other request would wait for a step of each of them, which
+# took 17 seconds. Slurm gets the jobs at the same rate, since only some commands run at the same time anyway.
+
+LIMIT = 8
+"""Starts that begin at the same time."""
+LONGEST = 2.0
+"""Seconds that a turn lasts at most: a start without a job, or while Slurm is silent, must not keep others waiting."""
+_LOOK = 0.05
+"""Seconds between two looks whether a start has begun."""
+
+
+class Turns:
+    """Limits how many starts are between the click and the submission of their job."""
+
+    def __init__(self, limit: int = LIMIT, longest: float = LONGEST) -> None:
+        self._free = asyncio.Semaphore(limit)
+        self._longest = longest
+
+    async def begin(self, start: Callable[[], Awaitable[None]], begun: Callable[[], bool]) -> None:
+        """Wait for a turn and then for ``start()``; the turn ends as soon as ``begun()``, or after some time."""
+        async with self._free:
+            running, until = asyncio.ensure_future(start()), time.monotonic() + self._longest
+            try:
+                while not (running.done() or begun() or time.monotonic() > until):
+                    await asyncio.wait({running}, timeout=_LOOK)
+            except BaseException:
+                running.cancel()
+                raise
+        await running
+
+
+_TURNS = Turns()
+OF_THE_HUB = ("next", "display_name")
+"""Query parameters that are not options of a profile, in any supported version of JupyterHub."""
+
+
+class ChoosePage(SpawnHandler):
+    """JupyterHub's page, except that a GET starts nothing, an error is shown at its field, and a second click is fine.
+
+    JupyterHub starts a server on a GET with ``opt-`` options, and on any GET where there is no form: a link in an
+    e-mail could use up a person's GPU hours.
+    """
+
+    visit: Visit
+
+    def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
+        """The form, filled in from the query; a button alone where there is no form."""
+        query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
+        self._begin(Visit(linked=_linked(query)))
+        # JupyterHub would start a server with any other parameter
+        self.request.query_arguments = _raw({name: query[name] for name in SPAWN_PAGE_PARAMETERS if name in query})
+        answer: Awaitable[None] | None = super().get(user_name, server_name)
+        return answer
+
+    def post(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
+        """Start a server, or show the form again with the reason and the values that were sent."""
+        sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
+        self.request.body_arguments = _raw(sent)
+        self._begin(Visit(posted=sent))
+        answer: Awaitable[None] | None = super().post(user_name, server_name)
+        return answer
+
+    @needs_scope("servers")
+    async def _get(self, user_name: str, server_name: str, **named: str) -> None:
+        """JupyterHub's, except that a link to another profile than the one that is there says so on the home page."""
+        user: Any = self.find_user(user_name)
+        spawner = user.spawners.get(server_name) if user is self.current_user else None
+        wanted = self.visit.linked.get("profile")
+        if wanted and spawner is not None and spawner.active and server_of(spawner).profile not in wanted:
+            choice = as_query({name: values[0] for name, values in self.visit.linked.items()})
+            query = {UNUSED_LINK: choice, "server": server_name, "next": self.get_query_argument("next", "")}
+            self.redirect(url_concat(f"{self.hub.base_url}home", query), status=HTTPStatus.SEE_OTHER)
+            return
+        await super()._get(user_name=user_name, server_name=server_name, **named)
+
+    @needs_scope("servers")
+    async def _post(self, user_name: str, server_name: str, **named: str) -> None:
+        """Start the server; a second click, also from another tab, leads to where the first one did.
+
+        JupyterHub 6 passes a ``display_name``, too.
+        """
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
+        user = self.find_user(user_name)
+        spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
+        if spawner is not None and spawner.ready:
+            self.redirect(self.get_next_url(user, default=user.server_url(server_name)))
+        elif spawner is not None and spawner.active:
+            self.redirect(self._get_pending_url(user, server_name))
+        else:
+            start = partial(super()._post, user_name=user_name, server_name=server_name, **named)
+            await _TURNS.begin(start, lambda: user is not None and _is_submitted(user, server_name))
+
+    def _begin(self, visit: Visit) -> None:
+        self.visit = visit
+        VISIT.set(visit)
+
+    async def _render_form(self, *arguments: Any, **options: Any) -> Any:
+        """JupyterHub's form page, with status 400 after every refused POST; JupyterHub sends 200 for some."""
+        if self.request.method == "POST" and self.get_status() == HTTPStatus.OK:
+            self.set_status(HTTPStatus.BAD_REQUEST)
+        return await super()._render_form(*arguments, **options)
+
+    async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
+        if self.request.method != "POST":
+            spawner = next(each for each in rest if isinstance(each, Spawner))
+            form = await spawner.get_options_form() or await render_question(with_profiles(spawner))
+            self.finish(await self._render_form(for_user=user, spawner_options_form=form))
+            return
+        try:
+            await super()._wrap_spawn_single_user(user, *rest, **options)
+        except Exception as error:
+            self.visit.refusal = self._in_our_words(error)
+            ending = ending_of(self.visit.refusal)
+            self.visit.hint = ending.hint if ending is not None else ""
+            if self.visit.refusal is error:
+                raise
+            raise self.visit.refusal from error
+
+    def _in_our_words(self, error: Exception) -> Exception:
+        """The same refusal, in our words where it is that of a limit of JupyterHub's, with its status and headers."""
+        if not isinstance(error, web.HTTPError) or error.status_code != HTTPStatus.TOO_MANY_REQUESTS:
+            return error
+        seconds = retry_after(error)
+        if seconds is not None:
+            refusal = start_failed(choose.many_starts(seconds), reason="throttled", status_code=error.status_code)
+        elif 0 < self.active_server_limit <= self.users.count_active_users()["active"]:
+            refusal = start_failed(choose.MANY_SERVERS, reason="too_many_users", status_code=error.status_code)
+        else:  # a hook's
+            return error
+        vars(refusal)["headers"] = vars(error).get("headers")
+        return refusal
+
+    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
+        """JupyterHub's, with what our ``spawn.html`` shows above the form."""
+        if name == "spawn.html":
+            namespace.update(
+                visit=self.visit, server_name=self._name_shown(namespace.get("for_user")), url=self._own_address()
+            )
+        return super().render_template(name, sync=sync, **namespace)
+
+    def _name_shown(self, user: Any) -> str:
+        """The server's display name; empty for the default server."""
+        name: str = self.path_args[1] if len(self.path_args) > 1 and self.path_args[1] else ""
+        return display_name(user.spawners[name]) if name and user is not None and name in user.spawners else name
+
+    def _own_address(self) -> str:
+        """The address to which the form is sent: this page without a link's choice, which is in the form by now."""
+        kept = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
+        return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+
+
+def _is_submitted(user: Any, server_name: str) -> bool:
+    spawner = user.spawners.get(server_name)
+    return spawner is not None and has_job(spawner)
+
+
+def _linked(query: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    prefixed = {name.removeprefix("opt-"): values for name, values in query.items() if name.startswith("opt-")}
+    return prefixed or {name: values for name, values in query.items() if name not in (*OF_THE_HUB, "_xsrf")}
+
+
+def _texts(values: Sequence[bytes]) -> list[str]:
+    return [value.decode("utf8", "replace") for value in values]
+
+
+def _raw(fields: Mapping[str, Sequence[str]]) -> dict[str, list[bytes]]:
+    """In tornado's format, as valid UTF-8: JupyterHub responds to anything else with 500."""
+    return {name: [value.encode() for value in values] for name, values in fields.items()}

@@ -1,0 +1,302 @@
+"""``GET /hub/api/gpuspawner/profiles[/user]`` and ``POST /hub/api/gpuspawner/trial[/user]``: profiles and dry runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping  # noqa: TC003 - the reference reads the types of the fields
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
+from tornado import web
+
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.choose.trial import Trial, trial_of
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.user_options import options_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.cluster.availability import Availability
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
+    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+
+# The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class AskedResources:
+    """What a job of a profile requests when no option is changed, with the site's defaults; counts are per node."""
+
+    partition: str | None = None
+    """None: Slurm's default."""
+    nodes: int = 1
+    gpus: int | None = None
+    gpu_type: str | None = None
+    shards: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    """MiB; 0 means all memory of the node."""
+    time: int | str | None = None
+    """Seconds, or UNLIMITED."""
+    reservation: str | None = None
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Whether and when such a job would start."""
+
+    chance: str
+    """``now``, ``later``, ``never`` or ``unknown``."""
+    sentence: str
+    """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
+    starts_at: str | None = None
+    """When it would start, if that is known: ISO 8601, UTC."""
+    field: str = ""
+    """The profile's field at fault, such as ``slurm.time``."""
+
+
+@dataclass(frozen=True)
+class OfferedProfile:
+    """One profile."""
+
+    slug: str
+    """Its name in links and user options."""
+    display_name: str
+    description: str
+    default: bool
+    """It is used where the user picks none."""
+    kind: str
+    """``slurm``, ``local`` or ``other``."""
+    allowed: bool
+    """Whether the user may use it now; false for a profile that begins later."""
+    reason: str
+    """From when it is available; empty if it is now."""
+    resources: AskedResources | None
+    """None where the profile is not allowed, or does not start a Slurm job."""
+    availability: Prospect | None
+    """None where the profile is not allowed, or does not start a Slurm job."""
+    options_schema: Mapping[str, Any] | None
+    """JSON Schema (draft 2020-12) of the user options; null where the profile is not allowed."""
+
+
+@dataclass(frozen=True)
+class ProfilesDocument:
+    """What one user may start, and when it would start. ``POST /hub/api/users/NAME/server`` takes the options."""
+
+    version: int = VERSION
+    taken_at: str | None = None
+    """The time of the data behind ``availability``: ISO 8601, UTC; None where Slurm has not responded yet."""
+    silent: bool = False
+    """Slurm did not respond to the last query."""
+    profiles: tuple[OfferedProfile, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrialDocument:
+    """What Slurm would do with a job of these options if it were submitted now."""
+
+    version: int = VERSION
+    chance: str = "unknown"
+    """``now``, ``later``, ``never`` or ``unknown``."""
+    sentence: str = ""
+    """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
+    starts_at: str | None = None
+    """When it would start, if that is known: ISO 8601, UTC."""
+    nodes: tuple[str, ...] = ()
+    """The nodes on which it would start."""
+    field: str = ""
+    """The profile's field at fault, such as ``slurm.time``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+def profiles_document(
+    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silent: bool
+) -> ProfilesDocument:
+    """The document of these statuses, without the profiles that the form does not show, either."""
+    return ProfilesDocument(
+        taken_at=None if snapshot is None else _iso(snapshot.taken_at),
+        silent=silent,
+        profiles=tuple(_offered(status) for status in statuses if status.is_shown),
+    )
+
+
+def trial_document(trial: Trial) -> TrialDocument:
+    """The document of a trial."""
+    starts_at = None if trial.starts_at is None else _iso(trial.starts_at)
+    return TrialDocument(
+        chance=trial.chance.value,
+        sentence=trial.sentence,
+        starts_at=starts_at,
+        nodes=trial.nodes,
+        field=trial.field,
+    )
+
+
+def _offered(status: ProfileStatus) -> OfferedProfile:
+    profile = status.profile
+    allowed = status.refusal is None
+    return OfferedProfile(
+        slug=profile.slug,
+        display_name=profile.display_name,
+        description=profile.description,
+        default=profile.default,
+        kind=profile.kind,
+        allowed=allowed,
+        reason=status.refusal.text if status.refusal is not None else "",
+        resources=_asked(status.resources) if status.resources is not None else None,
+        availability=_prospect(status.availability) if status.availability is not None else None,
+        options_schema=options_schema(profile) if allowed else None,
+    )
+
+
+def _asked(resources: ResolvedResources) -> AskedResources:
+    return AskedResources(**{name: getattr(resources, name) for name in AskedResources.__dataclass_fields__})
+
+
+def _prospect(found: Availability) -> Prospect:
+    starts_at = None if found.starts_at is None else _iso(found.starts_at)
+    return Prospect(found.chance.value, found.sentence, starts_at, found.field)
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+BODY_LIMIT = 65536
+"""Bytes at most of the body of a trial."""
+
+
+class OfUser(APIHandler):
+    """A handler for one user: the caller, or the user that the address names."""
+
+    def asked_user(self, user_name: str | None) -> str:
+        """The user's name; raises 403 without credentials, 400 for a service that names no user."""
+        if self.current_user is None:
+            raise web.HTTPError(403, "Missing or invalid credentials.")
+        if not user_name and not isinstance(self.current_user, User):
+            raise web.HTTPError(400, "A service must name a user in the URL.")
+        return user_name or str(self.current_user.name)
+
+    def spawner_of(self, user_name: str) -> GPUProfilesSpawner:
+        """The spawner of the user's default server, running or not; raises 404 for an unknown user or no profiles."""
+        user = self.find_user(user_name)
+        spawner = with_profiles(user.spawners[""]) if user is not None else None
+        if spawner is None:
+            raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
+        return spawner
+
+    def refuse(self, error: GPUSpawnerError, **more: str) -> None:
+        """Answer with what the caller may know of the error; an administrator also reads its ``detail``."""
+        if not isinstance(error, RequestError):
+            self.log.error("%s %s: %s", self.request.method, self.request.path, error)
+        if error.for_admin and is_admin(self.parsed_scopes):
+            more["detail"] = error.for_admin
+        self.set_status(error.status_code)
+        answer = {"status": error.status_code, "message": error.told, "reason": error.reason, **more}
+        self.finish(json.dumps(answer))
+
+
+class ProfilesHandler(OfUser):
+    """The profiles that a user may start, the options of each, and when it would start now."""
+
+    async def get(self, user_name: str | None = None) -> None:
+        """The profiles document, version 1, of the user or the caller. Needs the scope `servers` for that user."""
+        await self._answer(self.asked_user(user_name))
+
+    @needs_scope("servers")
+    async def _answer(self, user_name: str) -> None:
+        spawner = self.spawner_of(user_name)
+        await spawner.look_at_profiles()
+        try:
+            offered = spawner.offered()
+            site = spawner.slurm_site()
+            connection, defaults = site.connection(), site_defaults(site)
+        except ConfigError as error:
+            self.refuse(error)
+            return
+        snapshot = await connection.cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
+        owner = job_owner(site.exec_prefix, user_name)
+        found = profile_statuses(
+            offered,
+            username=user_name,
+            groups=spawner.groups_of_user(),
+            snapshot=snapshot,
+            now=datetime.now().astimezone(),
+            defaults=defaults,
+            owner=owner,
+            own_jobs=job_ids_of([spawner.user]),
+            unix_groups=await allowed_groups(snapshot, owner),
+            site_queue_limit=site.queue_limit,
+        )
+        document = profiles_document(found, snapshot, silent=connection.silent)
+        self.write(json.dumps(document.to_json()))
+
+
+class TrialHandler(OfUser):
+    """A dry run of a choice: Slurm is asked as the user, and no job is created."""
+
+    async def post(self, user_name: str | None = None) -> None:
+        """The trial document, version 1, for a body ``{"user_options": {...}}``; 400 with the `field` at fault."""
+        await self._answer(self.asked_user(user_name))
+
+    @needs_scope("servers")
+    async def _answer(self, user_name: str) -> None:
+        spawner = self.spawner_of(user_name)
+        options = self._options()
+        await spawner.look_at_profiles()
+        try:
+            request = spawner.resolve(options)
+            trial = NOT_SLURM.get(request.kind) or await trial_of(spawner.rehearsal(request))
+        except RequestError as error:
+            self.refuse(error, field=error.field)
+            return
+        except ConfigError as error:
+            self.refuse(error)
+            return
+        self.write(json.dumps(trial_document(trial).to_json()))
+
+    def _options(self) -> dict[str, Any]:
+        if len(self.request.body) > BODY_LIMIT:
+            raise web.HTTPError(413, f"The options are larger than {BODY_LIMIT} bytes.")
+        body = self.get_json_body()
+        options = body.get("user_options", {}) if isinstance(body, dict) else None
+        if not isinstance(options, dict) or set(body) - {"user_options"}:
+            raise web.HTTPError(400, 'The body must be {"user_options": {...}}.')
+        return options
+
+
+NOT_SLURM = {
+    "local": Trial(Chance.NOW, "starts at once, on the hub's own machine"),
+    "other": Trial(Chance.UNKNOWN, "starts without Slurm"),
+}
+"""By a profile's kind."""
+
+HANDLERS = [
+    (r"/api/gpuspawner/profiles", ProfilesHandler),
+    (r"/api/gpuspawner/profiles/([^/]+)", ProfilesHandler),
+    (r"/api/gpuspawner/trial", TrialHandler),
+    (r"/api/gpuspawner/trial/([^/]+)", TrialHandler),
+]

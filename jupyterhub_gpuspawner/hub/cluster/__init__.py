@@ -1,0 +1,1 @@
+"""The map of the cluster and the health of its nodes."""

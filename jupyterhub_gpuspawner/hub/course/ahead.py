@@ -1,0 +1,318 @@
+"""Starts the servers of a course before each session, stops those that nobody opens, and goes on with starts by hand.
+
+:func:`next_step` and :func:`next_step_by_hand` decide for one person, :class:`StartsAhead` does it. Each start is
+recorded in the database first, so that a hub that is restarted goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tornado.httpclient import HTTPError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.course.actions import session_name
+from jupyterhub_gpuspawner.hub.course.participants import ServerKey
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.site.tasks import Failures
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
+from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
+
+if TYPE_CHECKING:
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.course.actions import CourseActions
+    from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+
+# The starts that courses have asked for, in a table of our own in the hub's database.
+#
+# A start is recorded before JupyterHub is asked for it, so that no hub, however often it is restarted, asks twice for
+# the same person and session.
+
+
+LOOK = 5.0
+"""Seconds between two looks at the sessions."""
+
+TRIES = 3
+"""How often a start that fails is tried."""
+PAUSE = 60.0
+"""Seconds between two tries."""
+WANTED_FOR = 3600.0
+"""Seconds after which a start by hand that has not been made is not wanted any more: the hub was away for long."""
+SLACK = 15.0
+"""Seconds around a server's readiness, and around the hub's start, in which activity is no sign of a visit.
+
+A server reports its own start as activity, and a proxy that was restarted that of its routes.
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the hub knows of a participant's server now."""
+
+    active: bool = False
+    """It runs, starts or stops."""
+    ready: bool = False
+    has_job: bool = False
+    """Slurm has accepted its job, so that a hub that is restarted goes on with it."""
+    stopped_at: float = 0.0
+    """When a person stopped the last one, or it ended after it had run, in seconds since the epoch; 0: neither."""
+    failure: str = ""
+    """Why its last start failed; empty where it did not."""
+    last_activity: float | None = None
+    """Seconds since the epoch: of the server, or of its user in the hub; None: never."""
+
+
+class Step(Enum):
+    """What is to be done for one person."""
+
+    NOTHING = "nothing"
+    LEAVE = "leave"
+    """Record that the server was active already, or that a person has stopped it."""
+    START = "start"
+    NOTE_SUBMITTED = "note submitted"
+    NOTE_READY = "note ready"
+    NOTE_VISIT = "note visit"
+    NOTE_FAILURE = "note failure"
+    STOP_UNVISITED = "stop unvisited"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The times of one session of a course with ``start_ahead``; seconds since the epoch."""
+
+    session: str
+    opens: float
+    """When servers are started."""
+    starts: float
+    deadline: float
+    """When servers that nobody has opened are stopped, and nothing is started any more."""
+    ends: float
+
+
+def window(course: HubCourse, now: float) -> Window | None:
+    """The session that is prepared or under way at ``now``; None where there is none, or without ``start_ahead``."""
+    found = course.course
+    if found is None or found.start_ahead is None:
+        return None
+    for session in course.sessions:
+        starts, ends = session.start.timestamp(), session.end.timestamp()
+        if starts - found.start_ahead <= now < ends:
+            deadline = starts + found.unvisited_after
+            return Window(session.name, starts - found.start_ahead, starts, min(deadline, ends), ends)
+    return None
+
+
+def next_step(start: CourseStart | None, seen: Seen, times: Window, now: float, *, since: float = 0.0) -> Step:
+    """What to do for a person with this record and this server, and with nothing under way for them.
+
+    ``since``: when the hub was started, in seconds since the epoch.
+    """
+    if start is None:
+        return Step.LEAVE if seen.active else Step.START if now < times.deadline else Step.NOTHING
+    if start.stage in _SETTLED:
+        return Step.NOTHING
+    if seen.ready:
+        return _of_ready(start, seen, times, now, since)
+    if seen.active:
+        return Step.NOTE_SUBMITTED if start.stage is Stage.ASKED and seen.has_job else Step.NOTHING
+    if now >= times.deadline:
+        return Step.NOTHING
+    return _of_inactive(start, seen, now)
+
+
+_SETTLED = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
+
+
+def _of_ready(start: CourseStart, seen: Seen, times: Window, now: float, since: float) -> Step:
+    if not start.ready_at:
+        return Step.NOTE_READY
+    last = seen.last_activity
+    if last is not None and last > start.ready_at + SLACK and abs(last - since) > SLACK:
+        return Step.NOTE_VISIT
+    return Step.STOP_UNVISITED if now >= times.deadline else Step.NOTHING
+
+
+def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
+    if start.stage is Stage.STARTED:
+        # without a failure it has ended, or a person has stopped it
+        return Step.NOTE_FAILURE if seen.failure and not start.ready_at else Step.NOTHING
+    if seen.stopped_at >= start.asked_at:
+        return Step.LEAVE
+    if start.stage is Stage.ASKED and start.tries >= TRIES and seen.failure:
+        return Step.NOTE_FAILURE
+    return Step.START if _is_due(start, now) else Step.NOTHING
+
+
+def _is_due(start: CourseStart, now: float) -> bool:
+    """Whether it is time for the next try, or for the first one, which a hub before this one did not make."""
+    return not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
+
+
+def next_step_by_hand(start: CourseStart, seen: Seen, now: float) -> Step:
+    """What to do about a start that an instructor asked for, with nothing under way for the person.
+
+    One that fails is not tried again.
+    """
+    if seen.ready:
+        return Step.NOTE_READY
+    if seen.active:
+        return Step.NOTE_SUBMITTED if seen.has_job else Step.NOTHING
+    if seen.stopped_at >= start.asked_at or now >= start.asked_at + WANTED_FOR:
+        return Step.LEAVE
+    if start.tries and seen.failure:
+        return Step.NOTE_FAILURE
+    return Step.START if _is_due(start, now) else Step.NOTHING
+
+
+def seen(server: Server, last_activity: float | None = None, *, asked_at: float = 0.0) -> Seen:
+    """What is known of a server; a failure before ``asked_at``, as far as its time is known, is none of this start."""
+    failure, stopped_at = "", server.stopped_at
+    if not server.active and server.stopped is None:
+        ending = server.ending
+        if ending is not None and ending.served:
+            stopped_at = ending.at or 0.0
+        elif ending is not None:
+            failure = ending.what if ending.at is None or ending.at >= asked_at else ""
+        elif server.failure is not None:
+            failure = first_line(server.failure) or text.NOT_STARTED
+    return Seen(
+        active=server.active,
+        ready=server.ready,
+        has_job=bool(server.job_id),
+        stopped_at=stopped_at,
+        failure=failure,
+        last_activity=last_activity,
+    )
+
+
+class StartsAhead:
+    """Looks every few seconds at the sessions that are near, and starts and stops servers through the actions."""
+
+    def __init__(self, app: JupyterHub, book: CourseBook, actions: CourseActions) -> None:
+        self._app = app
+        self._book = book
+        self._actions = actions
+        self._failures = Failures(app.db)
+        self._since = time.time()
+
+    async def look_at_all(self) -> None:
+        """Do the next step for everybody in all courses; a fault of one course is logged, and the others go on."""
+        for course in self._book.courses():
+            with self._failures.of(f"The start ahead of course {course.slug}"):
+                await self.look(course)
+                self.look_at_starts_by_hand(course)
+
+    async def look(self, course: HubCourse) -> None:
+        """Do the next step for everybody in a course; raises SQLAlchemyError."""
+        now = time.time()
+        times = window(course, now)
+        if times is None:
+            return
+        people = [name for name in course.people if name not in course.unknown and name not in self._actions.pace]
+        starts = self._actions.starts.find(course.slug, times.session)
+        participants = self._actions.participants(course, people)
+        activity = self._actions.last_activity(
+            [each.key for each in participants if each.user in starts and starts[each.user].ready_at]
+        )
+        changed, unvisited = list[CourseStart](), dict[ServerKey, CourseStart]()
+        for participant in participants:
+            name = participant.user
+            start = starts.get(name)
+            asked_at = start.asked_at if start is not None else 0.0
+            found = seen(participant.server, activity.get(name), asked_at=asked_at)
+            step = next_step(start, found, times, now, since=self._since)
+            if step is Step.START:
+                self._actions.put_start(course, participant.key)
+            elif step is Step.STOP_UNVISITED and start is not None:
+                unvisited[participant.key] = start
+            elif (kept := _after(step, name, start, found, now)) is not None:
+                changed.append(kept)
+        self._actions.starts.keep_all(course.slug, times.session, changed)
+        if unvisited:
+            await self._stop_unvisited(course, times, unvisited)
+
+    def look_at_starts_by_hand(self, course: HubCourse) -> None:
+        """Go on with the starts that instructors asked for; raises SQLAlchemyError."""
+        now = time.time()
+        session = session_name(course)
+        if window(course, now) is not None or (course.slug, session) not in self._actions.starts.under_way():
+            return
+        starts = self._actions.starts.find(course.slug, session)
+        people = [
+            name
+            for name in course.people
+            if name in starts and starts[name].stage is Stage.ASKED and name not in self._actions.pace
+        ]
+        changed = list[CourseStart]()
+        for participant in self._actions.participants(course, people):
+            start = starts[participant.user]
+            found = seen(participant.server, asked_at=start.asked_at)
+            step = next_step_by_hand(start, found, now)
+            if step is Step.START:
+                self._actions.put_start(course, participant.key)
+            elif (kept := _after(step, participant.user, start, found, now)) is not None:
+                changed.append(kept)
+        self._actions.starts.keep_all(course.slug, session, changed)
+
+    async def _stop_unvisited(self, course: HubCourse, times: Window, starts: dict[ServerKey, CourseStart]) -> None:
+        """Stop those servers that are unvisited by the proxy's latest knowledge, too."""
+        try:
+            await self._app.update_last_activity()
+        except (OSError, HTTPError) as error:
+            get_logger().warning("Unvisited servers are stopped later, since the proxy did not answer: %s", error)
+            return
+        activity = self._actions.last_activity(starts)
+        for key, start in starts.items():
+            spawner = self._actions.spawner(key)
+            if spawner is None:
+                continue
+            found = seen(server_of(spawner, with_start=False), activity.get(key.user))
+            if next_step(start, found, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
+                self._actions.put_stop(course, spawner, partial(self._unvisited, course, times, start))
+
+    def _unvisited(self, course: HubCourse, times: Window, start: CourseStart, server: Server) -> Ending | None:
+        """Record that an unvisited server is stopped now, and return what its card says; None where it was visited.
+
+        Its turn may come minutes after the look: what was recorded at the look would be lost in a hub that is killed
+        meanwhile, and somebody may have come. Raises SQLAlchemyError; then the next look finds the server again.
+        """
+        name, now = start.user, time.time()
+        activity = self._actions.last_activity([ServerKey(name, server.name)])
+        found = seen(server, activity.get(name))
+        if next_step(start, found, times, now, since=self._since) is not Step.STOP_UNVISITED:
+            return None
+        get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
+        self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
+        return unvisited_record(course, server, at=now)
+
+
+def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
+    """What the card says of a server that was stopped since nobody had opened it."""
+    told = text.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
+    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
+
+
+def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: float) -> CourseStart | None:
+    """The record after a step that only changes the record; None for any other step."""
+    if step is Step.LEAVE:
+        return CourseStart(name, Stage.LEFT, asked_at=now)
+    if step is Step.NOTE_SUBMITTED and start is not None:
+        return replace(start, stage=Stage.STARTED)
+    if step is Step.NOTE_READY and start is not None:
+        return replace(start, stage=Stage.STARTED, ready_at=now, fault="")
+    if step is Step.NOTE_VISIT and start is not None:
+        return replace(start, stage=Stage.VISITED)
+    if step is Step.NOTE_FAILURE and start is not None:
+        return replace(start, stage=Stage.FAILED, asked_at=now, fault=found.failure)
+    return None

@@ -1,0 +1,369 @@
+"""``/hub/api/gpuspawner/courses``: for instructors, and for the command line.
+
+A course that the caller may not see is answered like one that does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from tornado import web
+
+from jupyterhub_gpuspawner.hub.course.actions import session_name
+from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, teaches
+from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.errors import ConfigError
+    from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome
+    from jupyterhub_gpuspawner.hub.course.book import HubCourse
+    from jupyterhub_gpuspawner.hub.course.participants import Participant
+    from jupyterhub_gpuspawner.hub.course.starts import CourseStart
+
+
+# The documents of ``/hub/api/gpuspawner/courses``, and how they are made.
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class CourseSession:
+    """One session of a course."""
+
+    name: str
+    """Its date; with its time where a day has several sessions."""
+    start: str
+    """ISO 8601, with the course's zone."""
+    end: str
+    reservation: str | None = None
+    """Slurm's reservation; null: that of the profile."""
+
+
+@dataclass(frozen=True)
+class CourseEntry:
+    """A course, without its people."""
+
+    slug: str
+    """Its name in URLs and on the command line."""
+    name: str
+    """Its title."""
+    people: int
+    """How many are on its roster."""
+    session_now: CourseSession | None = None
+    """The session under way."""
+    session_next: CourseSession | None = None
+    """The next one to begin."""
+    faults: tuple[str, ...] = ()
+    """What is wrong with the course's file, roster or group."""
+
+
+@dataclass(frozen=True)
+class CoursesDocument:
+    """The courses that the caller teaches; an administrator's are all."""
+
+    version: int = VERSION
+    courses: tuple[CourseEntry, ...] = ()
+    faults: tuple[str, ...] = ()
+    """What is wrong with the folder of courses; for administrators."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CoursePerson:
+    """One participant, with what the hub knows now of the server that every action is about.
+
+    That is the default server, or a named one with the course's profile.
+    """
+
+    user: str
+    state: str
+    """``absent``, ``waiting`` (in Slurm's queue), ``starting``, ``running``, ``stopping``, ``failed`` (it did not
+    start) or ``ended`` (it ran, and ended without anybody stopping it)."""
+    server: str = ""
+    """The server's name; empty for the default server."""
+    known: bool = True
+    """False where JupyterHub does not know this person yet, so that nothing can be started."""
+    profile: str = ""
+    job_id: str = ""
+    node: str = ""
+    started_at: str | None = None
+    """ISO 8601, UTC; null where the server does not run or has not reported."""
+    ends_at: str | None = None
+    last_activity: str | None = None
+    """When the person or their server was last active: ISO 8601, UTC; null: never."""
+    stage: str = ""
+    """How far the hub's own start for this session is: ``left`` (nothing is started: the server was active already, or
+    a person stopped it first), ``asked``, ``started`` (Slurm has accepted the job), ``visited`` (the server has been
+    opened since), ``failed`` or ``unvisited`` (stopped, since nobody had opened it); empty where there was none."""
+    fault: str = ""
+    """Why the server did not start, or why it ended."""
+
+
+@dataclass(frozen=True)
+class CourseDocument:
+    """A course and its people now."""
+
+    version: int
+    course: CourseEntry
+    totals: Mapping[str, int]
+    """How many people are in each state; states that nobody is in are left out."""
+    people: tuple[CoursePerson, ...] = ()
+    """In the order of the roster."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ActionOutcome:
+    """What became of an action for one person."""
+
+    user: str
+    result: str
+    """``done`` (or under way), ``unchanged`` or ``refused``."""
+    sentence: str
+
+
+@dataclass(frozen=True)
+class OutcomesDocument:
+    """What became of an action, for each person."""
+
+    version: int = VERSION
+    outcomes: tuple[ActionOutcome, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+def courses_document(
+    courses: Iterable[HubCourse], *, now: datetime, fault: ConfigError | None = None
+) -> CoursesDocument:
+    """The document of these courses; ``fault`` is the folder's."""
+    return CoursesDocument(
+        courses=tuple(course_entry(course, now=now) for course in courses),
+        faults=(str(fault),) if fault is not None else (),
+    )
+
+
+def course_entry(course: HubCourse, *, now: datetime) -> CourseEntry:
+    """A course without its people."""
+    return CourseEntry(
+        slug=course.slug,
+        name=course.title,
+        people=len(course.people),
+        session_now=_session(course.session_at(now)),
+        session_next=_session(course.next_session(now)),
+        faults=course.faults,
+    )
+
+
+def course_document(
+    course: HubCourse,
+    participants: Iterable[Participant],
+    starts: Mapping[str, CourseStart],
+    activity: Mapping[str, float],
+    *,
+    now: datetime,
+) -> CourseDocument:
+    """The document of a course; ``starts`` and ``activity`` are by user."""
+    of_user = {each.user: each for each in participants}
+    people = tuple(
+        _person(of_user[name], starts.get(name), activity.get(name), known=name not in course.unknown)
+        for name in course.people
+    )
+    totals = Counter(person.state for person in people)
+    return CourseDocument(VERSION, course_entry(course, now=now), dict(totals), people)
+
+
+def outcomes_document(outcomes: Iterable[Outcome]) -> OutcomesDocument:
+    """The document of these outcomes."""
+    return OutcomesDocument(
+        outcomes=tuple(ActionOutcome(each.user, each.result.value, each.sentence) for each in outcomes)
+    )
+
+
+def _person(participant: Participant, start: CourseStart | None, active: float | None, *, known: bool) -> CoursePerson:
+    server = participant.server
+    placement = server.placement if server.active else None
+    return CoursePerson(
+        participant.user,
+        participant.state.value,
+        server.name,
+        known,
+        profile=server.profile if server.active else "",
+        job_id=server.job_id if server.active else "",
+        node=placement.node if placement is not None else "",
+        started_at=placement.started_at if placement is not None else None,
+        ends_at=placement.ends_at if placement is not None else None,
+        last_activity=_iso(active) if active is not None else None,
+        stage=start.stage.value if start is not None else "",
+        fault=participant.why,
+    )
+
+
+def _session(session: Session | None) -> CourseSession | None:
+    if session is None:
+        return None
+    start, end = (moment.isoformat(timespec="seconds") for moment in (session.start, session.end))
+    return CourseSession(session.name, start, end, session.reservation)
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+BODY_LIMIT = 65536
+"""Bytes at most of the body of a request."""
+FRESH = 5.0
+"""Seconds after which the courses are read again for a request."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two starts that a request may ask for."""
+
+
+class OfCourses(APIHandler):
+    """A handler for those who teach."""
+
+    async def courses(self, scopes: Sequence[str]) -> tuple[HubCourse, ...]:
+        """The courses for which the caller has these scopes; raises 403 without credentials."""
+        if self.current_user is None:
+            raise web.HTTPError(403, "Missing or invalid credentials.")
+        book = course_book(self.settings)
+        if book is None:
+            return ()
+        await book.refresh(FRESH)
+        return tuple(course for course in book.courses() if teaches(self, course.slug, scopes))
+
+    async def course(self, slug: str, scopes: Sequence[str]) -> HubCourse:
+        """The course of this name; raises 404 where there is none for which the caller has these scopes."""
+        found = next((course for course in await self.courses(scopes) if course.slug == slug), None)
+        if found is None:
+            raise web.HTTPError(404, "%s", text.NO_COURSE)
+        return found
+
+    @property
+    def actions(self) -> CourseActions:
+        """What can be done for a course."""
+        return course_actions(self.settings)
+
+
+class CoursesHandler(OfCourses):
+    """The courses that the caller teaches."""
+
+    async def get(self) -> None:
+        """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group."""
+        found = await self.courses(READING)
+        book = course_book(self.settings)
+        fault = book.fault if book is not None and is_admin(self.parsed_scopes) else None
+        self.write(json.dumps(courses_document(found, now=datetime.now(timezone.utc), fault=fault).to_json()))
+
+
+class CourseHandler(OfCourses):
+    """A course with its people."""
+
+    async def get(self, course_name: str) -> None:
+        """The course document, version 1. Needs the scopes `list:users` and `read:servers` for the course's group."""
+        course = await self.course(course_name, READING)
+        participants = self.actions.participants(course)
+        document = course_document(
+            course,
+            participants,
+            self.actions.starts.find(course.slug, session_name(course)),
+            self.actions.last_activity([each.key for each in participants]),
+            now=datetime.now(timezone.utc),
+        )
+        self.write(json.dumps(document.to_json()))
+
+
+@dataclass(frozen=True)
+class ActionRequest:
+    """The body of an action."""
+
+    only: tuple[str, ...] | None = None
+    """User names, or servers as ``USER/SERVER``; None: everybody in the course."""
+    every: float = 0.0
+    """Start: seconds between two starts."""
+    message: str = ""
+    """Message: its text."""
+    minutes: int | None = None
+    """Extend: how much longer the servers may run; None: as their profile says."""
+
+
+_FIELDS = {"start": {"only", "every"}, "stop": {"only"}, "message": {"only", "message"}, "extend": {"only", "minutes"}}
+_SCOPES = {"start": STARTING, "stop": STOPPING, "message": STARTING, "extend": STARTING}
+
+
+class CourseActionHandler(OfCourses):
+    """Start or stop the servers of a course's people, show them a message, or give their servers more time."""
+
+    async def post(self, course_name: str, action: str) -> None:
+        """The outcomes document, version 1; 400 names the field. Needs the scopes of the course's instructors.
+
+        The body is a JSON object: `only`, a list of user names, or of servers as `USER/SERVER`, which are refused where
+        the participant has another server now (default: everybody in the course); for `start` also
+        `every`, seconds between two starts; for `message` the text `message`; for `extend` the number
+        `minutes` (default: as the profile says).
+        """
+        course = await self.course(course_name, _SCOPES[action])
+        if len(self.request.body) > BODY_LIMIT:
+            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
+        try:
+            asked = parse_action(self.get_json_body(), action)
+        except ValueError as error:
+            raise web.HTTPError(400, "%s", error) from error
+        self.write(json.dumps(outcomes_document(await self._do(action, course, asked)).to_json()))
+
+    async def _do(self, action: str, course: HubCourse, asked: ActionRequest) -> tuple[Outcome, ...]:
+        by = str(self.current_user.name)
+        if action == "start":
+            return self.actions.start(course, asked.only, every=asked.every)
+        if action == "stop":
+            return self.actions.stop(course, asked.only, by=by)
+        if action == "message":
+            return self.actions.message(course, asked.message, asked.only, by=by)
+        return await self.actions.extend(course, asked.minutes, asked.only, by=by)
+
+
+def parse_action(body: object, action: str) -> ActionRequest:
+    """The body of an action; None stands for an empty one. Raises ValueError, which names the field."""
+    given: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    if body is not None and not isinstance(body, dict):
+        raise ValueError("The body must be a JSON object.")
+    strange = sorted(map(str, set(given) - _FIELDS[action]))
+    if strange:
+        raise ValueError(f"{strange[0]}: there is no such field; {action} has {', '.join(sorted(_FIELDS[action]))}.")
+    only = given.get("only")
+    if only is not None and not (isinstance(only, list) and all(isinstance(name, str) for name in only)):
+        raise ValueError("only: must be a list of user names.")
+    every, minutes = given.get("every", 0), given.get("minutes")
+    if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0 <= every <= LONGEST_PAUSE:
+        raise ValueError(f"every: must be a number of seconds, at most {LONGEST_PAUSE:g}.")
+    if minutes is not None and (type(minutes) is not int or not 1 <= minutes <= MINUTES_AT_MOST):
+        raise ValueError(f"minutes: must be a whole number from 1 to {MINUTES_AT_MOST}.")
+    message = given.get("message", "")
+    if action == "message" and (not isinstance(message, str) or not message.strip()):
+        raise ValueError("message: must be a text.")
+    return ActionRequest(None if only is None else tuple(only), float(every), str(message), minutes)
+
+
+HANDLERS = [
+    (r"/api/gpuspawner/courses", CoursesHandler),
+    (r"/api/gpuspawner/courses/([^/]+)", CourseHandler),
+    (r"/api/gpuspawner/courses/([^/]+)/(start|stop|message|extend)", CourseActionHandler),
+]

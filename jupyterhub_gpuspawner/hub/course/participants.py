@@ -1,0 +1,260 @@
+"""The people of a course with their servers: who runs, starts, waits, could not start, or has no server.
+
+:func:`room_of` is pure. :func:`servers_of` reads the spawners that the hub has in memory, and :func:`ended_servers` the
+rows that are left of the others in its database; nothing asks Slurm.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jupyterhub import orm
+from sqlalchemy import Integer, Text, Unicode, column, select, table
+
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.hub.course.pace import WorkKind
+from jupyterhub_gpuspawner.hub.course.starts import Stage
+from jupyterhub_gpuspawner.hub.ending.ending import stored_ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
+from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from sqlalchemy.orm import Session
+
+    from jupyterhub_gpuspawner.hub.course.book import HubCourse
+    from jupyterhub_gpuspawner.hub.course.starts import CourseStart
+
+EARLIER = 3600.0
+"""Seconds before the beginning of a session from which an ending counts as one of that session."""
+WITHOUT_SESSION = 12 * 3600.0
+"""Seconds for which an ending is told where there is no session."""
+_SPAWNERS = table(
+    orm.Spawner.__tablename__,
+    column("user_id", Integer),
+    column("server_id", Integer),
+    column("name", Unicode),
+    column("state", Text),
+)
+"""JupyterHub's table, read as text: its rows as objects would take a quarter of a second for two hundred people."""
+_AT_ONCE = 200
+"""Names in one query; databases limit the number of parameters."""
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+class State(Enum):
+    """What a participant's server does; in the order in which totals are told."""
+
+    RUNNING = "running"
+    STARTING = "starting"
+    WAITING = "waiting"
+    """Its job is pending."""
+    STOPPING = "stopping"
+    FAILED = "failed"
+    """It did not start."""
+    ENDED = "ended"
+    """It ran, and ended without anybody stopping it."""
+    ABSENT = "absent"
+    """There is none, or a person stopped it."""
+
+
+class ServerKey(NamedTuple):
+    """A server of a participant."""
+
+    user: str
+    name: str = ""
+    """Empty for the default server."""
+
+    @property
+    def title(self) -> str:
+        """As an instructor reads it."""
+        return f"{self.user} ({self.name})" if self.name else self.user
+
+    def __str__(self) -> str:
+        """``USER/SERVER``, as in JupyterHub's scopes; neither name may contain a slash."""
+        return f"{self.user}/{self.name}"
+
+
+NO_SERVER = Server()
+NO_STARTS: Mapping[str, CourseStart] = MappingProxyType({})
+NO_QUEUE: Mapping[str, WorkKind] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One person of a course."""
+
+    user: str
+    state: State = State.ABSENT
+    server: Server = NO_SERVER
+    """The server that the state is about, and every action; with an empty user name where there is none."""
+    stuck: bool = False
+    """Its job waits for something that does not pass by itself."""
+    queued: bool = False
+    """The hub starts or stops it when its turn comes."""
+    fault: str = ""
+    """Why JupyterHub refused to start it, in its words; escape it."""
+
+    @property
+    def key(self) -> ServerKey:
+        """The server that every action is about; the default one where there is none."""
+        return ServerKey(self.user, self.server.name)
+
+    @property
+    def needs_help(self) -> bool:
+        """Nothing happens for this person unless somebody does something."""
+        return self.stuck or self.state in (State.FAILED, State.ENDED)
+
+    @property
+    def why(self) -> str:
+        """Why the server did not start, or ended; empty for other states, and if it is not known. Escape it."""
+        if self.state not in (State.FAILED, State.ENDED):
+            return ""
+        server = self.server
+        if server.ending is not None:
+            return server.ending.what
+        return self.fault or (first_line(server.failure) if server.failure is not None else "")
+
+    @property
+    def active(self) -> bool:
+        """There is a server to stop."""
+        return self.state in (State.RUNNING, State.STARTING, State.WAITING)
+
+
+def room_of(
+    people: Iterable[str],
+    servers: Iterable[Server],
+    *,
+    profiles: Collection[str] = (),
+    since: float = 0.0,
+    starts: Mapping[str, CourseStart] = NO_STARTS,
+    queued: Mapping[str, WorkKind] = NO_QUEUE,
+) -> tuple[Participant, ...]:
+    """Everybody in ``people``: first those who need help, then the others, each by name.
+
+    The default server counts, and a named one with one of ``profiles`` (slugs): of several the one with such a profile
+    that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since
+    the epoch) is of an earlier session and does not count. ``starts`` are those of the session
+    that the course asked for, by user; ``queued`` are people whose server the hub is about to start or stop.
+    """
+    found: dict[str, list[Participant]] = {name: [] for name in people}
+    for server in servers:
+        if server.user in found and (not server.name or server.profile in profiles):
+            found[server.user].append(participant(server, since=since))
+    best = (
+        max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()
+    )
+    room = [_asked_for(each, starts.get(each.user), since, queued.get(each.user)) for each in best]
+    return tuple(sorted(room, key=lambda each: (not each.needs_help, natural(each.user))))
+
+
+def participants_of(
+    course: HubCourse,
+    servers: Iterable[Server],
+    *,
+    now: float,
+    starts: Mapping[str, CourseStart] = NO_STARTS,
+    queued: Mapping[str, WorkKind] = NO_QUEUE,
+) -> tuple[Participant, ...]:
+    """Everybody on the course, as of ``now`` (seconds since the epoch); see :func:`room_of`."""
+    profiles = {slug_of(course.slug)} if course.course is not None else set[str]()
+    return room_of(course.people, servers, profiles=profiles, since=since(course, now), starts=starts, queued=queued)
+
+
+def since(course: HubCourse, now: float) -> float:
+    """From when on endings are told: since before the session under way, or for some hours."""
+    session = course.session_at(datetime.fromtimestamp(now, timezone.utc))
+    return session.start.timestamp() - EARLIER if session is not None else now - WITHOUT_SESSION
+
+
+def participant(server: Server, *, since: float = 0.0) -> Participant:
+    """The owner of one server."""
+    state = _state(server, since)
+    stuck = state is State.WAITING and server.job is not None and never_clears(server.job.reason)
+    return Participant(server.user, state, server, stuck)
+
+
+def _asked_for(found: Participant, start: CourseStart | None, since: float, queued: WorkKind | None) -> Participant:
+    if found.server.active:
+        stops = queued is WorkKind.STOP and found.state is not State.STOPPING
+        return replace(found, state=State.STOPPING, queued=True) if stops else found
+    if queued is WorkKind.START:
+        return Participant(found.user, State.STARTING, queued=True)
+    earlier = max(since, found.server.stopped_at)  # who has worked since was not kept from it
+    refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= earlier
+    if found.state is State.ABSENT and start is not None and refused:
+        return replace(found, state=State.FAILED, fault=start.fault)
+    return found
+
+
+def _state(server: Server, since: float) -> State:
+    if server.pending == "stop":
+        return State.STOPPING
+    if server.pending:
+        queued = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
+        return State.WAITING if queued else State.STARTING
+    if server.ready:
+        return State.RUNNING
+    ending = server.ending
+    if ending is not None:
+        if ending.at is not None and ending.at < since:
+            return State.ABSENT
+        return State.ENDED if ending.served else State.FAILED
+    return State.FAILED if server.failure is not None and server.stopped is None else State.ABSENT
+
+
+def _weight(found: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
+    active = found.server.active
+    told = found.state is not State.ABSENT
+    return active and found.server.profile in profiles, active, told, not found.server.name
+
+
+def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """A sort key by which ``train2`` comes before ``train10``."""
+    parts = (part for part in _DIGITS.split(name.lower()) if part)
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
+
+
+def totals(room: Iterable[Participant]) -> Mapping[State, int]:
+    """How many are in each state, without states that nobody is in."""
+    counts = Counter(each.state for each in room)
+    return {state: counts[state] for state in State if counts[state]}
+
+
+def servers_of(users: Iterable[Any], people: Collection[str], *, with_start: bool = False) -> Iterator[Server]:
+    """The servers of these people that the hub has in memory.
+
+    ``with_start``: with :attr:`Server.start` of those that start; a job's place in the queue is looked up for that.
+    """
+    for user in users:
+        if user.name in people:
+            for spawner in list(user.spawners.values()):
+                yield server_of(spawner, with_start=with_start and spawner.pending == "spawn")
+
+
+def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
+    """How the default servers of these people ended, or were stopped; those that are active are left out.
+
+    JupyterHub forgets a spawner once it has stopped, and when the hub is restarted. Raises SQLAlchemyError.
+    """
+    names = sorted(people)
+    for at in range(0, len(names), _AT_ONCE):
+        asked = (
+            select(orm.User.name, _SPAWNERS.c.state)
+            .join(_SPAWNERS, _SPAWNERS.c.user_id == orm.User.id)
+            .where(orm.User.name.in_(names[at : at + _AT_ONCE]), _SPAWNERS.c.name == "")
+            .where(_SPAWNERS.c.server_id.is_(None))
+        )
+        for user, state in session.execute(asked):
+            ending = stored_ending(json.loads(state) if state else {})
+            if ending is not None:
+                yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)

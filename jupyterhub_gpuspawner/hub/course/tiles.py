@@ -1,0 +1,240 @@
+"""A tile for each participant of a course, in words. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from jupyterhub_gpuspawner.hub.course.actions import Result
+from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State
+from jupyterhub_gpuspawner.hub.server.card import TimeLeft, time_left
+from jupyterhub_gpuspawner.hub.server.facts import got, in_a_line
+from jupyterhub_gpuspawner.hub.start.progress import document
+from jupyterhub_gpuspawner.hub.text import course
+from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.placement.topology import gpu_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from jupyterhub_gpuspawner.hub.course.actions import Outcome
+    from jupyterhub_gpuspawner.hub.course.participants import Participant
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+
+
+START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
+_ACTIONS = {
+    State.RUNNING: (MESSAGE, EXTEND, STOP),
+    State.STARTING: (MESSAGE, STOP),
+    State.WAITING: (MESSAGE, STOP),
+    State.STOPPING: (MESSAGE,),
+    State.FAILED: (START, MESSAGE),
+    State.ENDED: (START, MESSAGE),
+    State.ABSENT: (START, MESSAGE),
+}
+
+
+def concerns(action: str, found: Participant) -> bool:
+    """Whether an action does anything for this participant."""
+    return action in _ACTIONS[found.state]
+
+
+class Line(NamedTuple):
+    """A sentence; ``at`` (seconds since the epoch) is for its ``{time}``."""
+
+    text: str
+    at: float | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One participant."""
+
+    user: str
+    state: str
+    """The value of a :class:`State`."""
+    needs_help: bool = False
+    where: str = ""
+    """Node and GPUs."""
+    left: TimeLeft | None = None
+    lines: tuple[Line, ...] = ()
+    log: str = ""
+    """The last lines of the log of a start that failed."""
+    actions: tuple[str, ...] = ()
+    server: str = ""
+    """The name of the server that the tile and its actions are about; empty for the default server."""
+
+    @property
+    def key(self) -> ServerKey:
+        """The server that the tile and its actions are about."""
+        return ServerKey(self.user, self.server)
+
+    @property
+    def word(self) -> str:
+        """The state in words."""
+        return course.STATES[self.state]
+
+    @property
+    def anchor(self) -> str:
+        """The end of the tile's ids on the page."""
+        return quote(self.user, safe="")
+
+    @cached_property
+    def version(self) -> str:
+        """A checksum of everything on the tile except the time left."""
+        ends = self.left.ends if self.left is not None else None
+        told = (self.key, self.state, self.needs_help, self.where, ends, self.lines, self.log, self.actions)
+        return f"{zlib.crc32(repr(told).encode()):08x}"
+
+
+def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
+    """The tile of a participant; a stop before ``since`` is not told. Both in seconds since the epoch."""
+    server, state = found.server, found.state
+    made = Tile(found.user, state.value, found.needs_help, actions=_ACTIONS[state], server=server.name)
+    placement = server.placement
+    if state is State.RUNNING and placement is not None:
+        use = in_a_line(server.usage)
+        lines = (Line(use),) if use else ()
+        return replace(made, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
+    if found.queued:
+        return replace(made, lines=(Line(course.QUEUED if state is State.STARTING else course.STOP_QUEUED),))
+    if state in (State.WAITING, State.STARTING):
+        return replace(made, lines=tuple(_of_start(found, now)))
+    if state in (State.FAILED, State.ENDED):
+        # what a server wrote while it ran is its participant's own
+        log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
+        return replace(made, lines=tuple(_of_ending(found)), log=log)
+    stopped = server.stopped
+    if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
+        return replace(made, lines=(Line(stopped.what, stopped.at),))
+    return made
+
+
+def _where(placement: PlacementDocument) -> str:
+    """``g1, GPU 0, 1`` or ``g1, GPU 2 MIG 0 (1g.10gb)``; the number of CPUs where there is no GPU."""
+    gpus = placement.gpus
+    names = ", ".join(gpu_name(gpu.index, gpu.mig, gpu.mig_device) for gpu in gpus)
+    if gpus and all(gpu.mig is None for gpu in gpus):
+        names = f"GPU {', '.join(str(gpu.index) for gpu in gpus)}"
+    return ", ".join(filter(None, (placement.node, names or next(iter(got(placement, None)), ""))))
+
+
+def _of_start(found: Participant, now: float) -> Iterator[Line]:
+    facts, job = found.server.start, found.server.job
+    if facts is None:
+        return
+    told = document(facts, now=now)
+    if found.state is State.STARTING:
+        current = next((stage["name"] for stage in told["stages"] if stage["state"] == "current"), "")
+        node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
+        yield Line(course.SUBMITTING if current == "submitted" else course.stage(current, node))
+        return
+    if told["reason"]:
+        yield Line(told["reason"])
+    if found.stuck:
+        yield Line(course.STUCK)
+        return
+    if facts.place is not None:
+        yield Line(course.ahead(facts.place.people))
+    if told["starts_at"]:
+        at = parse_time(told["starts_at"]).timestamp()
+        yield Line(course.NOT_BEFORE if told["sure"] == "not before" else course.EXPECTED, at)
+
+
+def _of_ending(found: Participant) -> Iterator[Line]:
+    yield Line(found.why or course.START_FAILED)
+    ending = found.server.ending
+    if ending is not None and ending.served and ending.at is not None:
+        yield Line(course.ENDED_AT, ending.at)
+
+
+# What an instructor asks for on the page of a course, and the question before it is done.
+
+ACTIONS = (START, MESSAGE, EXTEND, STOP)
+NAMED = 12
+"""People named in a question, at most."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An action, and those whom it concerns as things are now."""
+
+    action: str
+    """``start``, ``message``, ``extend`` or ``stop``."""
+    servers: tuple[ServerKey, ...]
+    """The servers that it concerns."""
+    everybody: bool = False
+    """It is for everybody on the course, also those who are concerned only when it is confirmed."""
+    lines: tuple[str, ...] = ()
+    """What happens, and who is left out."""
+
+    @property
+    def heading(self) -> str:
+        """The question."""
+        return course.question(self.action, self._titles, self.everybody)
+
+    @property
+    def names(self) -> str:
+        """The first of the people; empty for one, whom the heading names."""
+        if len(self.servers) == 1:
+            return ""
+        more = len(self.servers) - NAMED
+        return ", ".join((*self._titles[:NAMED], *([course.and_more(more)] if more > 0 else [])))
+
+    @property
+    def button(self) -> str:
+        """What the button says that does it."""
+        return course.confirm(self.action, len(self.servers))
+
+    @property
+    def _titles(self) -> tuple[str, ...]:
+        return tuple(server.title for server in self.servers)
+
+
+def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> Asked:
+    """The question before ``action``; ``chosen`` are the servers that were selected (as text), None for everybody.
+
+    Participants with another server than the selected one are left out, except for a message.
+    """
+    users = {each.partition("/")[0] for each in chosen or ()}
+    those = [
+        each
+        for each in room
+        if chosen is None or {each.user, str(each.key)} & set(chosen) or (action == MESSAGE and each.user in users)
+    ]
+    moved = sum(each.user in users for each in room) - len(those) if chosen is not None else 0
+    concerned = [each for each in those if concerns(action, each)]
+    lines = []
+    if not those and not moved:
+        lines.append(course.NOBODY_SELECTED)
+    elif not concerned:
+        lines.append(course.NOBODY_CONCERNED)
+    else:
+        if action == STOP:
+            lines += _of_stop(concerned)
+        if chosen is not None and len(those) > len(concerned):
+            lines.append(course.left_out(action, len(those) - len(concerned)))
+    if moved:
+        lines.append(course.other_server(moved))
+    return Asked(action, tuple(each.key for each in concerned), chosen is None, tuple(lines))
+
+
+def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """What the page says afterwards: for how many it was done, and for whom not and why."""
+    good = sum(each.result is Result.DONE for each in outcomes)
+    refused = [each.sentence for each in outcomes if each.result is Result.REFUSED]
+    lines = [course.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
+    return [course.done(action, by, good), *lines] if good or not refused else lines
+
+
+def _of_stop(concerned: Sequence[Participant]) -> list[str]:
+    running = [each for each in concerned if each.state is State.RUNNING]
+    others = len(concerned) - len(running)
+    jupyter = not any(each.server.app for each in running)
+    return [
+        *([course.stops_running(len(running), jupyter=jupyter)] if running else []),
+        *([course.stops_others(others)] if others else []),
+    ]

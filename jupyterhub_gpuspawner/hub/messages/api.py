@@ -1,0 +1,225 @@
+"""``/hub/api/gpuspawner/messages``: what administrators tell people on the hub's pages and in JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from jupyterhub.user import User
+from sqlalchemy.exc import SQLAlchemyError
+from tornado import web
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.course.upkeep import course_audiences
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VERSION = 1
+BODY_LIMIT = 65536
+"""Bytes at most of the body of a request."""
+SHOWN = 24 * 60
+"""Minutes that a message is shown, unless the request says otherwise."""
+SHOWN_AT_MOST = 30 * 24 * 60
+NAME_LIMIT = 255
+"""Characters of a name."""
+
+
+@dataclass(frozen=True)
+class ShownMessage:
+    """A message, and to whom it is."""
+
+    to: dict[str, str | bool]
+    """As in a request."""
+    sender: str
+    text: str
+    at: str
+    """ISO 8601, UTC."""
+    until: str
+
+
+@dataclass(frozen=True)
+class MessagesDocument:
+    """Administrators' messages that are shown now."""
+
+    messages: tuple[ShownMessage, ...]
+    """The newest first."""
+    servers: int | None = None
+    """After a new message: the active servers whose users it is shown to now."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {"version": VERSION, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class MessageRequest:
+    """The body of a request."""
+
+    to: Audience
+    text: str = ""
+    minutes: int = SHOWN
+
+
+def messages_to(user: Any, spawner: Any = None) -> tuple[Message, ...]:
+    """What instructors and administrators tell this user of the hub now, the newest first.
+
+    With ``spawner``, in this one of the user's servers. None while the database is away; a service has no messages.
+    """
+    if not isinstance(user, User):
+        return ()
+    messages = messages_of(user.db)
+    try:
+        if not messages.shown():
+            return ()
+        spawners = [spawner] if spawner is not None else list(user.spawners.values())
+        return messages.shown_to((*course_audiences(user.settings, user.name), *audiences(user.name, spawners)))
+    except SQLAlchemyError as error:
+        get_logger().warning("The messages to users cannot be read: %s", fault(error))
+        roll_back(user.db)
+        return ()
+
+
+def audiences(user_name: str, spawners: list[Any]) -> Iterator[Audience]:
+    """The audiences of administrators' messages to which a user with these servers belongs."""
+    yield EVERYBODY
+    yield Audience(Kind.USER, user=user_name)
+    for spawner in spawners:
+        server = server_of(spawner, with_start=False)
+        if server.active:
+            yield Audience(Kind.SERVER, server.name, user_name)
+            yield Audience(Kind.PROFILE, server.profile)
+            if server.placement is not None:
+                yield Audience(Kind.NODE, server.placement.node)
+
+
+class MessagesHandler(APIHandler):
+    """Messages of administrators, for whoever has the scope `admin:servers` without a filter."""
+
+    async def get(self) -> None:
+        """The messages document, version 1: what is shown now."""
+        self._check_scope()
+        self._answer()
+
+    async def post(self) -> None:
+        """Show a message in the place of the last one to the same people; 400 names the field."""
+        self._check_scope()
+        asked = self._asked()
+        now = time.time()
+        message = Message(asked.to, str(self.current_user.name), asked.text, now, now + 60 * asked.minutes)
+        messages_of(self.db).keep([message])
+        self.log.info("%s has sent a message to %s", message.sender, to_json(asked.to))
+        self._answer(servers=self._reached(asked.to))
+
+    async def delete(self) -> None:
+        """Withdraw the message to these people; 404 where there is none."""
+        self._check_scope()
+        if not messages_of(self.db).withdraw(self._asked(with_text=False).to):
+            raise web.HTTPError(404, "There is no such message.")
+        self._answer()
+
+    def _check_scope(self) -> None:
+        if self.current_user is None or not is_admin(self.parsed_scopes):
+            raise web.HTTPError(403, "Messages need the scope admin:servers for all servers.")
+
+    def _asked(self, *, with_text: bool = True) -> MessageRequest:
+        if len(self.request.body) > BODY_LIMIT:
+            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
+        try:
+            asked = parse_message(self.get_json_body(), with_text=with_text)
+        except ValueError as error:
+            raise web.HTTPError(400, "%s", error) from error
+        if with_text and asked.to.user and self.find_user(asked.to.user) is None:
+            raise web.HTTPError(404, "There is no such user.")
+        return asked
+
+    def _reached(self, to: Audience) -> int:
+        users = [self.find_user(to.user)] if to.user else list(self.users.values())
+        return sum(
+            any(to == each for each in audiences(user.name, [spawner]))
+            for user in users
+            if user is not None
+            for spawner in list(user.spawners.values())
+            if spawner.active
+        )
+
+    def _answer(self, servers: int | None = None) -> None:
+        shown = (each for each in messages_of(self.db).shown() if each.to.kind is not Kind.COURSE)
+        self.write(json.dumps(MessagesDocument(tuple(map(_shown, shown)), servers).to_json()))
+
+
+def parse_message(body: object, *, with_text: bool = True) -> MessageRequest:
+    """The body of a request; raises ValueError, which names the field."""
+    if not isinstance(body, dict):
+        raise ValueError("The body must be a JSON object.")  # noqa: TRY004 - all faults are of one kind
+    fields = ("message", "minutes", "to") if with_text else ("to",)
+    strange = sorted(map(str, set(body) - set(fields)))
+    if strange:
+        raise ValueError(f"{strange[0]}: there is no such field; there are {', '.join(fields)}.")
+    to = _audience(body.get("to"))
+    if not with_text:
+        return MessageRequest(to)
+    message, minutes = body.get("message"), body.get("minutes", SHOWN)
+    text = clean_text(message) if isinstance(message, str) else ""
+    if not text:
+        raise ValueError("message: must be a text.")
+    if type(minutes) is not int or not 1 <= minutes <= SHOWN_AT_MOST:
+        raise ValueError(f"minutes: must be a whole number from 1 to {SHOWN_AT_MOST}.")
+    return MessageRequest(to, text, minutes)
+
+
+_FORMS = (
+    'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug} '
+    'or {"node": name}.'
+)
+
+
+def _audience(given: object) -> Audience:
+    if not isinstance(given, Mapping):
+        raise ValueError(_FORMS)  # noqa: TRY004 - all faults are of one kind
+    if set(given) == {"everybody"} and given["everybody"] is True:
+        return EVERYBODY
+    keys = sorted(map(str, given))
+    if keys not in (["user"], ["server", "user"], ["profile"], ["node"]):
+        raise ValueError(_FORMS)
+    for key in keys:
+        may_be_empty = key == "server"
+        value = given[key]
+        is_name = isinstance(value, str) and value.isprintable() and len(value) <= NAME_LIMIT
+        if not is_name or not (value or may_be_empty):
+            raise ValueError(f"to.{key}: must be a name.")
+    if "user" in given:
+        user = str(given["user"])
+        return Audience(Kind.SERVER, given["server"], user) if "server" in given else Audience(Kind.USER, user=user)
+    return Audience(Kind(keys[0]), given[keys[0]])
+
+
+def to_json(audience: Audience) -> dict[str, str | bool]:
+    """An administrator's audience as in a request."""
+    if audience.kind is Kind.HUB:
+        return {"everybody": True}
+    if audience.kind is Kind.USER:
+        return {"user": audience.user}
+    if audience.kind is Kind.SERVER:
+        return {"user": audience.user, "server": audience.name}
+    return {audience.kind.value: audience.name}
+
+
+def _shown(message: Message) -> ShownMessage:
+    return ShownMessage(to_json(message.to), message.sender, message.text, _utc(message.at), _utc(message.until))
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()
+
+
+HANDLERS = [(r"/api/gpuspawner/messages", MessagesHandler)]

@@ -1,1 +1,0 @@
-"""The hub's HTML pages."""

@@ -1,1 +1,0 @@
-"""The administrators' map of the cluster."""

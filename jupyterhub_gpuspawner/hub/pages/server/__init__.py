@@ -1,1 +1,0 @@
-"""The pages of one server: its card, its start, its log, its stop."""

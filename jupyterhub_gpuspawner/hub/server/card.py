@@ -1,0 +1,234 @@
+"""A server's card on the home page: its state, where it runs and when it ends, or how it ended.
+
+Servers of other packages' spawners, and hubs without profiles, have cards as well.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.hub.extension import bounds
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, server_facts, usage_card
+from jupyterhub_gpuspawner.hub.start.progress import event
+from jupyterhub_gpuspawner.hub.text import home, idle
+from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.profiles.idle import IdleAction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+SOON, VERY_SOON = 15 * 60, 5 * 60
+"""Seconds before a server's end at which the page warns for the first and the second time."""
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """When a server ends, in words; the page's script keeps the words up to date."""
+
+    ends: datetime
+    """In the hub's zone."""
+    words: str
+    warning: str = ""
+    """Empty while there is time."""
+
+
+@dataclass(frozen=True)
+class Extending:
+    """The button *More time*, and what it does or why it does nothing."""
+
+    words: str
+    """With ``{time}`` in the place of :attr:`ends_at`."""
+    ends_at: float | None
+    possible: bool
+    uses: str = ""
+    """How often it can be used."""
+
+
+@dataclass(frozen=True)
+class IdleNotice:
+    """That a server is idle, and the button *Keep*."""
+
+    said: str
+    """With ``{time}`` in the place of :attr:`since`."""
+    since: float | None
+    follows: str
+    """What follows, with ``{time}`` in the place of :attr:`stops_at`."""
+    stops_at: float | None
+    """When the server will be stopped; None where it will not be."""
+    keeps: str
+    """What *Keep* does, or why it does nothing."""
+    can_keep: bool
+
+
+@dataclass(frozen=True)
+class ServerCard:
+    """One server of a user."""
+
+    name: str
+    """Empty for the default server."""
+    title: str
+    """The profile's name, and the server's where it has one."""
+    state: str
+    """``running``, ``waiting`` (in Slurm's queue), ``starting``, ``stopping``, ``ended``, ``failed`` or ``stopped``."""
+    headline: str = ""
+    """Its progress while it starts, or how it ended."""
+    ended: str = ""
+    """When it ended, with ``{time}`` in the place of :attr:`at`."""
+    at: float | None = None
+    """Seconds since the epoch."""
+    advice: str = ""
+    facts: ServerFacts | None = None
+    usage: UsageCard | None = None
+    """None where nothing is known of its use."""
+    left: TimeLeft | None = None
+    extending: Extending | None = None
+    """None where more time is not offered."""
+    idle: IdleNotice | None = None
+    """None where its user is not told that it is idle."""
+    extended: str = ""
+    """The last extension, with ``{time}`` in the place of :attr:`extended_at`."""
+    extended_at: float | None = None
+    silent: bool = False
+    """Slurm is not responding: the card shows the last known state."""
+    as_of: float | None = None
+    """When Slurm last responded, in seconds since the epoch, while it is silent; None: not yet."""
+    log: bool = False
+    """There is a log to show."""
+
+    @property
+    def word(self) -> str:
+        """The state in words."""
+        return home.STATES[self.state]
+
+    @property
+    def news(self) -> str:
+        """What screen readers announce when the state changes."""
+        return f"{self.title}: {self.word}."
+
+    @property
+    def version(self) -> str:
+        """A checksum of everything on the card except the time left."""
+        rows = self.facts.rows if self.facts is not None else ()
+        ends = self.left.ends if self.left is not None else None
+        told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
+        nodes = (self.facts.problems, [each.facts.rows for each in self.facts.others]) if self.facts is not None else ()
+        more = (nodes, self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
+        return f"{zlib.crc32(repr((told, more)).encode()):08x}"
+
+
+def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tuple[ServerCard, ...]:
+    """A card for each server, those that are active first.
+
+    A default server that is not active and about which there is nothing to say has one only beside another card that
+    is: where nothing runs the page says that in a sentence.
+    """
+    known = sorted(servers, key=lambda server: not server.active)
+    cards = [server_card(server, now=now) for server in known]
+    any_active = any(server.active for server in known)
+    return tuple(card for card in cards if any_active or card.name or card.state != "stopped" or card.ended)
+
+
+def server_card(server: Server, *, now: float | None = None) -> ServerCard:
+    """The card of a server."""
+    now = time.time() if now is None else now
+    title = home.title(server.name, server.display_name, server.profile_name)
+    if server.pending == "stop":
+        return ServerCard(server.name, title, "stopping", home.STOPPING)
+    if server.pending:
+        known = replace(server.start, silent=False) if server.start is not None else None
+        progress = str(event(known, now=now)["message"]) if known is not None else ""
+        return _dated(ServerCard(server.name, title, _starting(server), progress), server)
+    if server.ready:
+        return _running(server, title, now)
+    return _over(server, title)
+
+
+def _starting(server: Server) -> str:
+    return "waiting" if server.job is not None and server.job.phase is Phase.QUEUED else "starting"
+
+
+def _running(server: Server, title: str, now: float) -> ServerCard:
+    card = _dated(ServerCard(server.name, title, "running", log=server.can_show_log), server)
+    card = replace(card, usage=usage_card(server.usage, now=now), idle=idle_notice(server))
+    placement, done = server.placement, server.extended
+    if done is not None:
+        card = replace(card, extended=bounds.extended(done.seconds, done.by), extended_at=done.at)
+    if placement is None:
+        return card
+    left = time_left(placement.ends_at, now)
+    return replace(
+        card,
+        facts=server_facts(placement, server.topology, server.node_topologies),
+        left=left,
+        extending=_extending(server),
+    )
+
+
+def idle_notice(server: Server) -> IdleNotice | None:
+    """What the user of a server is told about its being idle; None where it is not, or they are not told."""
+    found = server.idle
+    if found is None or not found.told:
+        return None
+    stops = found.rule.action is IdleAction.STOP
+    return IdleNotice(
+        said=idle.not_used(gpus=found.gpus),
+        since=found.verdict.since,
+        follows=idle.what_follows(gpus=found.gpus, stops=stops),
+        stops_at=found.verdict.due_at if stops else None,
+        keeps=idle.keeps(found.rule.keep_by, found.keeps_left),
+        can_keep=found.keeps_left > 0,
+    )
+
+
+def _extending(server: Server) -> Extending | None:
+    offer = server.more_time
+    if offer is None:
+        return None
+    possible = offer.found.seconds > 0
+    uses = bounds.uses(offer.uses_left) if possible else ""
+    return Extending(bounds.more(offer.found), offer.found.ends_at, possible, uses)
+
+
+def _dated(card: ServerCard, server: Server) -> ServerCard:
+    """The card with what holds while Slurm is silent."""
+    if server.start is None or not server.start.silent:
+        return card
+    return replace(card, silent=True, as_of=server.start.answered_at)
+
+
+def _over(server: Server, title: str) -> ServerCard:
+    ending, stopped = server.ending, server.stopped
+    if ending is not None:
+        card = ServerCard(server.name, title, "failed", ending.what, advice=ending.advice, log=bool(ending.log))
+        if not ending.served:
+            return card
+        return replace(card, state="ended", ended=home.ENDED_AT if ending.at is not None else "", at=ending.at)
+    if server.failure is not None:
+        return ServerCard(server.name, title, "failed", first_line(server.failure) or home.START_FAILED)
+    if stopped is not None:
+        return ServerCard(server.name, title, "stopped", ended=stopped.what, at=stopped.at)
+    return ServerCard(server.name, title, "stopped")
+
+
+def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
+    """The time until ``ends_at`` (ISO 8601); None where there is no end, or where it cannot be parsed."""
+    if ends_at is None:
+        return None
+    try:
+        ends = parse_time(ends_at)
+    except ValueError:
+        return None
+    left = ends.timestamp() - now
+    words = home.time_left(left)
+    if left <= 0:
+        return TimeLeft(ends, words, home.TIME_IS_OVER)
+    warning = home.ENDS_VERY_SOON if left <= VERY_SOON else home.ENDS_SOON if left <= SOON else ""
+    return TimeLeft(ends, words, warning)

@@ -1,0 +1,184 @@
+"""``/hub/home``: the cards of a person's servers, and a form for one more."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.handlers.pages import HomeHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+from tornado.httputil import url_concat
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
+from jupyterhub_gpuspawner.hub.server.switch import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
+from jupyterhub_gpuspawner.hub.text import home
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+
+# The name of a new server, as its user has typed it on the home page.
+
+try:
+    from jupyterhub import slugs
+except ImportError:  # JupyterHub 5: the name in the URL is the name
+    slugs = None
+
+LONGEST_NAME = 255
+"""Characters of a server's name, as in JupyterHub's database."""
+
+PATH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.ASCII | re.IGNORECASE)
+"""Names of servers that are the same in a URL's path."""
+
+
+def new_server_name(typed: str) -> tuple[str, str]:
+    """Return name and display name of a new server from what its user has typed; raises RequestError.
+
+    JupyterHub 6 makes the name from the display name, as its own home page does. Before, the two are the same, and the
+    name is a part of a URL's path.
+    """
+    shown = " ".join(unicodedata.normalize("NFC", typed).split())
+    if not shown or len(shown) > LONGEST_NAME or not shown.isprintable():
+        raise RequestError(
+            f"The name of a server must have 1 to {LONGEST_NAME} printable characters.",
+            field="name",
+            hint="Choose one.",
+        )
+    if slugs is not None:
+        if not slugs.is_valid_display_name(shown):
+            raise RequestError("The name of a server cannot have this character.", field="name", hint="Choose another.")
+        return slugs.safe_slug(shown, avoid_collisions=False), shown
+    if not PATH_NAME.fullmatch(shown):
+        raise RequestError(
+            "The name of a server can have letters, digits, hyphens, dots and underscores, and begins with a letter or "
+            "a digit.",
+            field="name",
+            hint="Choose another one.",
+        )
+    return shown, shown
+
+
+# ``/hub/gpuspawner/delete/USER/NAME``: a question, and the deletion of a named server that is not running.
+
+
+class DeletePage(BaseHandler):
+    """Forgets a named server, as JupyterHub does over REST: its name, its last choice, what its spawner keeps."""
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def get(self, user_name: str, server_name: str) -> None:
+        """What is lost, and a button."""
+        user, spawner = self._found(user_name, server_name)
+        await self._ask(user, spawner)
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def post(self, user_name: str, server_name: str) -> None:
+        """303 to the home page; 409 where the server is active."""
+        user, spawner = self._found(user_name, server_name)
+        if spawner.active:
+            self.set_status(HTTPStatus.CONFLICT)
+            await self._ask(user, spawner)
+            return
+        await delete_named_server(user, spawner)
+        self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
+
+    def _found(self, user_name: str, server_name: str) -> tuple[Any, Any]:
+        user: Any = self.find_user(user_name)
+        if user is None or not server_name or server_name not in user.orm_spawners or not self.allow_named_servers:
+            raise web.HTTPError(404, "There is no such server.")
+        return user, user.spawners[server_name]
+
+    async def _ask(self, user: Any, spawner: Any) -> None:
+        title = home.title(spawner.name, display_name(spawner))
+        html = await self.render_template(
+            "delete.html",
+            title=home.of_user(title, user.name if user is not self.current_user else ""),
+            active=spawner.active,
+        )
+        self.finish(html)
+
+
+UNUSED_LINK = "link"
+"""Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""
+PATIENCE = 2.0
+"""Seconds for which the page waits for Slurm."""
+
+
+class HomePage(HomeHandler):
+    """JupyterHub's page; its POST leads to the form of a new named server, also without JavaScript."""
+
+    name_fault = ""
+    """Why the name cannot be taken."""
+    typed = ""
+    """The name as it was typed."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """JupyterHub's, once it is known how far servers can be extended."""
+        await self._show()
+
+    async def _show(self) -> None:
+        await refresh_more_time(self.current_user.all_spawners(), patience=PATIENCE)
+        await cast("Awaitable[None]", super().get())
+
+    @web.authenticated
+    async def post(self) -> None:
+        """303 to the new server's form; 400 and this page again for a name that is refused, or one too many."""
+        self.typed = self.get_body_argument("name", "")
+        user: Any = self.current_user
+        try:
+            name, display_name = await self._new_name(user)
+        except RequestError as error:
+            self.name_fault = error.message
+            self.set_status(HTTPStatus.BAD_REQUEST)
+            await self._show()
+            return
+        address = f"{self.hub.base_url}spawn/{user.escaped_name}/{name}"
+        shown = {"display_name": display_name} if display_name != name else {}
+        self.redirect(url_concat(address, shown), status=HTTPStatus.SEE_OTHER)
+
+    async def _new_name(self, user: Any) -> tuple[str, str]:
+        """Name and display name of the new server; raises RequestError."""
+        if not self.allow_named_servers:
+            raise web.HTTPError(400, "Named servers are not enabled.")
+        name, display_name = new_server_name(self.typed)
+        if name in user.orm_spawners:
+            raise RequestError(home.NAME_TAKEN.format(name=display_name), field="name")
+        limit, number = await self.get_current_user_named_server_limit(), _named(user)
+        if 0 < limit <= number:
+            raise RequestError(home.NOT_MORE.format(number=number, limit=limit), field="name")
+        return name, display_name
+
+    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
+        """JupyterHub's, with what the form for a new server shows."""
+        if name == "home.html":
+            number = _named(namespace["user"])
+            namespace.update(name_fault=self.name_fault, typed=self.typed, named_servers=number)
+            namespace["unused_link"] = self._unused_link(namespace["user"])
+        return super().render_template(name, sync=sync, **namespace)
+
+    def _unused_link(self, user: Any) -> tuple[str, str]:
+        """What is said of a link that was not used, and its address; both empty where there is none."""
+        choice = parse_choice_query(self.get_query_argument(UNUSED_LINK, ""))
+        name = self.get_query_argument("server", "")
+        spawner = user.spawners.get(name)
+        if not choice or spawner is None:
+            return "", ""
+        form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(name, safe='')}".rstrip("/")
+        title = server_title(server_of(spawner, with_start=False))
+        said = home.LINK_UNUSED.format(server=title) if spawner.active else home.LINK_USABLE
+        there = self.get_query_argument("next", "")  # JupyterHub checks where it leads when it follows it
+        return said, url_concat(f"{form}?{as_query(choice)}", {"next": there} if there else {})
+
+
+def _named(user: Any) -> int:
+    return len(set(user.orm_spawners) - {""})

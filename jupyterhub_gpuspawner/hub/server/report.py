@@ -1,0 +1,183 @@
+"""``POST /hub/api/gpuspawner/report`` and ``GET /hub/api/gpuspawner/placement/{user}/{server}``."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
+from sqlalchemy.exc import SQLAlchemyError
+from tornado import web
+from tornado.web import stream_request_body
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of
+from jupyterhub_gpuspawner.hub.web.rate_limit import RateLimit
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SERVER_SCOPE = "access:servers!server="
+
+
+def reporting_server(scopes: Iterable[str], user: str) -> str | None:
+    """The name of the one server whose own token holds ``scopes``; None if it is no server's token of ``user``.
+
+    A server's token carries ``access:servers!server=<user>/<name>`` for itself and for no other. That
+    survives a restart of the hub; comparing with ``spawner.api_token`` does not.
+    """
+    servers = {scope[len(_SERVER_SCOPE) :] for scope in scopes if scope.startswith(_SERVER_SCOPE)}
+    if len(servers) != 1:
+        return None
+    owner, _, name = servers.pop().partition("/")
+    return name if owner == user else None
+
+
+REPORTS = RateLimit(burst=10, per_minute=10)
+"""For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
+REPORTS_OF_A_NODE = 3
+"""Added to the burst for each other node of the server's job: its report, and two more tries."""
+
+BODY_TIMEOUT = 10.0
+"""Seconds for a report's body to arrive; the launcher gives up a try after five."""
+
+
+DATABASE_RETRY = 2.0
+"""Seconds after which a launcher is asked to try again while the hub's database is not responding."""
+
+
+@stream_request_body
+class ReportHandler(APIHandler):
+    """Takes the launcher's report; only the server's own token is accepted.
+
+    JupyterHub treats a token that could not be looked up like one that does not exist. Here that is 503, because a
+    server whose report is refused would never be reached.
+
+    A body that is too large is refused before it is read. Every other body is read to its end first: a client sees a
+    connection that is closed in the middle of its body as no response, and behind a proxy as 503.
+    """
+
+    limit = REPORTS
+    what = "report"
+    """In the errors."""
+
+    async def prepare(self) -> None:
+        """Refuse a request that announces too large a body; 413."""
+        self._body = bytearray()
+        if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
+            raise web.HTTPError(413, f"The {self.what} is larger than {REPORT_LIMIT} bytes.")
+        # for a body without an announced length: beyond this, tornado closes the connection
+        self.request.connection.set_max_body_size(REPORT_LIMIT)
+        # for a body that does not arrive: after this, tornado closes the connection
+        self.request.connection.set_body_timeout(BODY_TIMEOUT)
+        try:
+            await super().prepare()
+        except SQLAlchemyError as error:  # while looking up the token's scopes
+            self._not_looked_up(error)
+
+    _looked_up = True
+    """Whether the token could be looked up, valid or not."""
+
+    async def get_current_user(self) -> Any:
+        """The token's user; None for an unknown token. JupyterHub treats what this raises like None."""
+        try:
+            return await super().get_current_user()
+        except Exception:
+            self._looked_up = False
+            raise
+
+    def _not_looked_up(self, error: SQLAlchemyError) -> None:
+        self._looked_up = False
+        self.log.warning("A %s is delayed by the hub's database: %s", self.what, fault(error))
+        roll_back(self.db)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Keep a part of the body; tornado limits its total size."""
+        self._body += chunk
+
+    async def post(self) -> None:
+        """Store the report with the server that the token belongs to; 204, or 400 naming the field."""
+        try:
+            if self._looked_up:
+                self.take()
+        except SQLAlchemyError as error:
+            self._not_looked_up(error)
+        if not self._looked_up:
+            self._later(503, DATABASE_RETRY, "The hub cannot look up this token at the moment.")
+        self.set_status(204)
+
+    def take(self) -> None:
+        """Give the body to the server's spawner; raises HTTPError or SQLAlchemyError."""
+        accept = report_taker(self.reporting())
+        if accept is None:
+            raise web.HTTPError(404, "This server does not accept reports.")
+        try:
+            report = parse_report(self.body)
+        except ReportError as error:
+            raise web.HTTPError(400, "%s", error) from error
+        try:
+            accept(report)
+        except ReportTooEarly as error:
+            self._later(503, 1.0, str(error))
+        except ReportError as error:
+            raise web.HTTPError(409, "%s", error) from error
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        return bytes(self._body)
+
+    def reporting(self) -> Any:
+        """The reporting server's spawner, None if it is gone; raises 403 for another token, 429 beyond the limit."""
+        user = self.current_user
+        if not came_with_token(self) or not isinstance(user, User):
+            raise web.HTTPError(403, f"A {self.what} needs the server's own token.")
+        name = reporting_server(self.expanded_scopes, user.name)
+        if name is None:
+            raise web.HTTPError(403, f"A {self.what} needs the token of one server.")
+        spawner = user.spawners.get(name)
+        more = min(other_nodes_of(spawner), LIST_LIMIT) * REPORTS_OF_A_NODE if spawner is not None else 0
+        self._later(429, self.limit.wait((user.name, name), more=more), "This server reports too often.")
+        return spawner
+
+    def _later(self, status: int, seconds: float, sentence: str) -> None:
+        """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""
+        if seconds > 0:
+            refusal = web.HTTPError(status, "%s", sentence)
+            # JupyterHub's write_error sends these headers
+            refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
+            raise refusal
+
+
+def _announced(length: str) -> int:
+    """The Content-Length; 0 for values that tornado itself refuses."""
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+
+
+class PlacementHandler(APIHandler):
+    """A server's placement, for everyone with read access to the server."""
+
+    @needs_scope("read:servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """The placement document, version 1; 404 where there is none."""
+        user = self.find_user(user_name)
+        if user is None or server_name not in user.spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        placement = server_of(user.spawners[server_name], with_start=False).placement
+        if placement is None:
+            raise web.HTTPError(404, "This server has not reported its placement.")
+        self.write(json.dumps(placement.to_json()))
+
+
+HANDLERS = [
+    (r"/api/gpuspawner/report", ReportHandler),
+    (r"/api/gpuspawner/placement/([^/]+)", PlacementHandler),
+    (r"/api/gpuspawner/placement/([^/]+)/([^/]*)", PlacementHandler),
+]

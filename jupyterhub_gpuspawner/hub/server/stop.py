@@ -1,0 +1,216 @@
+"""``/hub/gpuspawner/stop/...``: *Stop* for any server that a person may stop, also without JavaScript.
+
+JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
+``_xsrf``.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.idle.servers import NotKept
+from jupyterhub_gpuspawner.hub.server.card import server_card
+from jupyterhub_gpuspawner.hub.server.more_time import staff_for
+from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import (
+    cancel_start,
+    keep_stop,
+    server_title,
+    stop_record,
+    stopper_of,
+    waits_in_line,
+)
+from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.words import duration
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from jupyterhub.spawner import Spawner
+
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+
+class StopPage(BaseHandler):
+    """Asks before it stops a server that is running; says afterwards what happened to somebody else's."""
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """What is lost, and a button; or that nothing is running."""
+        user, spawner = self._found(user_name, server_name)
+        await self._show(user, server_of(spawner))
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to where the button was (``back``: ``home``, ``cluster`` or ``server``), or to this page.
+
+        The last is for somebody else's server. A second stop changes nothing.
+        """
+        user, spawner = self._found(user_name, server_name)
+        by = self.current_user.name if user is not self.current_user else ""
+        if not await stop_server(self, user, server_name, by=by):
+            self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
+            await self._show(user, server_of(spawner), fault=home.NOT_STOPPED)
+            return
+        back = self.get_body_argument("back", "")
+        there = f"{self.hub.base_url}home"
+        if back == "server":
+            there = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
+        elif back == "cluster":
+            there = f"{self.hub.base_url}gpuspawner/cluster"
+        elif by:
+            there = self.request.path
+        self.redirect(there, status=HTTPStatus.SEE_OTHER)
+
+    def _found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        return user, user.spawners[server_name]
+
+    async def _show(self, user: Any, server: Server, *, fault: str = "") -> None:
+        placement = server.placement
+        since = parse_time(placement.started_at) if placement is not None and placement.started_at else None
+        html = await self.render_template(
+            "stop.html",
+            fault=fault,
+            server=server,
+            title=home.of_user(server_title(server), user.name if user is not self.current_user else ""),
+            waits=waits_in_line(server),
+            runs_since=_runs_since(since, now=time.time()) if since is not None else "",
+            since=since,
+        )
+        self.finish(html)
+
+
+def pending_url(base_url: str, user: Any, server_name: str) -> str:
+    """The address of the page of a server that is starting, stopping, or not running."""
+    return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
+
+
+async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: str = "") -> bool:
+    """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
+
+    It may still be stopping. Its card then says that it was stopped, and by whom (``by``) where that is not its user.
+    """
+    spawner = user.spawners[server_name]
+    server = server_of(spawner)
+    stopper = stopper_of(handler.current_user, user, handler.parsed_scopes)
+    record = stop_record(server, at=time.time(), by=by, stopper=stopper) if server.keeps_ending else None
+    if spawner.pending == "spawn":
+        keep_stop(spawner, record)
+        await cancel_start(spawner)
+    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
+    if spawner.ready and await spawner.poll_and_notify() is not None:
+        pass
+    elif spawner.active and not spawner.pending:
+        keep_stop(spawner, record)
+        await handler.stop_single_user(user, server_name)
+    if spawner.ready and not spawner.pending:
+        keep_stop(spawner, None)
+        return False
+    return True
+
+
+def _runs_since(since: datetime, *, now: float) -> str:
+    return home.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
+
+
+# A running server goes on: *More time* (``/hub/gpuspawner/extend/...``) and *Keep* (``/hub/gpuspawner/keep/...``).
+#
+# Both work without JavaScript; their forms carry JupyterHub's ``_xsrf``.
+
+PATIENCE = 2.0
+"""Seconds for which a page waits for Slurm."""
+
+
+class _RunningServerPage(BaseHandler):
+    """A page about one server."""
+
+    def found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+        """The server's user and spawner; raises 404."""
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        return user, user.spawners[server_name]
+
+
+class KeepPage(_RunningServerPage):
+    """Keeps a server that is idle. It has no page of its own: the button is on the home page."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:  # noqa: ARG002 - the route's parts
+        """303 to the home page, for those who reload."""
+        self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the home page, which shows how the server stands; also where there is nothing to keep it from."""
+        _, spawner = self.found(user_name, server_name)
+        with suppress(NotKept):
+            keep_server(spawner, by=staff_for(self, spawner))
+        self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
+
+
+class ExtendPage(_RunningServerPage):
+    """Gives a server more time; it asks staff for how many minutes."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """When the server ends, and by how much it can be extended."""
+        user, spawner = self.found(user_name, server_name)
+        await self._show(user, spawner)
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
+        user, spawner = self.found(user_name, server_name)
+        try:
+            await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
+        except GPUSpawnerError as error:
+            if not isinstance(error, RequestError):
+                self.log.error("%s is not extended: %s", self.request.path, error)  # noqa: TRY400 - no traceback
+            self.set_status(error.status_code)
+            await self._show(user, spawner, fault=error.told)
+            return
+        own = user is self.current_user
+        self.redirect(f"{self.hub.base_url}home" if own else self.request.path, status=HTTPStatus.SEE_OTHER)
+
+    def _minutes(self) -> int | None:
+        text = self.get_body_argument("minutes", "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 9):
+            raise RequestError("The number of minutes must be a whole number.", field="minutes")
+        return int(text)
+
+    async def _show(self, user: Any, spawner: Spawner, *, fault: str = "") -> None:
+        await refresh_more_time([spawner], patience=PATIENCE)
+        card = server_card(server_of(spawner))
+        html = await self.render_template(
+            "extend.html",
+            card=card,
+            fault=fault,
+            ends=card.left.ends if card.left is not None else None,
+            staff=bool(staff_for(self, spawner)),
+            minutes_at_most=MINUTES_AT_MOST,
+            title=home.of_user(card.title, user.name if user is not self.current_user else ""),
+        )
+        self.finish(html)

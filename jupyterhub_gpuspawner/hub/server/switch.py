@@ -1,0 +1,254 @@
+"""``POST /hub/gpuspawner/switch/...``: give up a server that waits in the queue, and start another profile instead.
+
+JupyterHub has one start at a time under a server's name, so the waiting one is cancelled first. The choice is checked
+before that, and nothing is given up for a profile that is no longer free. Where the stop takes longer than JupyterHub
+waits for it, the new start follows it all the same. The address of the page that follows carries what was given up: it
+is offered again where the new start fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+from weakref import WeakValueDictionary
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.choose.what_you_get import what_you_get
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
+from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_server
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+
+# The profiles that would start now, for a user whose server waits in the queue.
+#
+# They are judged as on the form, by the last snapshot of the cluster that all pages share: a page asks Slurm nothing.
+
+AT_MOST = 2
+"""Alternatives that a page shows."""
+MAX_AGE = 90.0
+"""Seconds; an older snapshot no longer says what is free now. While servers wait there is a new one every minute."""
+_PATIENCE = 2.0
+"""Seconds to wait for a new one, before a place is given up."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A profile that would start now, with each option at its default."""
+
+    slug: str
+    display_name: str
+    gets: tuple[str, ...]
+    """Its resources, in a few words each."""
+
+
+def waits_in_line(server: Server) -> bool:
+    """Whether the server is being started and its job is pending."""
+    in_queue = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
+    return server.pending == "spawn" and in_queue
+
+
+async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> tuple[Alternative, ...]:
+    """What the user of this waiting server could start now, the closest to what was asked for first.
+
+    ``fresh``: by a snapshot that is as new as the form's.
+    """
+    try:
+        offered, site = spawner.offered(), spawner.slurm_site()
+        defaults, cluster = site_defaults(site), site.connection().cluster
+    except ConfigError:  # logged where the profiles are read
+        return ()
+    snapshot = await cluster.recent(patience=_PATIENCE) if fresh else cluster.latest
+    now = datetime.now().astimezone()
+    if snapshot is None or now.timestamp() - snapshot.taken_at > MAX_AGE:
+        return ()
+    name, groups = spawner.user.name, spawner.groups_of_user()
+    try:
+        asked = resolve(
+            offered,
+            spawner.user_options,
+            username=name,
+            groups=groups,
+            server_name=spawner.name,
+            now=now,
+            defaults=defaults,
+        )
+    except RequestError:  # its profile is no longer offered
+        return ()
+    owner = job_owner(site.exec_prefix, name)
+    statuses = profile_statuses(
+        offered,
+        username=name,
+        groups=groups,
+        snapshot=snapshot,
+        now=now,
+        defaults=defaults,
+        owner=owner,
+        unix_groups=await allowed_groups(snapshot, owner),
+    )
+    return tuple(_alternative(each, snapshot) for each in closest(asked.resources, statuses))
+
+
+def closest(asked: ResolvedResources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
+    """The profiles that start now and request something else than ``asked``, the closest one first.
+
+    For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
+    GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the order of the profiles.
+    """
+    free = (
+        (each, each.resources)
+        for each in statuses
+        if each.availability is not None and each.availability.chance is Chance.NOW
+    )
+    others = [(each, resources) for each, resources in free if resources is not None and resources != asked]
+    return tuple(each for each, resources in sorted(others, key=lambda pair: _distance(asked, pair[1])))
+
+
+def _distance(asked: ResolvedResources, offered: ResolvedResources) -> tuple[int, int]:
+    wanted, given = _count(asked), _count(offered)
+    if not wanted or not given:
+        return (0 if wanted == given else 2), abs(wanted - given)
+    return (0 if _as_good(asked, offered) else 1), abs(wanted - given)
+
+
+def _count(resources: ResolvedResources) -> int:
+    """GPUs in all; a request for shards counts as one, since they are parts of a GPU."""
+    return (resources.gpus or min(resources.shards or 0, 1)) * resources.nodes
+
+
+def _as_good(asked: ResolvedResources, offered: ResolvedResources) -> bool:
+    """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
+    if bool(asked.shards) != bool(offered.shards):
+        return False
+    if not asked.gpu_type:
+        return True
+    if not offered.gpu_type:
+        return False
+    wanted, given = gpu_model(asked.gpu_type), gpu_model(offered.gpu_type)
+    if wanted.name == given.name:
+        return True
+    return wanted.memory_gb is not None and given.memory_gb is not None and given.memory_gb >= wanted.memory_gb
+
+
+def _alternative(status: ProfileStatus, snapshot: ClusterSnapshot) -> Alternative:
+    with_defaults = status.profile.model_copy(update={"slurm": Resources(), "profile_options": {}})
+    per_core = cpus_per_core_of(status.resources, snapshot)
+    gets = what_you_get(with_defaults, status.resources, cpus_per_core=per_core)
+    return Alternative(status.profile.slug, status.profile.display_name, gets)
+
+
+GAVE_UP = "gave_up"
+"""Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
+NOT_FREE = "not_free"
+"""Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
+_AT_ONCE = 1.0
+"""Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
+_LOOK = 0.05
+_SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+"""By user and server: a second click waits for the first one."""
+
+
+class SwitchPage(BaseHandler):
+    """Starts another profile in place of a server that waits, then redirects to its page."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the page of the server; does nothing where it no longer waits, or the profile is not free."""
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(403, "%s", FOR_OTHERS)
+        where = pending_url(self.hub.base_url, user, server_name)
+        async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
+            spawner = with_profiles(user.spawners[server_name])
+            if spawner is None:
+                raise web.HTTPError(404, "This hub offers no profiles.")
+            query = await self._switch(user, spawner, self.get_body_argument("profile", ""))
+        if following := self.get_body_argument("next", ""):  # JupyterHub checks where it leads
+            query["next"] = following
+        self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
+
+    async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
+        """The query of the page that follows."""
+        if not waits_in_line(server_of(spawner, with_start=False)) or spawner.child_profile == slug:
+            return {}
+        await spawner.look_at_profiles()
+        if slug not in (each.slug for each in await alternatives(spawner, fresh=True)):
+            return {NOT_FREE: "1"}
+        given_up = {GAVE_UP: as_query(spawner.user_options)}
+        name = spawner.name
+        await stop_server(self, user, name)
+        if user.spawners[name].active:  # Slurm takes its time: the page shows how it goes
+            in_background(self._start_when_stopped(user, name, slug))
+        else:
+            await self._start(user, name, slug)
+        return given_up
+
+    async def _start_when_stopped(self, user: Any, name: str, slug: str) -> None:
+        await _settled(user, name)
+        if user.spawners[name].active:  # the start took longer to cancel than the stop waits for it
+            await stop_server(self, user, name)
+            await _settled(user, name)
+        if user.spawners[name].active:
+            self.log.error("%s runs on and is not replaced: it could not be stopped", log_name(user.spawners[name]))
+        else:
+            await self._start(user, name, slug)
+
+    async def _start(self, user: Any, name: str, slug: str) -> None:
+        start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
+        await asyncio.wait({start}, timeout=_AT_ONCE)
+        start.add_done_callback(_retrieved)
+        if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
+            set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
+
+
+async def _settled(user: Any, name: str) -> None:
+    """Wait until the server neither starts nor stops."""
+    while user.spawners[name].pending:  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(_LOOK)
+
+
+def as_query(options: Mapping[str, object]) -> str:
+    """User options as the query that fills in the form; what is no plain value is left out."""
+    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return urlencode({f"opt-{name}": value for name, value in plain.items()})
+
+
+def parse_choice_query(query: str) -> dict[str, str]:
+    """The user options in what :func:`as_query` made."""
+    pairs = parse_qsl(query)
+    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
+
+
+def _retrieved(start: asyncio.Future[None]) -> None:
+    """JupyterHub logs why a start failed, and its pages show it."""
+    if not start.cancelled():
+        start.exception()

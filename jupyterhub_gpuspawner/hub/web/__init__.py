@@ -1,0 +1,1 @@
+"""What all pages and requests share: templates, styles and scripts, and the limit of requests."""
