@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import HAS_DISPLAY_NAMES, START
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, apply_user_options, is_taught_course
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from tests.fixtures.databases import hub_session, new_database
-from tests.hub.pages.test_course_card import Book, lesson, spawner
+from tests.hub.choose.test_course_card import Book, lesson, spawner
 
 TAUGHT = f"{START_SERVERS}!group=course-lesson"
 
