@@ -19,7 +19,7 @@ import json
 import os
 import secrets
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from jupyterhub_gpuspawner.records.record import SessionRecord
@@ -36,119 +36,82 @@ Value = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
-class Published:
-    """A session as it is exported."""
-
-    record: SessionRecord
-    traits: Traits
-    user: str
-    """The pseudonym."""
-
-
-@dataclass(frozen=True)
 class Column:
-    """One column."""
+    """One column: derived in :func:`_row`, or the record's field of this name."""
 
     name: str
     kind: str
     """Its type by the Table Schema: ``string``, ``integer``, ``number`` or ``boolean``."""
     meaning: str
-    value: Callable[[Published], Value]
+    beside: str = ""
+    """A trait that the column would tell of: it is published only where that is."""
 
 
-def _text(name: str, meaning: str) -> Column:
-    return Column(name, "string", meaning, lambda session: getattr(session.traits, name) or None)
-
-
-def _number(name: str, meaning: str, *, beside: str = "") -> Column:
-    """A column of whole numbers, published only where ``beside`` is, of which it would tell."""
-
-    def value(session: Published) -> Value:
-        number: float | None = getattr(session.record, name)
-        return None if number is None or (beside and beside not in session.traits.published) else round(number)
-
-    return Column(name, "integer", meaning, value)
-
-
-def _measured(name: str, meaning: str, *, beside: str = "") -> Column:
-    """As :func:`_number`, with two significant digits: to the second, Slurm's accounting tells whose session it was."""
-    exact = _number(name, meaning, beside=beside)
-
-    def value(session: Published) -> Value:
-        number = exact.value(session)
-        return int(float(f"{number:.1e}")) if isinstance(number, int) else number
-
-    return Column(name, "integer", f"{meaning[:-1]}, with two significant digits.", value)
-
-
-def _beside(trait: str, value: Callable[[SessionRecord], Value]) -> Callable[[Published], Value]:
-    """The value where this trait is published, of which it would tell."""
-    return lambda session: value(session.record) if trait in session.traits.published else None
-
-
+TWO_DIGITS = ", with two significant digits."
+"""What the meaning of a measurement ends in. To the second, Slurm's accounting tells whose session it was."""
 COLUMNS: tuple[Column, ...] = (
+    Column("user", "string", "Pseudonym of the user in this course: the same in every export with the same key."),
+    Column("begun", "string", "When the server was asked for, UTC: to the minute, hour, day or month."),
+    Column("profile", "string", "The profile's short name."),
+    Column("course", "string", "The course's short name, where the profile is one."),
+    Column("partition", "string", "Slurm's partition in which the job ran."),
+    Column("node", "string", "Slurm's name of the server's node."),
+    Column("gpu_model", "string", "The model of the GPUs as the driver calls it."),
+    Column("gpus", "integer", "Number of GPUs or MIG devices that were granted."),
+    Column("cause", "string", "Why the session ended."),
+    Column("fault", "string", "Class of the error of a start that failed.", "cause"),
+    Column("wait_seconds", "integer", f"Seconds from the request until the server answered{TWO_DIGITS}"),
+    Column("queue_seconds", "integer", f"Seconds of it in Slurm's queue{TWO_DIGITS}"),
+    Column("start_seconds", "integer", f"Seconds from the job's start to the launcher's report{TWO_DIGITS}"),
+    Column("ready_seconds", "integer", f"Seconds from the report until the server answered{TWO_DIGITS}"),
+    Column("run_seconds", "integer", f"Seconds for which the server ran{TWO_DIGITS}"),
+    Column("reasons", "string", "Slurm's reasons why the job was pending, separated by semicolons.", "profile"),
+    Column("asked_gpus", "integer", "GPUs requested for each node.", "profile"),
+    Column("asked_cpus", "integer", "CPUs requested for each node.", "profile"),
+    Column("asked_memory_mib", "integer", "Memory requested for each node, in MiB.", "profile"),
+    Column("asked_seconds", "integer", "Time limit requested, in seconds.", "profile"),
+    Column("cpus", "integer", "CPUs granted on the server's node.", "profile"),
+    Column("memory_mib", "integer", "Memory granted on the server's node, in MiB.", "profile"),
+    Column("aligned", "boolean", "Whether GPUs, CPUs and memory were on the same NUMA nodes.", "gpu_model"),
+    Column("weakest_link", "string", "The slowest link among the GPUs, as nvidia-smi topo -m calls it.", "gpu_model"),
     Column(
-        "user",
-        "string",
-        "Pseudonym of the user in this course: the same in every export with the same key.",
-        lambda session: session.user,
-    ),
-    _text("begun", "When the server was asked for, UTC: to the minute, hour, day or month."),
-    _text("profile", "The profile's short name."),
-    _text("course", "The course's short name, where the profile is one."),
-    _text("partition", "Slurm's partition in which the job ran."),
-    _text("node", "Slurm's name of the server's node."),
-    _text("gpu_model", "The model of the GPUs as the driver calls it."),
-    Column(
-        "gpus",
+        "gpu_seconds_held",
         "integer",
-        "Number of GPUs or MIG devices that were granted.",
-        lambda session: int(session.traits.gpus) if session.traits.gpus else None,
+        f"Number of GPUs times the seconds for which the job had them{TWO_DIGITS}",
+        "gpus",
     ),
-    _text("cause", "Why the session ended."),
-    Column(
-        "fault",
-        "string",
-        "Class of the error of a start that failed.",
-        _beside("cause", lambda record: (record.cause.fault or None) if record.cause is not None else None),
-    ),
-    _measured("wait_seconds", "Seconds from the request until the server answered."),
-    _measured("queue_seconds", "Seconds of it in Slurm's queue."),
-    _measured("start_seconds", "Seconds from the job's start to the launcher's report."),
-    _measured("ready_seconds", "Seconds from the report until the server answered."),
-    _measured("run_seconds", "Seconds for which the server ran."),
-    Column(
-        "reasons",
-        "string",
-        "Slurm's reasons why the job was pending, separated by semicolons.",
-        _beside("profile", lambda record: ";".join(record.reasons) or None),
-    ),
-    _number("asked_gpus", "GPUs requested for each node.", beside="profile"),
-    _number("asked_cpus", "CPUs requested for each node.", beside="profile"),
-    _number("asked_memory_mib", "Memory requested for each node, in MiB.", beside="profile"),
-    _number("asked_seconds", "Time limit requested, in seconds.", beside="profile"),
-    _number("cpus", "CPUs granted on the server's node.", beside="profile"),
-    _number("memory_mib", "Memory granted on the server's node, in MiB.", beside="profile"),
-    Column(
-        "aligned",
-        "boolean",
-        "Whether GPUs, CPUs and memory were on the same NUMA nodes.",
-        _beside("gpu_model", lambda record: record.aligned),
-    ),
-    Column(
-        "weakest_link",
-        "string",
-        "The slowest link among the GPUs, as nvidia-smi topo -m calls it.",
-        _beside("gpu_model", lambda record: record.weakest_link),
-    ),
-    _measured("gpu_seconds_held", "Number of GPUs times the seconds for which the job had them.", beside="gpus"),
-    _measured("gpu_seconds_measured", "GPU-seconds of which the utilisation is known.", beside="gpus"),
-    _measured("gpu_seconds_busy", "Utilisation times seconds, summed over the GPUs.", beside="gpus"),
-    _measured("gpu_memory_max_mib", "Largest memory used of one GPU, in MiB.", beside="gpu_model"),
-    _measured("memory_max_mib", "Largest memory used by the job on the server's node, in MiB."),
-    _measured("joules", "Energy of the GPUs, in joules.", beside="gpu_model"),
-    Column("simulated", "boolean", "Whether the GPUs were simulated.", lambda session: session.record.simulated),
+    Column("gpu_seconds_measured", "integer", f"GPU-seconds of which the utilisation is known{TWO_DIGITS}", "gpus"),
+    Column("gpu_seconds_busy", "integer", f"Utilisation times seconds, summed over the GPUs{TWO_DIGITS}", "gpus"),
+    Column("gpu_memory_max_mib", "integer", f"Largest memory used of one GPU, in MiB{TWO_DIGITS}", "gpu_model"),
+    Column("memory_max_mib", "integer", f"Largest memory used by the job on the server's node, in MiB{TWO_DIGITS}"),
+    Column("joules", "integer", f"Energy of the GPUs, in joules{TWO_DIGITS}", "gpu_model"),
+    Column("simulated", "boolean", "Whether the GPUs were simulated."),
 )
+
+
+def _row(record: SessionRecord, traits: Traits, user: str) -> list[Value]:
+    """The values of :data:`COLUMNS` for a session with these traits, of the user with this pseudonym."""
+    derived: dict[str, Value] = {
+        **{name: value for name, value in asdict(traits).items() if name != "published"},
+        "user": user,
+        "gpus": int(traits.gpus) if traits.gpus else None,
+        "fault": record.cause.fault if record.cause is not None else None,
+        "reasons": ";".join(record.reasons),
+    }
+    values: list[Value] = []
+    for column in COLUMNS:
+        if column.beside and column.beside not in traits.published:
+            values.append(None)
+            continue
+        value = derived[column.name] if column.name in derived else getattr(record, column.name)
+        values.append(None if value == "" else _rounded(value, column))
+    return values
+
+
+def _rounded(value: Value, column: Column) -> Value:
+    if column.kind != "integer" or not isinstance(value, (int, float)):
+        return value
+    return int(float(f"{round(value):.1e}")) if column.meaning.endswith(TWO_DIGITS) else round(value)
 
 
 FORMATS = {"minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%HZ", "day": "%Y-%m-%d", "month": "%Y-%m", "": ""}
@@ -234,15 +197,9 @@ _LENGTH = 16
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Pseudonyms:
-    """The pseudonyms that belong to one key."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def of(self, name: str, course: str) -> str:
-        """The pseudonym of a user in a course; ``course`` is empty for sessions that are of none."""
-        return hmac.new(self._key, f"{course}\0{name}".encode(), "sha256").hexdigest()[:_LENGTH]
+def pseudonym(key: bytes, name: str, course: str) -> str:
+    """The pseudonym of a user in a course; ``course`` is empty for sessions that are of none."""
+    return hmac.new(key, f"{course}\0{name}".encode(), "sha256").hexdigest()[:_LENGTH]
 
 
 def read_key(path: Path) -> tuple[bytes, bool]:
@@ -298,24 +255,21 @@ class Exported:
 
 
 def export(
-    records: Sequence[SessionRecord], folder: Path, *, kind: str, pseudonyms: Pseudonyms, group: int, created: str
+    records: Sequence[SessionRecord], folder: Path, *, kind: str, key: bytes, group: int, created: str
 ) -> Exported:
     """Write the table and ``datapackage.json`` into a folder, which is made if need be.
 
     Of each combination of traits in the table there are at least ``group`` people. Sessions under way are not
-    exported. ``created`` is the time of the export, ISO 8601. Raises ConfigError.
+    exported. ``key`` is that of the pseudonyms, and ``created`` the time of the export, ISO 8601. Raises ConfigError.
     """
     if kind == PARQUET and find_spec("pyarrow") is None:
         raise ConfigError(
             "parquet needs pyarrow.", hint="pip install 'jupyterhub-gpuspawner[records]', or use --format csv."
         )
     over = [record for record in records if record.ended_at is not None]
-    published = [
-        Published(record, traits, pseudonyms.of(record.username, traits.course))
-        for record, traits in coarsened(over, group)
-    ]
-    # by user a file would be in the order of first sessions: sorted by what is published
-    rows = sorted(([column.value(session) for column in COLUMNS] for session in published), key=_order)
+    published = coarsened(over, group)
+    rows = [_row(record, traits, pseudonym(key, record.username, traits.course)) for record, traits in published]
+    rows.sort(key=_order)  # by user a file would be in the order of first sessions: sorted by what is published
     table = folder / f"sessions.{kind}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -326,7 +280,7 @@ def export(
         (folder / "datapackage.json").write_text(json.dumps(package, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}.", where=str(folder)) from error
-    coarser = sum(is_coarser(session.record, session.traits) for session in published)
+    coarser = sum(is_coarser(record, traits) for record, traits in published)
     return Exported(len(rows), len(over) - len(rows), coarser)
 
 

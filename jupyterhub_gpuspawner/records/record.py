@@ -6,7 +6,7 @@ Each event has its schema in ``hub/events/schemas``, with the fields of :meth:`E
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jupyterhub_gpuspawner.records.cause import UNKNOWN, Cause
@@ -41,9 +41,9 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """The event's data, without its time, which the event log adds."""
-        fields = asdict(self)
-        del fields["at"]
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        values = asdict(self)
+        del values["at"]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +152,8 @@ class Ended(Event):
         return super().to_json() | {"cause": self.cause.kind.value, "fault": self.cause.fault}
 
 
+ASKED = ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus", "memory_mib", "seconds")
+"""What a submission asks for; a record has it with ``asked_`` before the name, beside what was granted."""
 EVENTS: tuple[type[Event], ...] = (Submitted, Placed, Ready, Usage, Ended)
 
 
@@ -251,22 +253,23 @@ def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
     one of a session that was forgotten: it stays so.
     """
     if isinstance(event, Submitted):
-        return _begun(event)
+        return replace(_new(event), submitted_at=event.at, **{f"asked_{name}": getattr(event, name) for name in ASKED})
     if record is None:
-        return _over(_new(event), event) if isinstance(event, Ended) and not event.job_id else None
+        if not isinstance(event, Ended) or event.job_id:
+            return None
+        record = _new(event)
     if record.ended_at is not None:
         return record
-    return _after(replace(record, seen_at=max(record.seen_at, event.at)), event)
-
-
-def _after(record: SessionRecord, event: Event) -> SessionRecord:
+    changes: dict[str, Any] = {}
     if isinstance(event, Placed):
-        return _placed(record, event)
-    if isinstance(event, Ready):
-        return _served(record, event)
-    if isinstance(event, Usage):
-        return _used(record, event)
-    return _over(record, event) if isinstance(event, Ended) else record
+        changes = {"placed_at": event.at, **_own_fields(event)}
+    elif isinstance(event, Ready):
+        changes = {"ready_at": event.at, **_own_fields(event)}
+    elif isinstance(event, Usage):
+        changes = _with_usage(record, event)
+    elif isinstance(event, Ended):
+        changes = {"ended_at": event.at, "cause": event.cause, "reasons": event.reasons or record.reasons}
+    return replace(record, seen_at=max(record.seen_at, event.at), **changes)
 
 
 def lost(record: SessionRecord) -> SessionRecord:
@@ -287,63 +290,20 @@ def _new(event: Submitted | Ended) -> SessionRecord:
     )
 
 
-def _begun(event: Submitted) -> SessionRecord:
-    return replace(
-        _new(event),
-        submitted_at=event.at,
-        asked_partition=event.partition,
-        asked_nodes=event.nodes,
-        asked_gpus=event.gpus,
-        asked_gpu_type=event.gpu_type,
-        asked_shards=event.shards,
-        asked_cpus=event.cpus,
-        asked_memory_mib=event.memory_mib,
-        asked_seconds=event.seconds,
-    )
+def _own_fields(event: Placed | Ready) -> dict[str, Any]:
+    """The fields that other events do not have; the record has them under the same names."""
+    common = {field.name for field in fields(Event)}
+    return {field.name: getattr(event, field.name) for field in fields(event) if field.name not in common}
 
 
-def _placed(record: SessionRecord, event: Placed) -> SessionRecord:
-    return replace(
-        record,
-        allocated_at=event.allocated_at,
-        placed_at=event.at,
-        partition=event.partition,
-        node=event.node,
-        nodes=event.nodes,
-        gpus=event.gpus,
-        gpu_model=event.gpu_model,
-        cpus=event.cpus,
-        memory_mib=event.memory_mib,
-        aligned=event.aligned,
-        weakest_link=event.weakest_link,
-        simulated=event.simulated,
-        reasons=event.reasons,
-    )
-
-
-def _served(record: SessionRecord, event: Ready) -> SessionRecord:
-    return replace(
-        record,
-        ready_at=event.at,
-        queue_seconds=event.queue_seconds,
-        start_seconds=event.start_seconds,
-        ready_seconds=event.ready_seconds,
-    )
-
-
-def _used(record: SessionRecord, event: Usage) -> SessionRecord:
-    return replace(
-        record,
-        gpu_seconds_measured=record.gpu_seconds_measured + event.gpu_seconds_measured,
-        gpu_seconds_busy=record.gpu_seconds_busy + event.gpu_seconds_busy,
-        gpu_memory_max_mib=_larger(record.gpu_memory_max_mib, event.gpu_memory_max_mib),
-        memory_max_mib=_larger(record.memory_max_mib, event.memory_max_mib),
-        joules=record.joules if event.joules is None else (record.joules or 0.0) + event.joules,
-    )
-
-
-def _over(record: SessionRecord, event: Ended) -> SessionRecord:
-    return replace(record, ended_at=event.at, cause=event.cause, reasons=event.reasons or record.reasons)
+def _with_usage(record: SessionRecord, event: Usage) -> dict[str, Any]:
+    return {
+        "gpu_seconds_measured": record.gpu_seconds_measured + event.gpu_seconds_measured,
+        "gpu_seconds_busy": record.gpu_seconds_busy + event.gpu_seconds_busy,
+        "gpu_memory_max_mib": _larger(record.gpu_memory_max_mib, event.gpu_memory_max_mib),
+        "memory_max_mib": _larger(record.memory_max_mib, event.memory_max_mib),
+        "joules": record.joules if event.joules is None else (record.joules or 0.0) + event.joules,
+    }
 
 
 def _larger(one: int | None, two: int | None) -> int | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=str)
 
 
 @dataclass(frozen=True)
@@ -100,41 +101,35 @@ def summarize(records: Iterable[SessionRecord], zone: tzinfo | None = None) -> S
     """The summary of sessions that are over; ``zone`` is that of the hours, by default this machine's."""
     over = [record for record in records if record.ended_at is not None]
     served = [record for record in over if record.wait_seconds is not None]
-    by_hour = _grouped(served, lambda record: datetime.fromtimestamp(record.begun_at, zone).hour)
-    causes = Counter(record.cause.kind for record in over if record.cause is not None)
-    faults = Counter(record.cause.fault for record in over if record.cause is not None and record.cause.fault)
     placed = [record for record in over if record.gpus]
+    begun = [record.begun_at for record in over]
+    causes = [record.cause for record in over if record.cause is not None]
+    by_hour = _grouped(served, lambda record: datetime.fromtimestamp(record.begun_at, zone).hour)
+    waits = [_waits_of(name, group) for name, group in _grouped(served, _profile).items()]
+    use = [_gpu_hours(name, group) for name, group in _grouped(placed, _profile).items()]
+    models = sorted(_grouped(placed, lambda record: record.gpu_model).items())
     return Summary(
         sessions=len(over),
         people=len({record.username for record in over}),
-        first=min((record.begun_at for record in over), default=None),
-        last=max((record.begun_at for record in over), default=None),
+        first=min(begun, default=None),
+        last=max(begun, default=None),
         simulated=sum(record.simulated for record in over),
-        waits=tuple(
-            sorted(
-                (_waits_of(name or "(no profile)", some) for name, some in _grouped(served, _profile).items()),
-                key=lambda waits: (-waits.median, waits.label),
-            )
-        ),
+        waits=tuple(sorted(waits, key=lambda waits: (-waits.median, waits.label))),
         hours=tuple(_waits_of(str(hour), by_hour[hour]) if hour in by_hour else None for hour in range(24)),
-        use=tuple(
-            sorted(
-                (_gpu_hours(name or "(no profile)", some) for name, some in _grouped(placed, _profile).items()),
-                key=lambda hours: (-hours.held, hours.label),
-            )
-        ),
-        alignment=tuple(
-            _alignment(model or "(not known)", some)
-            for model, some in sorted(_grouped(placed, lambda record: record.gpu_model).items())
-        ),
+        use=tuple(sorted(use, key=lambda hours: (-hours.held, hours.label))),
+        alignment=tuple(_alignment(model or "(not known)", group) for model, group in models),
         links=tuple(Counter(record.weakest_link for record in placed if record.weakest_link).most_common()),
-        causes=tuple(sorted(causes.items(), key=lambda item: (-item[1], item[0].value))),
-        faults=tuple(sorted(faults.items(), key=lambda item: (-item[1], item[0]))),
+        causes=_most_first(Counter(cause.kind for cause in causes)),
+        faults=_most_first(Counter(cause.fault for cause in causes if cause.fault)),
     )
 
 
 def _profile(record: SessionRecord) -> str:
-    return record.profile
+    return record.profile or "(no profile)"
+
+
+def _most_first(counts: Counter[Name]) -> tuple[tuple[Name, int], ...]:
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _grouped(records: Iterable[SessionRecord], key: Callable[[SessionRecord], T]) -> dict[T, list[SessionRecord]]:
@@ -196,14 +191,8 @@ STYLE = """
 _BOX = 1000
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of a table with bars."""
-
-    label: str
-    parts: Sequence[float]
-    """Lengths of the bar's parts, which follow each other; their colours are those of the key."""
-    numbers: Sequence[str]
+Row = tuple[str, tuple[float, ...], tuple[str, ...]]
+"""A label, the lengths of the bar's parts, which follow each other in the key's colours, and the numbers in words."""
 
 
 def bars(caption: str, head: Sequence[str], rows: Sequence[Row], *, extra: Sequence[int] = ()) -> str:
@@ -211,17 +200,15 @@ def bars(caption: str, head: Sequence[str], rows: Sequence[Row], *, extra: Seque
 
     Columns in ``extra`` (of the numbers, from 0) are left out on small screens.
     """
-    longest = max((sum(row.parts) for row in rows), default=0.0) or 1.0
+    longest = max((sum(parts) for _, parts, _ in rows), default=0.0) or 1.0
     classes = ["number extra" if n in extra else "number" for n in range(len(head) - 1)]
-    heads = "".join(
-        f'<th scope="col" class="{style}">{escape(name)}</th>' for style, name in zip(classes, head[1:], strict=True)
-    )
-    body = "".join(
-        f'<tr><th scope="row">{escape(row.label)}</th><td class="bar">{_bar(row.parts, longest)}</td>'
-        + "".join(f'<td class="{style}">{escape(text)}</td>' for style, text in zip(classes, row.numbers, strict=True))
-        + "</tr>"
-        for row in rows
-    )
+    columns = list(zip(classes, head[1:], strict=True))
+    heads = "".join(f'<th scope="col" class="{style}">{escape(name)}</th>' for style, name in columns)
+    body = ""
+    for label, parts, numbers in rows:
+        body += f'<tr><th scope="row">{escape(label)}</th><td class="bar">{_bar(parts, longest)}</td>'
+        cells = zip(classes, numbers, strict=True)
+        body += "".join(f'<td class="{style}">{escape(text)}</td>' for style, text in cells) + "</tr>"
     return (
         f'<table class="bars"><caption>{escape(caption)}</caption><thead><tr><th scope="col">{escape(head[0])}</th>'
         f'<td class="bar"></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
@@ -249,12 +236,17 @@ def _bar(parts: Sequence[float], longest: float) -> str:
 
 
 def day(
-    values: Sequence[tuple[float, float] | None], *, highest: float, title: str, said: str, labels: tuple[str, str]
+    values: Sequence[tuple[float, float] | None],
+    *,
+    highest: float,
+    title: str,
+    description: str,
+    labels: tuple[str, str],
 ) -> str:
     """A column for each hour of the day: the first of its values is filled, the second a mark above it.
 
-    ``highest`` is the top of the axis, and ``labels`` are those at half its height and at the top. ``said`` has the
-    same facts for screen readers.
+    ``highest`` is the top of the axis, and ``labels`` are those at half its height and at the top. ``description``
+    has the same facts for screen readers.
     """
     width, height, left, bottom, top = 420, 170, 52, 145, 12
     step = (width - left) / 24
@@ -274,7 +266,8 @@ def day(
         )
     return (
         f'<svg class="day" viewBox="0 0 {width} {height}" role="img" aria-labelledby="day-title day-said">'
-        f'<title id="day-title">{escape(title)}</title><desc id="day-said">{escape(said)}</desc>{"".join(drawn)}</svg>'
+        f'<title id="day-title">{escape(title)}</title><desc id="day-said">{escape(description)}</desc>'
+        f"{''.join(drawn)}</svg>"
     )
 
 
@@ -340,19 +333,11 @@ def _waits(summary: Summary) -> Iterator[str]:
         yield "<p>No server became ready.</p></section>"
         return
     yield "<p>From the click until the server answered. “9 of 10”: nine of ten starts took no longer than that.</p>"
-    rows = [
-        Row(
-            waits.label,
-            (waits.median,),
-            (
-                duration(waits.median),
-                "not known" if waits.queue is None else duration(waits.queue),
-                duration(waits.most),
-                f"{waits.number:,}",
-            ),
-        )
-        for waits in summary.waits
-    ]
+    rows: list[Row] = []
+    for waits in summary.waits:
+        queue = "not known" if waits.queue is None else duration(waits.queue)
+        numbers = (duration(waits.median), queue, duration(waits.most), f"{waits.number:,}")
+        rows.append((waits.label, (waits.median,), numbers))
     head = ("Profile", "Median", "In Slurm's queue", "9 of 10", "Starts")
     yield bars("The bars are medians.", head, rows, extra=(1, 3))
     yield "</section><section><h2>Waits by hour of the day</h2>"
@@ -363,7 +348,7 @@ def _waits(summary: Summary) -> Iterator[str]:
         [None if waits is None else (waits.median, waits.most) for waits in summary.hours],
         highest=highest,
         title="Waits by the hour of the day at which a server was asked for",
-        said=" ".join(map(_hour_in_words, hours)),
+        description=" ".join(map(_hour_in_words, hours)),
         labels=(duration(highest / 2), duration(highest)),
     )
     yield "</section>"
@@ -389,19 +374,10 @@ def _use(summary: Summary) -> Iterator[str]:
         "measured; for the rest it is not known, which does not mean that the GPUs were idle.</p>"
     )
     yield key(("Busy", "No kernel ran", "Not known"))
-    rows = [
-        Row(
-            hours.label,
-            (hours.busy, hours.idle, hours.unknown),
-            (
-                _hours(hours.held),
-                _hours(hours.busy),
-                _percent(hours.busy, hours.busy + hours.idle),
-                _hours(hours.unknown),
-            ),
-        )
-        for hours in summary.use
-    ]
+    rows: list[Row] = []
+    for use in summary.use:
+        numbers = (_hours(use.held), _hours(use.busy), _percent(use.busy, use.busy + use.idle), _hours(use.unknown))
+        rows.append((use.label, (use.busy, use.idle, use.unknown), numbers))
     head = ("Profile", "Held", "Busy", "Busy of known", "Not known")
     yield bars("In GPU-hours.", head, rows, extra=(1, 3))
     yield "</section>"
@@ -414,32 +390,31 @@ def _placement(summary: Summary) -> Iterator[str]:
         return
     yield "<p>Whether the GPUs, CPUs and memory of a session were on the same NUMA nodes.</p>"
     yield key(("Aligned", "Across NUMA nodes", "Not known"))
-    rows = [
-        Row(
-            alignment.label,
-            (alignment.aligned, alignment.across, alignment.unknown),
-            (f"{alignment.number:,}", f"{alignment.aligned:,}", f"{alignment.across:,}", f"{alignment.unknown:,}"),
-        )
-        for alignment in summary.alignment
-    ]
+    rows: list[Row] = []
+    for alignment in summary.alignment:
+        parts = (alignment.aligned, alignment.across, alignment.unknown)
+        rows.append((alignment.label, parts, tuple(f"{number:,}" for number in (alignment.number, *parts))))
     yield bars("In sessions.", ("GPU", "Sessions", "Aligned", "Across", "Not known"), rows, extra=(1, 3))
     if summary.links:
         yield "<p>The slowest link among the GPUs of a session, as <code>nvidia-smi topo -m</code> names it.</p>"
-        yield bars("In sessions.", ("Link", "Sessions"), [Row(n, (c,), (f"{c:,}",)) for n, c in summary.links])
+        yield bars("In sessions.", ("Link", "Sessions"), _counts(summary.links))
     yield "</section>"
 
 
 def _ends(summary: Summary) -> Iterator[str]:
     yield "<section><h2>Ends by cause</h2>"
-    rows = [
-        Row(kind.value.capitalize(), (number,), (f"{number:,}", _percent(number, summary.sessions)))
+    rows: list[Row] = [
+        (kind.value.capitalize(), (number,), (f"{number:,}", _percent(number, summary.sessions)))
         for kind, number in summary.causes
     ]
     yield bars("In sessions.", ("Cause", "Sessions", "Of all"), rows)
     if summary.faults:
-        faults = [Row(fault, (number,), (f"{number:,}",)) for fault, number in summary.faults]
-        yield bars("Starts that failed, by the class of the error.", ("Class", "Starts"), faults)
+        yield bars("Starts that failed, by the class of the error.", ("Class", "Starts"), _counts(summary.faults))
     yield "</section>"
+
+
+def _counts(counts: Sequence[tuple[str, int]]) -> list[Row]:
+    return [(name, (number,), (f"{number:,}",)) for name, number in counts]
 
 
 def _hours(hours: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -148,13 +148,17 @@ class SessionStore:
                 f"{len(MIGRATIONS)}.",
                 hint="Use the version of the package that the hub runs with.",
             )
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            version = self._version()  # another process may have been faster
-            for script in MIGRATIONS[version:]:
+        with self._transaction():
+            for script in MIGRATIONS[self._version() :]:  # another process may have been faster
                 for statement in filter(str.strip, script.split(";")):
                     self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
@@ -167,47 +171,34 @@ class SessionStore:
 
     def take(self, event: Event) -> None:
         """Apply an event to the record of its session; raises StoreError."""
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                record = applied(self._get(event.session), event)
-                if record is not None:
-                    self._db.execute(_WRITE, _row(record))
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreError(f"A session could not be recorded in {self.path}: {error}.") from error
+        with _faults(f"A session could not be recorded in {self.path}"), self._transaction():
+            row = self._db.execute(f"{_READ} WHERE session = ?", (event.session,)).fetchone()
+            record = applied(None if row is None else _record(row), event)
+            if record is not None:
+                self._db.execute(_WRITE, _row(record))
 
     def close_lost(self, sessions: Collection[str]) -> int:
         """Complete the records of sessions whose end nobody saw, and return how many were open; raises StoreError."""
-        lost_records = [record for record in self.under_way() if record.session in sessions]
-        try:
-            for record in lost_records:
+        open_records = [record for record in self.under_way() if record.session in sessions]
+        with _faults(f"Sessions could not be completed in {self.path}"):
+            for record in open_records:
                 self._db.execute(_WRITE, _row(lost(record)))
-        except sqlite3.Error as error:
-            raise StoreError(f"Sessions could not be completed in {self.path}: {error}.") from error
-        return len(lost_records)
+        return len(open_records)
 
     def expire(self, before: float) -> int:
         """Delete the records of sessions that ended before this time, and return how many; raises StoreError."""
-        try:
+        with _faults(f"Old sessions could not be deleted from {self.path}"):
             return self._db.execute("DELETE FROM sessions WHERE ended_at < ?", (before,)).rowcount
-        except sqlite3.Error as error:
-            raise StoreError(f"Old sessions could not be deleted from {self.path}: {error}.") from error
 
     def forget(self, username: str) -> int:
         """Delete all records of a user so that nothing of them is left in the file, and return how many.
 
         Raises StoreError, also where another process has kept the file from being rewritten.
         """
-        try:
+        with _faults(f"{self.path} could not be rewritten", hint="Try again."):
             number = self._db.execute("DELETE FROM sessions WHERE username = ?", (username,)).rowcount
             self._db.execute("VACUUM")
             busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} could not be rewritten: {error}.", hint="Try again.") from error
         if busy:
             raise StoreError(
                 f"The records are deleted, but another process reads {self.path}, and its log could not be emptied.",
@@ -221,28 +212,27 @@ class SessionStore:
         self, *, since: float | None = None, course: str = "", profile: str = "", username: str = ""
     ) -> Iterator[SessionRecord]:
         """The records that match, oldest first; raises StoreError."""
-        asked: list[tuple[str, Any]] = [("begun_at >= ?", since)] if since is not None else []
-        equal = (("course", course), ("profile", profile), ("username", username))
-        asked += [(f"{column} = ?", value) for column, value in equal if value]
-        where = f" WHERE {' AND '.join(condition for condition, _ in asked)}" if asked else ""
-        try:
-            with closing(
-                self._db.execute(f"{_READ}{where} ORDER BY begun_at, session", [value for _, value in asked])
-            ) as rows:
-                yield from map(_record, rows)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be read: {error}.") from error
+        conditions: dict[str, Any] = {} if since is None else {"begun_at >= ?": since}
+        equal = {"course": course, "profile": profile, "username": username}
+        conditions |= {f"{column} = ?": value for column, value in equal.items() if value}
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        query = f"{_READ}{where} ORDER BY begun_at, session"
+        with _faults(f"{self.path} cannot be read"), closing(self._db.execute(query, [*conditions.values()])) as rows:
+            yield from map(_record, rows)
 
     def under_way(self) -> list[SessionRecord]:
         """The records without an end; raises StoreError."""
-        try:
+        with _faults(f"{self.path} cannot be read"):
             return list(map(_record, self._db.execute(f"{_READ} WHERE ended_at IS NULL")))
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be read: {error}.") from error
 
-    def _get(self, session: str) -> SessionRecord | None:
-        row = self._db.execute(f"{_READ} WHERE session = ?", (session,)).fetchone()
-        return None if row is None else _record(row)
+
+@contextmanager
+def _faults(what: str, *, hint: str = "") -> Iterator[None]:
+    """Raise StoreError with this sentence for an error of SQLite's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"{what}: {error}.", hint=hint) from error
 
 
 def _row(record: SessionRecord) -> list[Any]:

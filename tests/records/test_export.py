@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.records.cause import Cause, Kind
-from jupyterhub_gpuspawner.records.export import COLUMNS, CSV, PARQUET, Pseudonyms, coarsened, export, read_key
+from jupyterhub_gpuspawner.records.export import COLUMNS, CSV, PARQUET, coarsened, export, pseudonym, read_key
 from jupyterhub_gpuspawner.records.record import SessionRecord
 from tests.records.a_session import NOON, RECORD
 
@@ -53,7 +53,7 @@ def many(number: int = 600, people: int = 40) -> list[SessionRecord]:
 def exported(
     folder: Path, records: Sequence[SessionRecord], *, kind: str = CSV, group: int = 5
 ) -> list[dict[str, str]]:
-    export(records, folder, kind=kind, pseudonyms=Pseudonyms(KEY), group=group, created=MADE)
+    export(records, folder, kind=kind, key=KEY, group=group, created=MADE)
     with (folder / "sessions.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -84,7 +84,7 @@ def test_frictionless_reads_the_data_package(folder: Path) -> None:
 def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
     """With the types and meanings of the columns."""
     records = [replace(RECORD, username=f"u{n}") for n in range(6)]
-    export(records, tmp_path, kind=PARQUET, pseudonyms=Pseudonyms(KEY), group=5, created=MADE)
+    export(records, tmp_path, kind=PARQUET, key=KEY, group=5, created=MADE)
     table = parquet.read_table(tmp_path / "sessions.parquet")
 
     assert [field.metadata[b"description"].decode() for field in table.schema] == [each.meaning for each in COLUMNS]
@@ -98,7 +98,7 @@ def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
 def test_a_carriage_return_stays_in_its_cell(tmp_path: Path) -> None:
     """What a profile of a participant is called cannot begin a row of its own."""
     records = [replace(RECORD, username=f"u{n}", profile="two\r=1+1") for n in range(5)]
-    export(records, tmp_path, kind=CSV, pseudonyms=Pseudonyms(KEY), group=5, created=MADE)
+    export(records, tmp_path, kind=CSV, key=KEY, group=5, created=MADE)
     with (tmp_path / "sessions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
 
@@ -134,14 +134,14 @@ def test_a_name_is_not_found_by_trying_all_names_without_the_key(folder: Path) -
         published = {row["user"] for row in csv.DictReader(file)}
     names = [f"person-{n:03d}" for n in range(40)]
     tried = {
-        Pseudonyms(key).of(name, course)
+        pseudonym(key, name, course)
         for name in names
         for course in ("", "dl")
         for key in (b"", b"key", bytes(32), b"person")
     }
 
     assert not published & tried
-    assert published <= {Pseudonyms(KEY).of(name, course) for name in names for course in ("", "dl")}
+    assert published <= {pseudonym(KEY, name, course) for name in names for course in ("", "dl")}
 
 
 def test_a_handful_of_people_have_nothing_to_hide_behind() -> None:
@@ -179,7 +179,7 @@ def test_a_session_without_a_node_is_not_called_coarser(tmp_path: Path) -> None:
     ]
     others = [replace(RECORD, username=f"u{n}", session=f"b{n}", node=f"g{n}") for n in range(5)]
 
-    done = export([*failed, *others], tmp_path, kind=CSV, pseudonyms=Pseudonyms(KEY), group=5, created=MADE)
+    done = export([*failed, *others], tmp_path, kind=CSV, key=KEY, group=5, created=MADE)
     assert (done.rows, done.coarser, done.left_out) == (10, 5, 0)
 
 

@@ -167,8 +167,8 @@ def export(
 
     Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
     """
-    from jupyterhub_gpuspawner.records.export import Pseudonyms, read_key
     from jupyterhub_gpuspawner.records.export import export as write
+    from jupyterhub_gpuspawner.records.export import read_key
 
     try:
         path = file_of(config, database)
@@ -179,7 +179,7 @@ def export(
         if new:
             click.echo(f"Made the key of the pseudonyms, {key_file}: whoever has it can recognise names.", err=True)
         made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        done = write(records, output, kind=kind, pseudonyms=Pseudonyms(secret), group=min_group, created=made)
+        done = write(records, output, kind=kind, key=secret, group=min_group, created=made)
     except GPUSpawnerError as error:
         fail(error)
     rows = counted(done.rows, "session")
