@@ -22,8 +22,13 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.shell import call, find_python, other_nodes, srun_cpus, unpack
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    whole_gpus,
+)
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 SERVED_FOR = 10

@@ -34,8 +34,14 @@ from statistics import mean
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
-from jupyterhub_gpuspawner.demo.slurm_cluster import SEARCH_PATH, PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    SEARCH_PATH,
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    whole_gpus,
+)
 from jupyterhub_gpuspawner.fleet.gres_conf import GresLine, gres_conf, socket_of, sockets
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load

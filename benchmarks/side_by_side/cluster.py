@@ -8,13 +8,13 @@ import re
 import subprocess
 from collections import Counter
 
-from jupyterhub_gpuspawner.demo.simulated import (
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
+    PrivateSlurm,
     SimulatedNode,
     SimulatedPartition,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 
 GPUS_A_NODE = 8
 HELD_AT_MOST = 1200

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 
-from jupyterhub_gpuspawner.demo.ports import free_ports
+from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 
 if TYPE_CHECKING:

@@ -15,8 +15,13 @@ import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    whole_gpus,
+)
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.courses import hub_limits
 from tests.cli.runner import cli_runner

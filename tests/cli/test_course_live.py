@@ -6,7 +6,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cli.course.live import columns
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.demo.ports import free_ports
+from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from tests.cli.runner import cli_runner
 
 COMMANDS = (("start", "deep"), ("stop", "deep"), ("message", "deep", "Hello"), ("extend", "deep"), ("report", "deep"))

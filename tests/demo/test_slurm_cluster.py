@@ -16,8 +16,15 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.demo import slurm_cluster as subject
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
-from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, SlurmFailed, missing
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    DEMO_CLUSTER,
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    SlurmFailed,
+    missing,
+)
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The configuration files of the private Slurm."""
+"""The configuration files of the private Slurm, and the demo's cluster, which matches its topology files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.demo.simulated import (
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    DEMO_CLUSTER,
+    MACHINES,
     ClusterDescription,
+    Layout,
     SimulatedNode,
     SimulatedPartition,
+    cgroup_conf,
+    gres_conf,
     mig_devices,
+    slurm_conf,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.demo.slurm_cluster import Layout, cgroup_conf, gres_conf, slurm_conf
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 
 CLUSTER = ClusterDescription(
     nodes=(
@@ -75,3 +82,33 @@ def test_nodes_and_partitions_stand_in_slurm_conf() -> None:
 def test_cgroups_are_off_in_every_version(version: tuple[int, int], text: str) -> None:
     """The value that disables them was added in Slurm 23.02; before that, no file is needed."""
     assert cgroup_conf(version) == text
+
+
+def topology(node: SimulatedNode) -> NodeTopology:
+    return load(str(MACHINES / f"{node.machine}.json"))
+
+
+@pytest.mark.parametrize("node", DEMO_CLUSTER.nodes, ids=lambda node: node.name)
+def test_a_node_is_its_machine(node: SimulatedNode) -> None:
+    """Sockets, cores and memory of a node in Slurm are within those of its topology file."""
+    machine = topology(node)
+    assert len(machine.packages) == node.sockets
+    assert [len(package) for package in machine.packages] == [node.cores_per_socket * node.threads] * node.sockets
+    assert node.memory_mib <= sum(each.memory_mib or 0 for each in machine.numa_nodes)
+
+
+@pytest.mark.parametrize("node", DEMO_CLUSTER.nodes, ids=lambda node: node.name)
+def test_gpus_stand_in_slurms_order(node: SimulatedNode) -> None:
+    """The n-th GPU of gres.conf is the n-th of the topology file: same device, same closest cores, MIG or not."""
+    described = [
+        (files[0], tuple(parse_cpulist(group.cores)), len(files) > 1) for group in node.gpus for files in group.devices
+    ]
+    found = [(f"nvidia{gpu.minor}", tuple(gpu.cpus), gpu.mig is not None) for gpu in topology(node).gpus]
+    assert described == found
+
+
+def test_every_node_is_in_one_partition() -> None:
+    """Every node is in a partition, and exactly one partition is the default."""
+    named = [name for partition in DEMO_CLUSTER.partitions for name in partition.nodes]
+    assert sorted(named) == sorted(node.name for node in DEMO_CLUSTER.nodes)
+    assert [partition.default for partition in DEMO_CLUSTER.partitions].count(True) == 1

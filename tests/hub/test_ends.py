@@ -19,8 +19,13 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    SlurmFailed,
+)
 from tests.hub.conftest import COMMAND, STAND_IN, start_hub
 from tests.hub.test_life import environment, in_the_end, start, state, stored
 from tests.hub.test_restart import job_id

@@ -26,14 +26,15 @@ import pytest
 
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.simulated import (
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
+    PrivateSlurm,
     SimulatedNode,
     SimulatedPartition,
+    SlurmFailed,
     mig_devices,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.fixtures.users import Classroom, processes_of
 from tests.hub.conftest import STAND_IN
 from tests.hub.test_courses import act, people, run, token_of

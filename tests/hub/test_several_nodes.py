@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.simulated import (
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
+    PrivateSlurm,
     SimulatedNode,
     SimulatedPartition,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.text import home
 from tests.fixtures.hubs import stop_servers
 from tests.hub.conftest import start_hub

@@ -12,8 +12,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.cluster.availability import Chance, availability
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import ClusterDescription, PrivateSlurm, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

@@ -9,8 +9,13 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    whole_gpus,
+)
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources

@@ -20,7 +20,7 @@ from requests.adapters import HTTPAdapter
 from tornado.httputil import HTTPHeaders
 from urllib3.util.retry import Retry
 
-from jupyterhub_gpuspawner.demo.ports import free_ports
+from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.node.gate import RUN_GATE
 from jupyterhub_gpuspawner.webapp import gpuspawner_gate
 from jupyterhub_gpuspawner.webapp.gpuspawner_gate import (

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.demo.ports import free_ports
+from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan
 from tests.standins.report_hub import ReportHub

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    SlurmFailed,
+    whole_gpus,
+)
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.waiting import wait_until
 
