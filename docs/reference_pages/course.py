@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, Instructors, Materials
+from jupyterhub_gpuspawner.courses.dates import SESSIONS_LIMIT, SessionRule
 from jupyterhub_gpuspawner.courses.roster import GROUPS_LIMIT, INSTRUCTORS_LIMIT, PEOPLE_LIMIT, Roster
-from jupyterhub_gpuspawner.courses.sessions import SESSIONS_LIMIT, SessionRule
 from jupyterhub_gpuspawner.hub.course.book import NAMES_LIMIT
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 

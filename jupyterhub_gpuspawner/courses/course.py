@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
+from jupyterhub_gpuspawner.courses.dates import CourseDate, SessionRule, Zone, dates_of
 from jupyterhub_gpuspawner.courses.roster import Groups, InstructorNames, Roster  # noqa: TC001 - for pydantic
-from jupyterhub_gpuspawner.courses.sessions import Session, SessionRule, Zone, sessions
 from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
@@ -146,17 +146,13 @@ class Course(Frozen):
 
     @model_validator(mode="after")
     def _sessions_are_apart(self) -> Course:
-        self.calendar()
+        _ = self.dates
         return self
 
-    def calendar(self) -> tuple[Session, ...]:
-        """All sessions, in the order of time."""
-        return self.all_sessions
-
     @cached_property
-    def all_sessions(self) -> tuple[Session, ...]:
-        """See :meth:`calendar`; a course may have hundreds, and a hub many courses."""
-        return sessions(self.sessions, ZoneInfo(self.zone) if self.zone is not None else None)
+    def dates(self) -> tuple[CourseDate, ...]:
+        """All sessions, in the order of time; a course may have hundreds, and a hub many courses."""
+        return dates_of(self.sessions, ZoneInfo(self.zone) if self.zone is not None else None)
 
 
 def parse_course(value: Any, where: Callable[[Sequence[str | int]], str]) -> Course:

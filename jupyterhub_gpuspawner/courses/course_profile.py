@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jupyterhub_gpuspawner.courses.course import Course
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.courses.folder import CourseFile
-    from jupyterhub_gpuspawner.courses.sessions import Session
     from jupyterhub_gpuspawner.profiles.option import Override
     from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -47,7 +47,7 @@ class CourseProfile:
     """Its slug."""
     profile: Profile
     """What they start."""
-    session: Session | None
+    session: CourseDate | None
     """The session that is open, or else the next one; None after the last."""
     opens: datetime | None
     """When the servers of that session may be started; None after the last session."""
@@ -71,7 +71,7 @@ def course_profile(
     now: datetime,
     *,
     defaults: Resources | None = None,
-    session: Session | None = None,
+    session: CourseDate | None = None,
     trying: bool = False,
 ) -> CourseProfile:
     """The profile of a course with a good version, at ``now``, which has a time zone.
@@ -84,7 +84,7 @@ def course_profile(
     assert course is not None  # noqa: S101 - _file
     base = _base(file, course, profiles)
     said = _narrowed(file, course, base, defaults)
-    session = session or next((each for each in course.calendar() if now < each.end), None)
+    session = session or next((each for each in course.dates if now < each.end), None)
     opens = opens_at(course, session) if session is not None else None
     is_open = opens is not None and opens <= now
     only_sessions = course.outside_sessions == "no" and not trying
@@ -121,7 +121,7 @@ def participants_link(slug: str, course: Course, hub: str) -> str:
     return f"{base}spawn?{urlencode(query, quote_via=quote, safe='')}"
 
 
-def opens_at(course: Course, session: Session) -> datetime:
+def opens_at(course: Course, session: CourseDate) -> datetime:
     """When the servers of a session may be started: ``start_ahead`` before it begins."""
     return session.start - timedelta(seconds=course.start_ahead or 0)
 
@@ -203,7 +203,7 @@ def _walltime(bound: int | str) -> str:
     return format_walltime(bound) if isinstance(bound, int) else bound
 
 
-def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Resources | None) -> Resources:
+def _in_session(slurm: Resources, session: CourseDate, now: datetime, defaults: Resources | None) -> Resources:
     """What is requested in a session: its reservation, and no more time than is left of it.
 
     Without a time limit of the profile or the site, Slurm's own applies, which is unknown here.
@@ -222,7 +222,7 @@ def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Res
 
 def _allow(course: Course, allow: Allow, opens: datetime | None) -> Allow:
     """The admin's rule, and in addition the times of the course; ``opens``: not before."""
-    over = course.calendar()[-1].end
+    over = course.dates[-1].end
     until = over if allow.until is None or moment_of(allow.until, time.max) > over else allow.until
     from_ = _later(opens, allow) if opens is not None else allow.from_
     return allow.model_copy(update={"from_": from_, "until": until})

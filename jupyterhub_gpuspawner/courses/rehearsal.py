@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
-    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
@@ -47,7 +47,7 @@ _WHOLE_DAY = frozenset({"DAILY", "WEEKLY", "WEEKDAY", "WEEKEND", "HOURLY"})
 
 
 def check_session(
-    session: Session,
+    session: CourseDate,
     resources: ResolvedResources,
     snapshot: ClusterSnapshot,
     people: Sequence[str],
@@ -190,7 +190,7 @@ def _outside(own: Reservation, *, start: float, end: float) -> bool:
     return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
 
 
-def _told_outside(own: Reservation, session: Session) -> Problem:
+def _told_outside(own: Reservation, session: CourseDate) -> Problem:
     begin, end = (
         f"{datetime.fromtimestamp(moment, session.start.tzinfo):%a %Y-%m-%d %H:%M}" if moment is not None else "always"
         for moment in (own.start, own.end)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.courses.limits import Admission
     from jupyterhub_gpuspawner.courses.seats import Seats
-    from jupyterhub_gpuspawner.courses.sessions import Session
 
 VERSION = 1
 """Version of the course check document."""
@@ -33,7 +33,7 @@ class Problem:
 class SessionReport:
     """What the check found for one session."""
 
-    session: Session
+    session: CourseDate
     seats: Seats
     found: tuple[Problem, ...] = ()
     """Problems and hints."""

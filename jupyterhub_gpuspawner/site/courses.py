@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.courses.check import Site as CourseSite
-from jupyterhub_gpuspawner.courses.check import check_course, excluded_from, members, request_of
+from jupyterhub_gpuspawner.courses.check import (
+    CourseInputs,
+    HubLimits,
+    check_course,
+    excluded_from,
+    members,
+    request_of,
+)
 from jupyterhub_gpuspawner.courses.course_profile import opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
@@ -33,9 +38,9 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.courses.course import Course
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.report import SessionReport
-    from jupyterhub_gpuspawner.courses.sessions import Session
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -60,7 +65,7 @@ class Rehearsed:
 class Rehearsal:
     """Slurm's answers for the participants of one session."""
 
-    session: Session
+    session: CourseDate
     answers: AsyncIterator[Rehearsed]
     """One after the other, as Slurm gives them."""
     together: SessionReport | None
@@ -107,7 +112,7 @@ async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
     ]
 
 
-def _reports(file: CourseFile, found: CourseSite, session: str, *, past: bool) -> Sequence[SessionReport]:
+def _reports(file: CourseFile, found: CourseInputs, session: str, *, past: bool) -> Sequence[SessionReport]:
     return check_course(file, found, only=session, since=None if past else datetime.now().astimezone())
 
 
@@ -120,8 +125,8 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     """
     file, known = await _read(site, name)
     assert file.course is not None  # noqa: S101 - course_file
-    coming = [each for each in file.course.calendar() if each.end.timestamp() > time.time()]
-    wanted = [each for each in file.course.calendar() if each.name == session] if session else coming[:1]
+    coming = [each for each in file.course.dates if each.end.timestamp() > time.time()]
+    wanted = [each for each in file.course.dates if each.name == session] if session else coming[:1]
     if not wanted:
         raise no_session(file, session or "from now on")
     users = only or members(file, known.groups or {})
@@ -130,7 +135,7 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
 
 
 async def _answers(
-    site: Site, file: CourseFile, known: CourseSite, session: Session, users: Sequence[str], *, every: float
+    site: Site, file: CourseFile, known: CourseInputs, session: CourseDate, users: Sequence[str], *, every: float
 ) -> AsyncIterator[Rehearsed]:
     excluded = excluded_from(file, session, known, users)
     for number, user in enumerate(users):
@@ -142,7 +147,7 @@ async def _answers(
         yield await _answer(site, file, known, session, user)
 
 
-async def _answer(site: Site, file: CourseFile, known: CourseSite, session: Session, user: str) -> Rehearsed:
+async def _answer(site: Site, file: CourseFile, known: CourseInputs, session: CourseDate, user: str) -> Rehearsed:
     assert file.course is not None  # noqa: S101 - course_file
     spawner = site.spawner(user, [group for group, inside in (known.groups or {}).items() if user in inside])
     try:
@@ -167,7 +172,7 @@ def _begun_at(script: str, moment: float) -> str:
     return f"{shebang}\n#SBATCH --begin=now+{seconds}\n{rest}" if seconds > 0 else script
 
 
-async def _read(site: Site, name: str) -> tuple[CourseFile, CourseSite]:
+async def _read(site: Site, name: str) -> tuple[CourseFile, CourseInputs]:
     file = course_file(spawner_of(site).courses_dir, name)
     return file, await course_site(site, [file])
 
@@ -178,7 +183,7 @@ async def course_site(
     *,
     client: SlurmClient | None = None,
     snapshot: ClusterSnapshot | None = None,
-) -> CourseSite:
+) -> CourseInputs:
     """What these courses are checked against: Slurm is asked once for all of them, and not for a given snapshot."""
     spawner = spawner_of(site)
     groups = (await asyncio.to_thread(people_of, site.config)).groups
@@ -189,7 +194,7 @@ async def course_site(
     courses = [file.course for file in files if file.course is not None]
     teachers = list(dict.fromkeys(user for each in courses for user in each.instructors.users))
     profiles = spawner.offered()
-    return CourseSite(
+    return CourseInputs(
         profiles=profiles,
         snapshot=snapshot or await client.snapshot(),
         defaults=site_defaults(slurm),
@@ -265,7 +270,7 @@ async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accoun
 def no_session(file: CourseFile, session: str) -> ConfigError:
     """The error for a session that the course does not have."""
     assert file.course is not None  # noqa: S101 - course_file
-    days = ", ".join(each.name for each in file.course.calendar())
+    days = ", ".join(each.name for each in file.course.dates)
     return ConfigError(f"course {file.slug} has no session {session!r}.", hint=f"Its sessions are {days}.")
 
 

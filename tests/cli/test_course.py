@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
+from jupyterhub_gpuspawner.courses.check import HubLimits
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,

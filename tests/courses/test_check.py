@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
-from jupyterhub_gpuspawner.courses.check import Site, check_course
+from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.courses.report import check_document
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -48,7 +47,7 @@ def checked(
         **more.pop("course", {}),
     }
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
-    site = Site(parse_profiles([profile]), replace(found, taken_at=START - 86400), **more)
+    site = CourseInputs(parse_profiles([profile]), replace(found, taken_at=START - 86400), **more)
     (session,) = check_document("deep", check_course(file, site)).sessions
     return session.wanted, session.fit, session.tight, [*session.problems, *session.hints]
 
@@ -285,7 +284,7 @@ def test_sessions_that_have_ended_are_left_out() -> None:
     """Unless one is named."""
     days = [{**DAY, "date": f"2026-03-0{day}"} for day in (2, 3)]
     file = CourseFile("deep", course(DEEP_LEARNING, sessions=days, zone="UTC", profile="k80"))
-    site = Site((), snapshot())
+    site = CourseInputs((), snapshot())
     after = datetime(2026, 3, 2, 17, 1, tzinfo=timezone.utc)
 
     def names(**how: Any) -> list[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from icalendar import Calendar
 
 from jupyterhub_gpuspawner.courses.course import Course, parse_course
+from jupyterhub_gpuspawner.courses.dates import CourseDate, calendar
 from jupyterhub_gpuspawner.courses.roster import People, Roster, parse_people, people
-from jupyterhub_gpuspawner.courses.sessions import Session
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
@@ -40,11 +41,11 @@ def test_a_course_has_its_sessions_in_its_own_zone() -> None:
     """Single days and weekly rules together, in the order of time; a pattern names each day's reservation."""
     zone = ZoneInfo("Europe/Brussels")
 
-    def session(day: int, begin: tuple[int, int], reservation: str | None = None) -> Session:
+    def session(day: int, begin: tuple[int, int], reservation: str | None = None) -> CourseDate:
         start, end = datetime(2026, 3, day, *begin, tzinfo=zone), datetime(2026, 3, day, 17, tzinfo=zone)
-        return Session(start, end, f"2026-03-{day:02}", reservation)
+        return CourseDate(start, end, f"2026-03-{day:02}", reservation)
 
-    assert course(DEEP_LEARNING).calendar() == (
+    assert course(DEEP_LEARNING).dates == (
         session(2, (9, 0), "ml-hpc-1"),
         session(3, (13, 30)),
         session(10, (13, 30)),
@@ -61,7 +62,7 @@ def test_a_session_across_the_change_to_summer_time_keeps_its_clock() -> None:
         "from": "9:00",
         "to": "10:00",
     }
-    found = course(DEEP_LEARNING, sessions=[rule]).calendar()
+    found = course(DEEP_LEARNING, sessions=[rule]).dates
 
     assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
 
@@ -72,7 +73,7 @@ def test_without_a_zone_sessions_have_the_machines_with_its_summer_time(monkeypa
     time.tzset()
     try:
         days = [{"date": day, "from": "9:00", "to": "10:00"} for day in ("2026-01-12", "2026-07-13")]
-        found = course(DEEP_LEARNING, zone=None, sessions=days).calendar()
+        found = course(DEEP_LEARNING, zone=None, sessions=days).dates
         assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
     finally:
         monkeypatch.undo()
@@ -83,7 +84,7 @@ def test_two_sessions_of_one_day_have_their_times_in_their_names() -> None:
     """So that each can be named on the command line."""
     rules = [{"date": "2026-03-02", "from": f"{hour}:00", "to": f"{hour + 3}:00"} for hour in (9, 13)]
 
-    assert [each.name for each in course(DEEP_LEARNING, sessions=rules).calendar()] == [
+    assert [each.name for each in course(DEEP_LEARNING, sessions=rules).dates] == [
         "2026-03-02T09:00",
         "2026-03-02T13:00",
     ]
@@ -245,3 +246,36 @@ def test_a_line_without_a_user_name_is_named() -> None:
     """By its number, without its content."""
     with pytest.raises(BadValue, match=r"^line 2 has no valid user name in column 1$"):
         parse_people("ada\n<script>\n")
+
+
+NOW = datetime(2026, 2, 1, tzinfo=timezone.utc)
+
+
+def test_each_session_is_an_event_in_its_own_zone() -> None:
+    """With the instructor's message and the reservation; the zone's rules are part of the file."""
+    found = Calendar.from_ical(calendar("deep", course(DEEP_LEARNING), hub="hub.example.org", now=NOW))
+    events = [
+        (
+            str(each["uid"]),
+            each.decoded("dtstart").isoformat(),
+            each.decoded("dtend") - each.decoded("dtstart"),
+            str(each["description"]),
+        )
+        for each in found.walk("VEVENT")
+    ]
+
+    assert events[:2] == [
+        (
+            "deep-2026-03-02@hub.example.org",
+            "2026-03-02T09:00:00+01:00",
+            timedelta(hours=8),
+            "Bring your own questions.\nSlurm reservation: ml-hpc-1",
+        ),
+        (
+            "deep-2026-03-03@hub.example.org",
+            "2026-03-03T13:30:00+01:00",
+            timedelta(hours=3, minutes=30),
+            "Bring your own questions.",
+        ),
+    ]
+    assert [str(zone["tzid"]) for zone in found.walk("VTIMEZONE")] == ["Europe/Brussels"]

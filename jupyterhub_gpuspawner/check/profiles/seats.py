@@ -11,9 +11,9 @@ from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, re
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
-from jupyterhub_gpuspawner.courses.hub_limits import of_hub
+from jupyterhub_gpuspawner.courses.check import of_hub
+from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.rehearsal import check_session
-from jupyterhub_gpuspawner.courses.sessions import Session
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.choose.trial import availability_of, of_start, undelayed
@@ -94,7 +94,7 @@ def _of_profile(
         yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
         return
     length = _length(request.resources, context)
-    session = Session(context.now, context.now + timedelta(seconds=length), "now")
+    session = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
     report = check_session(
         session, request.resources, context.snapshot, names, opens=context.now, accounting=accounting
     )

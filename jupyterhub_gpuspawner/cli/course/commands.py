@@ -128,7 +128,7 @@ def calendar(*, name: str, config: Path) -> None:
 
     An event keeps its identity when its times change, so that importing the file again moves it.
     """
-    from jupyterhub_gpuspawner.courses import ical
+    from jupyterhub_gpuspawner.courses.dates import calendar
     from jupyterhub_gpuspawner.site.configuration import load_site
     from jupyterhub_gpuspawner.site.courses import named_course
 
@@ -138,7 +138,7 @@ def calendar(*, name: str, config: Path) -> None:
     except GPUSpawnerError as error:
         fail(error)
     hub = site.spawner("nobody").slurm_site().hub_name
-    click.echo(ical.calendar(name, found, hub=hub, now=datetime.now(timezone.utc)), nl=False)
+    click.echo(calendar(name, found, hub=hub, now=datetime.now(timezone.utc)), nl=False)
 
 
 @course.command()

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome
     from jupyterhub_gpuspawner.hub.course.book import HubCourse
@@ -218,7 +218,7 @@ def _person(participant: Participant, start: CourseStart | None, active: float |
     )
 
 
-def _session(session: Session | None) -> CourseSession | None:
+def _session(session: CourseDate | None) -> CourseSession | None:
     if session is None:
         return None
     start, end = (moment.isoformat(timespec="seconds") for moment in (session.start, session.end))

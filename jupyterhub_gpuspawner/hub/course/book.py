@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.courses.course import Course
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.courses.folder import CourseFile
-    from jupyterhub_gpuspawner.courses.sessions import Session
 
 
 # Who takes a course and who teaches it, among the users and groups of this hub.
@@ -169,7 +169,7 @@ class HubCourse:
     """What is wrong, for instructors and admins; each is a sentence, and may contain text of the file's author."""
     unknown: tuple[str, ...] = ()
     """Those of the people whom JupyterHub does not know yet: nothing can be started for them."""
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[CourseDate, ...] = ()
     """In the order of time."""
 
     @property
@@ -192,12 +192,12 @@ class HubCourse:
         """The JupyterHub role of its instructors."""
         return role_name(self.slug)
 
-    def session_at(self, moment: datetime | None = None) -> Session | None:
+    def session_at(self, moment: datetime | None = None) -> CourseDate | None:
         """The session under way at ``moment`` (default: now), which has a time zone; None where there is none."""
         at = moment or datetime.now(timezone.utc)
         return next((session for session in self.sessions if session.start <= at < session.end), None)
 
-    def next_session(self, moment: datetime | None = None) -> Session | None:
+    def next_session(self, moment: datetime | None = None) -> CourseDate | None:
         """The first session that begins after ``moment`` (default: now); None where there is none."""
         at = moment or datetime.now(timezone.utc)
         return next((session for session in self.sessions if session.start > at), None)
@@ -408,5 +408,5 @@ def with_people(
         instructor_groups=enrolled.instructor_groups,
         faults=tuple(faults),
         unknown=unknown,
-        sessions=file.course.calendar(),
+        sessions=file.course.dates,
     )

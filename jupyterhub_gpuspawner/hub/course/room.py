@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from jupyterhub_gpuspawner.courses.check import Site, check_course
+from jupyterhub_gpuspawner.courses.check import CourseInputs, check_course
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course.participants import State, since, totals
 from jupyterhub_gpuspawner.hub.course.starts import RecentActions
@@ -243,7 +243,7 @@ class SeatsLeft:
     """What is wrong with a session to come, in sentences."""
 
 
-def seats_left(found: HubCourse, site: Site, *, now: float) -> SeatsLeft | None:
+def seats_left(found: HubCourse, site: CourseInputs, *, now: float) -> SeatsLeft | None:
     """The seats that are free in the session under way, or at the beginning of the next one.
 
     The check counts what jobs leave free at the beginning of a session; of one that is under way, what is free now.
@@ -350,7 +350,7 @@ class CourseRoom:
         self._seats_at = time.monotonic()
         return self._seats
 
-    async def _site(self) -> Site | None:
+    async def _site(self) -> CourseInputs | None:
         """What the course is checked against; None where there are no profiles, or Slurm does not respond."""
         spawner_class = self._settings["spawner_class"]
         if not starts_slurm_jobs(spawner_class):
@@ -364,7 +364,7 @@ class CourseRoom:
         if snapshot is None or slurm.silent:
             return None
         offered = spawner.offered()
-        return Site(offered, snapshot, site_defaults(site), groups=self._groups(offered))
+        return CourseInputs(offered, snapshot, site_defaults(site), groups=self._groups(offered))
 
     def _groups(self, offered: Sequence[Profile]) -> dict[str, Collection[str]]:
         """The groups that profiles are for and those on the roster, with their members."""

@@ -8,7 +8,7 @@ from jupyterhub_gpuspawner.hub.text.silence import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.courses.dates import CourseDate
 
 __all__ = ["sentence"]
 
@@ -80,7 +80,7 @@ def options_of(profile: str) -> str:
     return f"Options for {profile}"
 
 
-def for_so_long(session: Session) -> str:
+def for_so_long(session: CourseDate) -> str:
     """After the beginning of a session: how long it takes."""
     return f", for {duration((session.end - session.start).total_seconds())}"
 

@@ -14,8 +14,8 @@ from unittest.mock import AsyncMock
 import pytest
 from jupyterhub import orm, roles
 
+from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.sessions import Session as CourseSession
 from jupyterhub_gpuspawner.hub.course.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
 from jupyterhub_gpuspawner.hub.course.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
@@ -37,7 +37,7 @@ def at(day: int, hour: int) -> datetime:
     return datetime(2026, 3, day, hour, tzinfo=timezone.utc)
 
 
-SESSIONS = (CourseSession(at(2, 9), at(2, 12), "2026-03-02"), CourseSession(at(3, 9), at(3, 12), "2026-03-03"))
+SESSIONS = (CourseDate(at(2, 9), at(2, 12), "2026-03-02"), CourseDate(at(3, 9), at(3, 12), "2026-03-03"))
 EXPIRES = {
     "in a session": (at(2, 10), at(2, 12)),
     "before the first session": (at(1, 10), at(2, 12)),
@@ -413,7 +413,7 @@ async def test_a_stopped_server_says_by_whom(app: Any) -> None:
 def in_session(*, unvisited_after: float) -> HubCourse:
     """A course whose session began an hour ago, and that starts servers ahead."""
     now = datetime.now(timezone.utc)
-    session = CourseSession(now - timedelta(hours=1), now + timedelta(hours=1), "today")
+    session = CourseDate(now - timedelta(hours=1), now + timedelta(hours=1), "today")
     settings = SimpleNamespace(name="Deep", start_ahead=600.0, unvisited_after=unvisited_after)
     return replace(COURSE, file=SimpleNamespace(course=settings), sessions=(session,))  # type: ignore[arg-type]
 

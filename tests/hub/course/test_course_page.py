@@ -230,7 +230,7 @@ def a_course(fault: ConfigError | None = None, faults: Sequence[str] = (), **mor
         CourseFile("deep-learning", course, fault=fault),
         people=people,
         faults=tuple(faults),
-        sessions=course.calendar(),
+        sessions=course.dates,
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.courses.check import Site
+from jupyterhub_gpuspawner.courses.check import CourseInputs
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.room import SeatsLeft, seats_left
@@ -37,7 +37,7 @@ def taught(*sessions: dict[str, str], profile: str = "k80") -> HubCourse:
     """A course of six with these sessions."""
     made = course(DEEP_LEARNING, sessions=list(sessions), zone="UTC", roster="t[1-6]", profile=profile)
     people = tuple(f"t{number}" for number in range(1, 7))
-    return HubCourse("deep", CourseFile("deep", made), people=people, sessions=made.calendar())
+    return HubCourse("deep", CourseFile("deep", made), people=people, sessions=made.dates)
 
 
 def day(after: int) -> str:
@@ -62,10 +62,10 @@ FOUND: dict[str, tuple[HubCourse, ClusterSnapshot, SeatsLeft | None]] = {
 @pytest.mark.parametrize(("found", "snapshot", "expected"), FOUND.values(), ids=FOUND.keys())
 def test_seats_that_are_left(found: HubCourse, snapshot: ClusterSnapshot, expected: SeatsLeft | None) -> None:
     """Counted by the same check as on the command line."""
-    assert seats_left(found, Site(PROFILES, snapshot), now=NOW) == expected
+    assert seats_left(found, CourseInputs(PROFILES, snapshot), now=NOW) == expected
 
 
 def test_a_course_without_people_has_none() -> None:
     """Nobody is on the roster, or all were left out."""
     nobody = HubCourse("deep", taught(WHOLE_DAY).file, sessions=taught(WHOLE_DAY).sessions)
-    assert seats_left(nobody, Site(PROFILES, BUSY), now=NOW) is None
+    assert seats_left(nobody, CourseInputs(PROFILES, BUSY), now=NOW) is None

@@ -1,4 +1,4 @@
-"""The sessions of a course: single days and weekly rules, with their times in a zone and their reservation."""
+"""The dates of a course: single days and weekly rules, with their times in a zone and their reservation."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.profiles.schema import BadValue, Checked, Frozen, One
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import tzinfo
+
+    from jupyterhub_gpuspawner.courses.course import Course
 
 SESSIONS_LIMIT = 400
 """Maximum number of sessions of a course."""
@@ -107,7 +109,7 @@ class SessionRule(Frozen):
 
 
 @dataclass(frozen=True, order=True)
-class Session:
+class CourseDate:
     """One session of a course."""
 
     start: datetime
@@ -118,7 +120,7 @@ class Session:
     """None: that of the profile."""
 
 
-def sessions(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[Session, ...]:
+def dates_of(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[CourseDate, ...]:
     """All sessions in the order of time; raises BadValue if they overlap, or are too many.
 
     Without a zone, times are those of this machine, with or without summer time as on the session's day.
@@ -138,7 +140,7 @@ def sessions(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[Session
             raise BadValue(f"two sessions overlap on {begin.date().isoformat()}")
     days = Counter(begin.date() for begin, _, _ in found)
     return tuple(
-        Session(begin, end, f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
+        CourseDate(begin, end, f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
         for begin, end, name in found
     )
 
@@ -155,3 +157,33 @@ def _reservation(rule: SessionRule, day: date) -> str | None:
         return rule.reservation.on(day)
     except LookupError as error:
         raise BadValue(str(error.args[0])) from None
+
+
+def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:
+    """The course's dates as iCalendar (RFC 5545): one event for each.
+
+    ``hub`` names the hub, so that two hubs' events are not taken for the same; ``now`` is the time of the file. An
+    event keeps its UID when its times change, so that a calendar replaces it.
+    """
+    from icalendar import Calendar, Event  # takes long, and no hub needs it
+
+    document = Calendar()
+    document.add("prodid", "-//jupyterhub-gpuspawner//courses//EN")
+    document.add("version", "2.0")
+    document.add("name", course.name)
+    for course_date in course.dates:
+        event = Event()
+        event.add("uid", f"{slug}-{course_date.name}@{hub}")
+        event.add("dtstamp", now)
+        event.add("dtstart", course_date.start)
+        event.add("dtend", course_date.end)
+        event.add("summary", course.name)
+        about = [course.message] if course.message else []
+        if course_date.reservation:
+            about.append(f"Slurm reservation: {course_date.reservation}")
+        if about:
+            event.add("description", "\n".join(about))
+        document.add_component(event)
+    document.add_missing_timezones()
+    text: str = document.to_ical().decode()
+    return text
