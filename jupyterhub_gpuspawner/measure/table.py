@@ -6,12 +6,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.measure.copies import DIRECTIONS
+from jupyterhub_gpuspawner.measure.bandwidth import DIRECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jupyterhub_gpuspawner.measure.copies import Bandwidth, Copies, Direction, MeasuredGpu
+    from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, Direction, MeasuredGpu
 
 
 WORDS: dict[Direction, str] = {"h2d": "host to device", "d2h": "device to host"}
@@ -86,25 +84,35 @@ text { font: 12px system-ui, sans-serif; fill: #1b1f24 }
 }"""
 
 
+def _text(x: float, y: float, words: str, *, kind: str = "") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<text{style} x="{x}" y="{y}">{escape(words)}</text>'
+
+
+def _rect(kind: str, x: float, y: float, width: float, height: float) -> str:
+    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}"/>'
+
+
 def chart(measured: Bandwidth) -> str:
     """Bars by GPU, binding and direction as an SVG for light and dark themes, with the numbers beside the bars."""
     top = max((copies.median_gbps for copies in measured.copies), default=1.0) or 1.0
     body: list[str] = []
-    y = 24
     for direction, x in zip(DIRECTIONS, (12, 170), strict=True):
-        body.append(f'<rect class="{direction}" x="{x}" y="{y - 10}" width="12" height="12"/>')
-        body.append(f'<text x="{x + 18}" y="{y}">{WORDS[direction]}</text>')
-    body.append(f'<text x="328" y="{y}">GB/s, median of copies of {measured.size_mib} MiB</text>')
-    y += 20
+        body += [_rect(direction, x, 14, 12, 12), _text(x + 18, 24, WORDS[direction])]
+    body.append(_text(328, 24, f"GB/s, median of copies of {measured.size_mib} MiB"))
+    y = 44
     for gpu in measured.gpus:
-        y += 14
-        body.append(f'<text class="head" x="12" y="{y}">{escape(_title(gpu))}</text>')
-        y += 8
-        start = y
+        body.append(_text(12, y + 14, _title(gpu), kind="head"))
+        start = y = y + 22
         for bound_to in rows(measured, gpu):
-            body.append(f'<text x="12" y="{y + _BAR + _GAP // 2 + 4}">{bound_label(bound_to)}</text>')
-            for bar in _bars(measured, gpu, bound_to, top):
-                body.append(bar.replace("@Y@", str(y)).replace("@MIDDLE@", str(y + _BAR - 3)))
+            body.append(_text(12, y + _BAR + _GAP // 2 + 4, bound_label(bound_to)))
+            far = " far" if gpu.numa_node is not None and bound_to != gpu.numa_node else ""
+            for copies in filter(None, (measured.find(gpu.index, bound_to, direction) for direction in DIRECTIONS)):
+                length = max(1, round(_WIDTH * copies.median_gbps / top))
+                less = change(measured, gpu, copies)
+                value = f"{copies.median_gbps:.1f}" + (f" ({less})" if less else "")
+                body.append(_rect(f"{copies.direction}{far}", _LABEL, y, length, _BAR))
+                body[-1] += _text(_LABEL + length + 6, y + _BAR - 3, value)
                 y += _BAR + 1
             y += _GAP
         body.append(f'<line class="line" x1="{_LABEL}" y1="{start - 2}" x2="{_LABEL}" y2="{y - _GAP + 2}"/>')
@@ -122,21 +130,6 @@ def chart(measured: Bandwidth) -> str:
             "</svg>\n",
         ]
     )
-
-
-def _bars(measured: Bandwidth, gpu: MeasuredGpu, bound_to: int | None, top: float) -> Iterator[str]:
-    far = " far" if gpu.numa_node is not None and bound_to != gpu.numa_node else ""
-    for direction in DIRECTIONS:
-        copies = measured.find(gpu.index, bound_to, direction)
-        if copies is None:
-            continue
-        length = max(1, round(_WIDTH * copies.median_gbps / top))
-        less = change(measured, gpu, copies)
-        value = f"{copies.median_gbps:.1f}" + (f" ({less})" if less else "")
-        yield (
-            f'<rect class="{direction}{far}" x="{_LABEL}" y="@Y@" width="{length}" height="{_BAR}"/>'
-            f'<text x="{_LABEL + length + 6}" y="@MIDDLE@">{value}</text>'
-        )
 
 
 def _title(gpu: MeasuredGpu) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.measure import cuda
-from jupyterhub_gpuspawner.measure.copies import Bandwidth
+from jupyterhub_gpuspawner.measure import bandwidth
+from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth
 from jupyterhub_gpuspawner.measure.table import chart, table
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from tests.cli.conftest import TEXTS
@@ -69,7 +69,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
     def driver(_: NodeTopology) -> StandInMachine:
         return found
 
-    monkeypatch.setattr(cuda, "CudaDriver", driver)
+    monkeypatch.setattr(bandwidth, "CudaDriver", driver)
     return found
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner.measure.copies import Buffer, CopyError, MeasuredGpu
+from jupyterhub_gpuspawner.measure.bandwidth import Buffer, CopyError, MeasuredGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.measure.copies import Direction
+    from jupyterhub_gpuspawner.measure.bandwidth import Direction
 
+T = TypeVar("T")
 TWO_SOCKETS = (MeasuredGpu(index=0, name="K80", numa_node=0), MeasuredGpu(index=2, name="K80", numa_node=1))
 
 
 class StandInMachine:
-    """Implements both protocols, GPUs and host. ``near`` and ``far`` are in GB/s."""
+    """In place of both, GPUs and host. ``near`` and ``far`` are in GB/s."""
 
     def __init__(
         self, gpus: Sequence[MeasuredGpu] = TWO_SOCKETS, *, near: float = 10.0, far: float = 8.0, local: int = 0
@@ -34,11 +35,12 @@ class StandInMachine:
         if what in self.failures:
             raise CopyError(self.failures[what])
 
-    def on(self, node: int | None, work: Callable[[], None]) -> None:
+    def on(self, node: int | None, work: Callable[[], T]) -> T:
         self._do(f"on {node}")
         self.bound_to = node
-        work()
+        result = work()
         self.bound_to = None
+        return result
 
     @contextmanager
     def buffer(self, size: int) -> Iterator[Buffer]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from jupyterhub_gpuspawner.measure.copies import Bandwidth, Copies, MeasuredGpu
+from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, MeasuredGpu
 from jupyterhub_gpuspawner.measure.table import chart, rows, table
 
 MADE_UP = Bandwidth.model_validate_json(

@@ -10,7 +10,7 @@ import click
 from jupyterhub_gpuspawner.cli.node.source import give_up, this_node, write
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.measure.copies import Bandwidth
+    from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth
 
 
 @click.command()
@@ -51,9 +51,13 @@ def bandwidth(
 
 
 def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
-    from jupyterhub_gpuspawner.measure.copies import CopyError, measure
-    from jupyterhub_gpuspawner.measure.cuda import CudaDriver, CudaUnavailableError
-    from jupyterhub_gpuspawner.measure.host import ThisHost
+    from jupyterhub_gpuspawner.measure.bandwidth import (
+        CopyError,
+        CudaDriver,
+        CudaUnavailableError,
+        ThisHost,
+        measure,
+    )
 
     node = this_node(10.0)
     host = ThisHost(node)
@@ -82,7 +86,7 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
 def _read(name: str) -> Bandwidth:
     from pydantic import ValidationError
 
-    from jupyterhub_gpuspawner.measure.copies import Bandwidth
+    from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth
 
     try:
         return Bandwidth.model_validate_json(Path(name).read_bytes())
