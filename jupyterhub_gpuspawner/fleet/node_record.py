@@ -101,8 +101,8 @@ class NodeRecord:
     @cached_property
     def complete(self) -> bool:
         """Whether each GPU of the node has been seen, together with all links."""
-        known = {self.topology.gpus[position].pci for position in self.present}
-        all_seen = self.whole_at is not None or (bool(self.topology.devices) and known >= set(self.topology.devices))
+        pci = {self.topology.gpus[position].pci for position in self.present}
+        all_seen = self.whole_at is not None or (bool(self.topology.devices) and pci >= set(self.topology.devices))
         return all_seen and not any(self.topology.link(a, b) == "?" for a in self.present for b in self.present)
 
     def to_json(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def record_from(document: Mapping[str, Any]) -> NodeRecord:
 
 def gpu_count(gres: Sequence[Gres]) -> int:
     """The number of GPUs and MIG devices among generic resources."""
-    return sum(each.count for each in gres if each.name == "gpu")
+    return sum(resource.count for resource in gres if resource.name == "gpu")
 
 
 def merged(record: NodeRecord | None, view: View) -> NodeRecord:
@@ -167,8 +167,8 @@ def _open_doubt(record: NodeRecord, view: View) -> NodeRecord | None:
     doubt = record.doubt
     if doubt is None or _contradicts(doubt, view):
         return None
-    known = {gpu.pci for gpu in doubt.topology.gpus}
-    missing_is_shown = doubt.whole_at is not None and any(gpu.pci not in known for gpu in view.topology.gpus)
+    doubted = {gpu.pci for gpu in doubt.topology.gpus}
+    missing_is_shown = doubt.whole_at is not None and any(gpu.pci not in doubted for gpu in view.topology.gpus)
     return None if missing_is_shown else doubt
 
 
@@ -202,15 +202,28 @@ def _gpu_facts(gpu: Gpu) -> tuple[object, ...]:
 def _with(record: NodeRecord | None, view: View) -> NodeRecord:
     """What the view shows replaces what was known, and what it does not show stays."""
     old = record or NodeRecord(view.node, NodeTopology())
+    new, before = view.topology, old.topology
     at = max(view.at, old.seen_at)  # clocks may be set back
     kept = _kept(old, view)
-    gpus = (*view.topology.gpus, *(old.topology.gpus[position] for position in kept))
-    seen = (*(at for _ in view.topology.gpus), *(old.seen[position] for position in kept))
-    places = [_Place(view.topology, n, None) for n in range(len(view.topology.gpus))]
-    places += [_Place(old.topology, None, position) for position in kept]
-    places = [replace(place, old=_position_of(old.topology, gpu)) for place, gpu in zip(places, gpus, strict=True)]
-    links = tuple(tuple(_link(view.topology, old.topology, a, b) for b in places) for a in places)
-    topology = _of_node(view.topology, old.topology, gpus, links, places)
+    gpus = (*new.gpus, *(before.gpus[position] for position in kept))
+    seen = (*(at for _ in new.gpus), *(old.seen[position] for position in kept))
+    positions = [(n if n < len(new.gpus) else None, _position_of(before, gpu)) for n, gpu in enumerate(gpus)]
+    nics = new if new.nics else before
+    topology = replace(
+        new,
+        hostname="",
+        gpus=gpus,
+        links=tuple(tuple(_link(new, before, a, b) for b in positions) for a in positions),
+        numa_nodes=new.numa_nodes or before.numa_nodes,
+        siblings=new.siblings or before.siblings,
+        packages=new.packages or before.packages,
+        devices=new.devices or before.devices,
+        nics=nics.nics,
+        nic_links=tuple(tuple(_nic_link(new, before, nic, gpu) for gpu in positions) for nic in nics.nics),
+        nic_numa=nics.nic_numa,
+        driver=new.driver or before.driver,
+        problems=(),
+    )
     order = in_pci_order(topology)
     return NodeRecord(
         node=view.node,
@@ -231,13 +244,8 @@ def forgotten(record: NodeRecord, before: float) -> NodeRecord:
     )
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a GPU of the merged record is in the view and in the old record; None where it is in neither."""
-
-    topology: NodeTopology
-    view: int | None
-    old: int | None
+_Positions = tuple["int | None", "int | None"]
+"""Where a GPU of the merged record is in the view and in the old record; None where it is not."""
 
 
 def _key(gpu: Gpu) -> str:
@@ -245,7 +253,7 @@ def _key(gpu: Gpu) -> str:
 
 
 def _position_of(topology: NodeTopology, gpu: Gpu) -> int | None:
-    return next((n for n, each in enumerate(topology.gpus) if _key(each) == _key(gpu)), None)
+    return next((n for n, other in enumerate(topology.gpus) if _key(other) == _key(gpu)), None)
 
 
 def _kept(old: NodeRecord, view: View) -> list[int]:
@@ -266,48 +274,24 @@ def _kept(old: NodeRecord, view: View) -> list[int]:
     return sorted(sorted(kept, key=lambda position: -old.seen[position])[:room])
 
 
-def _link(view: NodeTopology, old: NodeTopology, a: _Place, b: _Place) -> str:
+def _link(new: NodeTopology, before: NodeTopology, a: _Positions, b: _Positions) -> str:
     if a == b:
         return "X"
-    seen = view.link(a.view, b.view) if a.view is not None and b.view is not None else "?"
-    if seen == "?" and a.old is not None and b.old is not None:
-        return old.link(a.old, b.old)
-    return seen
+    words = [
+        topology.link(one, other)
+        for topology, one, other in zip((new, before), a, b, strict=True)
+        if one is not None and other is not None
+    ]
+    return next((word for word in words if word != "?"), "?")
 
 
-def _of_node(
-    view: NodeTopology,
-    old: NodeTopology,
-    gpus: tuple[Gpu, ...],
-    links: tuple[tuple[str, ...], ...],
-    places: Sequence[_Place],
-) -> NodeTopology:
-    """The node's own facts: those of the view, or where it has none the old ones."""
-    nics = view if view.nics else old
-    rows = []
-    for n, nic in enumerate(nics.nics):
-        row = []
-        for place in places:
-            word = view.nic_links[n][place.view] if nics is view and view.nic_links and place.view is not None else "?"
-            if word == "?" and nic in old.nics and old.nic_links and place.old is not None:
-                word = old.nic_links[old.nics.index(nic)][place.old]
-            row.append(word)
-        rows.append(tuple(row))
-    return replace(
-        view,
-        hostname="",
-        gpus=gpus,
-        links=links,
-        numa_nodes=view.numa_nodes or old.numa_nodes,
-        siblings=view.siblings or old.siblings,
-        packages=view.packages or old.packages,
-        devices=view.devices or old.devices,
-        nics=nics.nics,
-        nic_links=tuple(rows),
-        nic_numa=nics.nic_numa,
-        driver=view.driver or old.driver,
-        problems=(),
-    )
+def _nic_link(new: NodeTopology, before: NodeTopology, nic: str, gpu: _Positions) -> str:
+    words = [
+        topology.nic_links[topology.nics.index(nic)][position]
+        for topology, position in zip((new, before), gpu, strict=True)
+        if position is not None and nic in topology.nics and topology.nic_links
+    ]
+    return next((word for word in words if word != "?"), "?")
 
 
 def _ordered(topology: NodeTopology, order: Sequence[int]) -> NodeTopology:
