@@ -114,17 +114,17 @@ class _Held:
         """Send SIGTERM to every descendant, then SIGKILL until none is left, since processes may fork meanwhile."""
         began = time.monotonic()
         number = signal.SIGTERM
-        told: set[int] = set()
+        signalled: set[int] = set()
         while left := descendants(os.getpid()):
             waited = time.monotonic() - began
             if waited > LIMIT:
                 return
             if waited > GRACE and number is signal.SIGTERM:
-                number, told = signal.SIGKILL, set()
-            for pid in left - told:
+                number, signalled = signal.SIGKILL, set()
+            for pid in left - signalled:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
-            told |= left
+            signalled |= left
             time.sleep(0.02)
             self.reap()
 
@@ -132,12 +132,12 @@ class _Held:
 def descendants(ancestor: int) -> set[int]:
     """All living descendants of ``ancestor``."""
     parents = dict(_parents())
-    found: set[int] = set()
+    result: set[int] = set()
     level = {ancestor}
     while level:
-        level = {pid for pid, parent in parents.items() if parent in level} - found
-        found |= level
-    return found
+        level = {pid for pid, parent in parents.items() if parent in level} - result
+        result |= level
+    return result
 
 
 def _parents() -> Iterator[tuple[int, int]]:

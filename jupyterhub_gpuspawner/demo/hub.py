@@ -79,12 +79,12 @@ class HubProcess:
         Another program may take one of the free ports before the hub does: the first start is tried with others then.
         """
         first = self.process is None and self._proxy() is None
-        if first and self._taken_ports():
+        if first and self._used_ports():
             self._choose_ports()
         try:
             self._start(timeout)
         except HubFailed:
-            if not first or not self._taken_ports():
+            if not first or not self._used_ports():
                 raise
             self._choose_ports()
             self._start(timeout)
@@ -95,7 +95,7 @@ class HubProcess:
                 "configurable-http-proxy is not on the PATH.", hint="Install it: npm install -g configurable-http-proxy"
             )
         if self._proxy() is None:  # otherwise the hub itself ends the proxy that a killed hub left behind
-            self._refuse_taken_ports()
+            self._refuse_used_ports()
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -120,24 +120,24 @@ class HubProcess:
         self.kill()
         self.start()
 
-    def _refuse_taken_ports(self) -> None:
-        for port, error in self._taken_ports().items():
+    def _refuse_used_ports(self) -> None:
+        for port, error in self._used_ports().items():
             raise ConfigError(
                 f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
                 hint="Choose another one with --port, or 0 for a free one.",
             ) from error
 
-    def _taken_ports(self) -> dict[int, OSError]:
+    def _used_ports(self) -> dict[int, OSError]:
         """Those of this hub's ports that another program has, with the kernel's answer."""
-        taken = {}
+        errors = {}
         for port in self.ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind(("127.0.0.1", port))
                 except OSError as error:
-                    taken[port] = error
-        return taken
+                    errors[port] = error
+        return errors
 
     def _proxy(self) -> int | None:
         """The process id of this hub's proxy, if it is alive."""
@@ -150,11 +150,11 @@ class HubProcess:
         return pid if own and b"configurable-http-proxy" in command else None
 
     def _environment(self) -> dict[str, str]:
-        kept = {key: os.environ[key] for key in ("PATH", "LANG", "TERM", "TZ") if key in os.environ}
-        path = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
-        return {**kept, **self._told(), "HOME": str(self.folder), "PATH": path, **self.environment}
+        inherited = {key: os.environ[key] for key in ("PATH", "LANG", "TERM", "TZ") if key in os.environ}
+        path = f"{Path(sys.executable).parent}:{inherited.get('PATH', '/usr/bin:/bin')}"
+        return {**inherited, **self._demo_variables(), "HOME": str(self.folder), "PATH": path, **self.environment}
 
-    def _told(self) -> dict[str, str]:
+    def _demo_variables(self) -> dict[str, str]:
         """The environment variables that the demo's configuration reads."""
         return {
             "GPUSPAWNER_DEMO_FOLDER": str(self.folder),
@@ -166,11 +166,16 @@ class HubProcess:
 
     def write_configuration(self) -> Path:
         """Write a configuration file for ``gpuspawner check`` and ``show``, without secrets, and return its path."""
-        told = {**self._told(), "GPUSPAWNER_DEMO_TOKEN": "", "GPUSPAWNER_DEMO_PASSWORD": "", **self.environment}
+        variables = {
+            **self._demo_variables(),
+            "GPUSPAWNER_DEMO_TOKEN": "",
+            "GPUSPAWNER_DEMO_PASSWORD": "",
+            **self.environment,
+        }
         path = self.folder / "jupyterhub_config.py"
         path.write_text(
             "# The configuration of this demo's hub, for gpuspawner check and gpuspawner show.\n"
-            f"import os\n\nos.environ.update({told!r})\nload_subconfig({str(self.config)!r})  # noqa: F821\n"
+            f"import os\n\nos.environ.update({variables!r})\nload_subconfig({str(self.config)!r})  # noqa: F821\n"
         )
         return path
 
@@ -255,8 +260,8 @@ class HubProcess:
     def server(self, user: str, server: str = "") -> dict[str, Any] | None:
         """The hub's model of a server; None if it is not active."""
         model = self.api("GET", f"/users/{user}").json()
-        found: dict[str, Any] | None = model.get("servers", {}).get(server)
-        return found
+        active: dict[str, Any] | None = model.get("servers", {}).get(server)
+        return active
 
     def wait(self, user: str, server: str = "", *, ready: bool, timeout: float = 120.0) -> None:
         """Wait until a server is ready or, with ``ready=False``, gone."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tornado import httpserver, netutil, web
 
 FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw"
-AGAIN = 5
+RELOAD_SECONDS = 5
 """Seconds after which the page is loaded again."""
 PATIENCE = 10.0
 """Seconds that nvidia-smi may take."""
@@ -83,8 +83,8 @@ async def readings() -> list[Reading]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
-    asked = [command, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
-    process = await asyncio.create_subprocess_exec(*asked, stdout=asyncio.subprocess.PIPE)
+    argv = [command, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
     except asyncio.TimeoutError:
@@ -94,14 +94,14 @@ async def readings() -> list[Reading]:
     return [Reading(*row) for row in rows if len(row) == len(FIELDS.split(","))]
 
 
-def page(found: list[Reading]) -> str:
+def page(gpu_readings: list[Reading]) -> str:
     """The page for these GPUs."""
     quoted = {name: html.escape(os.environ.get(variable, "not set")) for name, variable in VARIABLES.items()}
     cores = len(os.sched_getaffinity(0))
-    gpus = [_GPU.format(**{name: html.escape(value) for name, value in vars(gpu).items()}) for gpu in found]
+    gpus = [_GPU.format(**{name: html.escape(value) for name, value in vars(gpu).items()}) for gpu in gpu_readings]
     return _PAGE.format(
         **quoted,
-        again=AGAIN,
+        again=RELOAD_SECONDS,
         cores=f"{cores} core{'' if cores == 1 else 's'}",
         gpus="".join(gpus) or "<p>nvidia-smi reports no GPU.</p>",
     )

@@ -85,22 +85,22 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], pattern: str, *, 
 
     ``pattern`` is a topology file's, with ``{node}``.
     """
-    asked = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     while True:
-        found = gpus_of(environ, pattern, time.time() if now is None else now)
-        if asked.id is not None:
-            found = [gpu for gpu in found if str(gpu.index) in asked.id.split(",")]
-        if not found:
+        gpus = gpus_of(environ, pattern, time.time() if now is None else now)
+        if options.id is not None:
+            gpus = [gpu for gpu in gpus if str(gpu.index) in options.id.split(",")]
+        if not gpus:
             print("No devices were found")
             return NO_DEVICES
-        if asked.list_gpus:
-            lines = _listing(found)
+        if options.list_gpus:
+            lines = _listing(gpus)
         else:
-            lines = _csv(found, asked.query_gpu, asked.format.split(",")) if asked.query_gpu else _table(found)
+            lines = _csv(gpus, options.query_gpu, options.format.split(",")) if options.query_gpu else _table(gpus)
         print("\n".join(lines), flush=True)
-        if not asked.loop:
+        if not options.loop:
             return 0
-        time.sleep(asked.loop)
+        time.sleep(options.loop)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,8 +135,8 @@ def gpus_of(environ: Mapping[str, str], pattern: str, now: float) -> list[Shown]
         topology = load(pattern.replace("{node}", Path(node).name))
     except (OSError, ValueError):
         return []
-    found = [_shown(name, topology, now) for name in names.split(",")]
-    return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: (gpu.index, gpu.mig_device or 0))
+    gpus = [_shown(name, topology, now) for name in names.split(",")]
+    return sorted((gpu for gpu in gpus if gpu is not None), key=lambda gpu: (gpu.index, gpu.mig_device or 0))
 
 
 def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
@@ -144,7 +144,7 @@ def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
     if name.isdigit():
         gpu = topology.gpus[int(name)] if int(name) < len(topology.gpus) else None
     else:
-        gpu = next((each for each in topology.gpus if each.uuid == name), None)
+        gpu = next((candidate for candidate in topology.gpus if candidate.uuid == name), None)
     if gpu is None:
         return None
     index = int(name) if name.isdigit() else gpu.index
@@ -170,10 +170,10 @@ def _csv(gpus: Sequence[Shown], fields: Sequence[str], options: Sequence[str]) -
 
     def cell(gpu: Shown, name: str) -> str:
         unit, value = FIELDS[name]
-        found = value(gpu)
-        if found is None:
+        content = value(gpu)
+        if content is None:
             return "[N/A]"
-        text = f"{found:g}" if isinstance(found, float) else str(found)
+        text = f"{content:g}" if isinstance(content, float) else str(content)
         return f"{text} {unit}" if unit and units else text
 
     heads = [f"{name} [{FIELDS[name][0]}]" if units and FIELDS[name][0] else name for name in fields]
@@ -200,7 +200,7 @@ def _table(gpus: Sequence[Shown]) -> list[str]:
     title = f"NVIDIA-SMI of simulated GPUs      Driver Version: {gpus[0].driver or 'none'} (simulated)"
     inside = len(rule) - 4
     processes = sum(gpu.use.processes or 0 for gpu in gpus)
-    said = f"Processes: {processes or 'none'}, simulated. This node has no GPU; nothing was measured."
+    summary = f"Processes: {processes or 'none'}, simulated. This node has no GPU; nothing was measured."
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(map(str.ljust, cells, widths))} |"
@@ -215,7 +215,7 @@ def _table(gpus: Sequence[Shown]) -> list[str]:
         rule.replace("-", "="),
         *map(line, rows),
         rule,
-        f"| {said:<{inside}} |",
+        f"| {summary:<{inside}} |",
         outer,
     ]
 

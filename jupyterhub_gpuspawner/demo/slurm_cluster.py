@@ -201,11 +201,12 @@ def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
         "MinJobAge=300",
     ]
     lines += [_node(node, layout) for node in cluster.nodes]
-    lines += [
-        f"PartitionName={each.name} Nodes={','.join(each.nodes)} Default={'YES' if each.default else 'NO'} "
-        f"DefaultTime=01:00:00 MaxTime={each.max_time} State=UP"
-        for each in cluster.partitions
-    ]
+    for partition in cluster.partitions:
+        default = "YES" if partition.default else "NO"
+        lines.append(
+            f"PartitionName={partition.name} Nodes={','.join(partition.nodes)} Default={default} "
+            f"DefaultTime=01:00:00 MaxTime={partition.max_time} State=UP"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -436,7 +437,7 @@ class PrivateSlurm:
         with socket.socket() as probe:  # a command would block, and would not notice that the daemon has ended
             if probe.connect_ex(("127.0.0.1", self.layout.controller_port)) != 0:
                 return False
-        return self._said("scontrol", "ping") is not None
+        return self._output_of("scontrol", "ping") is not None
 
     def _all_idle(self) -> bool:
         states = self._node_states()
@@ -448,10 +449,10 @@ class PrivateSlurm:
         return bool(states) and not any(state == "unknown" or state.endswith("*") for state in states.values())
 
     def _node_states(self) -> dict[str, str]:
-        said = self._said("sinfo", "-h", "-N", "-o", "%N %T")
-        return dict(line.split() for line in (said or "").splitlines())
+        lines = self._output_of("sinfo", "-h", "-N", "-o", "%N %T")
+        return dict(line.split() for line in (lines or "").splitlines())
 
-    def _said(self, command: str, *arguments: str) -> str | None:
+    def _output_of(self, command: str, *arguments: str) -> str | None:
         """The output of a command; None if it fails, as it may while daemons start."""
         try:
             return self.run(command, *arguments)
@@ -462,8 +463,8 @@ class PrivateSlurm:
         while not ready():
             ended = {name: status for name, status in self._held.ended().items() if name in self.pids}
             if ended or time.monotonic() > deadline:
-                said = "; ".join([fault, *(f"{name} ended with status {status}" for name, status in ended.items())])
-                raise SlurmFailed(f"The private Slurm failed: {said}.\n{self.log_ends(list(ended))}")
+                faults = "; ".join([fault, *(f"{name} ended with status {status}" for name, status in ended.items())])
+                raise SlurmFailed(f"The private Slurm failed: {faults}.\n{self.log_ends(list(ended))}")
             time.sleep(0.05)
 
     def log_ends(self, names: list[str] | None = None, *, lines: int = 8) -> str:
@@ -494,10 +495,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def _program(name: str) -> Path:
-    found = shutil.which(name, path=SEARCH_PATH)
-    if found is None:
+    path = shutil.which(name, path=SEARCH_PATH)
+    if path is None:
         raise SlurmFailed(f"{name} not found.")
-    return Path(found)
+    return Path(path)
 
 
 def _account() -> str:
@@ -509,11 +510,11 @@ def _account() -> str:
 
 def _version() -> tuple[int, int]:
     """Slurm's version, such as (22, 5)."""
-    said = subprocess.run([str(_program("slurmctld")), "-V"], capture_output=True, text=True, timeout=30, check=False)
-    found = re.search(r"(\d+)\.(\d+)", said.stdout)
-    if found is None:
-        raise SlurmFailed(f"slurmctld -V said {said.stdout or said.stderr!r}, which contains no version.")
-    return int(found[1]), int(found[2])
+    output = subprocess.run([str(_program("slurmctld")), "-V"], capture_output=True, text=True, timeout=30, check=False)
+    version = re.search(r"(\d+)\.(\d+)", output.stdout)
+    if version is None:
+        raise SlurmFailed(f"slurmctld -V said {output.stdout or output.stderr!r}, which contains no version.")
+    return int(version[1]), int(version[2])
 
 
 def serve(folder: Path) -> None:

@@ -251,12 +251,12 @@ def _contradictions(record: NodeRecord, gpus: Sequence[Gres]) -> Iterator[Contra
         yield Contradiction(Fault.COUNT, str(in_slurm), str(count))
     if not record.complete:
         return
-    seen = [_sockets_of_gpus(record, numa_node_as_socket=numa) for numa in (False, True)]
+    of_gpus = [_sockets_of_gpus(record, numa_node_as_socket=numa) for numa in (False, True)]
     named = {socket for gres in gpus for socket in gres.sockets}
-    if None not in seen and named not in seen:
+    if None not in of_gpus and named not in of_gpus:
         fault = Fault.SOCKETS if named else Fault.NO_CORES
-        if named or len(seen[0] or ()) > 1:
-            yield Contradiction(fault, format_cpulist(named), format_cpulist(seen[0] or ()))
+        if named or len(of_gpus[0] or ()) > 1:
+            yield Contradiction(fault, format_cpulist(named), format_cpulist(of_gpus[0] or ()))
 
 
 def _is_too_few(record: NodeRecord, count: int, in_slurm: int) -> bool:

@@ -69,8 +69,8 @@ class GresConf:
 
     def text(self, node: str = "") -> str:
         """The part of gres.conf; the notes are comments above the lines."""
-        said = [f"# {note}" for note in self.notes]
-        return "".join(f"{line}\n" for line in (*said, *(line.text(node) for line in self.lines)))
+        comments = [f"# {note}" for note in self.notes]
+        return "".join(f"{line}\n" for line in (*comments, *(line.text(node) for line in self.lines)))
 
     @property
     def gres(self) -> str:
@@ -98,11 +98,13 @@ def gres_conf(
     gpus = in_pci_order(topology)
     whole = [position for position in gpus if topology.gpus[position].mig is None]
     sliced = [position for position in gpus if topology.gpus[position].mig is not None]
-    cores, said = _cores(topology, gpus, numa_node_as_socket=numa_node_as_socket, threads_per_core=threads_per_core)
-    notes += said
+    cores, core_notes = _cores(
+        topology, gpus, numa_node_as_socket=numa_node_as_socket, threads_per_core=threads_per_core
+    )
+    notes += core_notes
     links = {} if sliced else _links(topology, whole)
     notes += [LINKS_NOTE] if links else []
-    if links and cores and _linked_across(links, [cores.get(each, "") for each in whole]):
+    if links and cores and _linked_across(links, [cores.get(position, "") for position in whole]):
         notes.append(
             "Some GPUs have their most NVLinks to a GPU of another socket. Slurm prefers GPUs of one socket to linked "
             "ones, so with Cores= it may separate them; compare without."
@@ -124,7 +126,9 @@ def gres_conf(
                 links=links.get(position, ()),
             )
         )
-    notes += _mig_notes([topology.gpus[position] for position in sliced], [cores.get(each, "") for each in sliced])
+    notes += _mig_notes(
+        [topology.gpus[position] for position in sliced], [cores.get(position, "") for position in sliced]
+    )
     return GresConf(tuple(lines), tuple(notes))
 
 
@@ -164,14 +168,14 @@ def with_nodes_of_gpus(topology: NodeTopology) -> NodeTopology:
     return replace(topology, numa_nodes=tuple(NumaNode(number, cpus) for number, cpus in enumerate(near)))
 
 
-def socket_of(topology: NodeTopology, position: int, found: Sequence[frozenset[int]]) -> int | None:
+def socket_of(topology: NodeTopology, position: int, socket_cpus: Sequence[frozenset[int]]) -> int | None:
     """Which of these sockets a GPU is attached to; None if that is not known."""
     gpu = topology.gpus[position]
     cpus: frozenset[int] = frozenset()
     if gpu.numa_node is not None:
         cpus = next((frozenset(node.cpus) for node in topology.numa_nodes if node.id == gpu.numa_node), frozenset())
     cpus = cpus or frozenset(gpu.cpus)
-    touched = [number for number, socket in enumerate(found) if socket & cpus]
+    touched = [number for number, socket in enumerate(socket_cpus) if socket & cpus]
     return touched[0] if len(touched) == 1 else None
 
 
@@ -184,19 +188,19 @@ def _cores(
     topology: NodeTopology, gpus: Sequence[int], *, numa_node_as_socket: bool, threads_per_core: int | None
 ) -> tuple[dict[int, str], list[str]]:
     """Slurm's core numbers for each GPU whose socket is known, and what to say about them."""
-    found = sockets(topology, numa_node_as_socket=numa_node_as_socket)
-    if len(found) < 2:
-        known = "The node has one socket" if found else "The node's sockets are not known"
-        return {}, [f"{known}, so there are no Cores=."]
-    counts = _core_counts(topology, found, threads_per_core)
+    socket_cpus = sockets(topology, numa_node_as_socket=numa_node_as_socket)
+    if len(socket_cpus) < 2:
+        reason = "The node has one socket" if socket_cpus else "The node's sockets are not known"
+        return {}, [f"{reason}, so there are no Cores=."]
+    counts = _core_counts(topology, socket_cpus, threads_per_core)
     if counts is None:
         return {}, [
             "How many hardware threads share a core is not known, so there are no Cores=. "
             "slurmd -C prints it as ThreadsPerCore; pass it as --threads-per-core."
         ]
     spans = [format_cpulist(range(sum(counts[:n]), sum(counts[: n + 1]))) for n in range(len(counts))]
-    homes = {position: socket_of(topology, position, found) for position in gpus}
-    notes = _socket_notes(topology, len(found), numa_node_as_socket=numa_node_as_socket)
+    homes = {position: socket_of(topology, position, socket_cpus) for position in gpus}
+    notes = _socket_notes(topology, len(socket_cpus), numa_node_as_socket=numa_node_as_socket)
     if len(set(counts)) > 1:
         notes.append("The sockets have different numbers of cores; Slurm counts the same number for each.")
     if None in homes.values():
@@ -220,13 +224,13 @@ def _socket_notes(topology: NodeTopology, count: int, *, numa_node_as_socket: bo
 
 
 def _core_counts(
-    topology: NodeTopology, found: Sequence[frozenset[int]], threads_per_core: int | None
+    topology: NodeTopology, socket_cpus: Sequence[frozenset[int]], threads_per_core: int | None
 ) -> list[int] | None:
     """The number of cores of each socket; None if it is not known."""
     if topology.siblings:
-        return [sum(1 for core in topology.siblings if socket & set(core)) for socket in found]
+        return [sum(1 for core in topology.siblings if socket & set(core)) for socket in socket_cpus]
     if threads_per_core:
-        return [len(socket) // threads_per_core for socket in found]
+        return [len(socket) // threads_per_core for socket in socket_cpus]
     return None
 
 

@@ -30,75 +30,74 @@ _WHAT = {
     Kind.DRIVER: "driver",
 }
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
-LINKS_SEEN = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
+LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
 """What was measured; see docs/explanation/gres-conf-table.md."""
 LINKS_HELP = (
-    f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_SEEN}; scontrol does not show whether it is there."
+    f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_BENEFIT}; "
+    "scontrol does not show whether it is there."
 )
 
 
-def difference(found: Difference) -> str:
+def difference(fact: Difference) -> str:
     """``0000:b3:00.0: PCIe lanes 8; 3 siblings have 16``."""
-    if found.kind is Kind.GONE:
-        since = "" if found.since is None else f", last seen on {day(datetime.fromtimestamp(found.since).astimezone())}"
-        return f"{', '.join(found.subjects)}: this GPU is missing ({found.seen or 'model not known'}{since})"
-    named = ", ".join(found.subjects[:NAMED_AT_MOST])
-    more = len(found.subjects) - NAMED_AT_MOST
+    if fact.kind is Kind.GONE:
+        since = "" if fact.since is None else f", last seen on {day(datetime.fromtimestamp(fact.since).astimezone())}"
+        return f"{', '.join(fact.subjects)}: this GPU is missing ({fact.seen or 'model not known'}{since})"
+    named = ", ".join(fact.subjects[:NAMED_AT_MOST])
+    more = len(fact.subjects) - NAMED_AT_MOST
     if more > 0:
         named += f" and {more} more"
     start = f"{named}: " if named else ""
-    if found.kind is Kind.NICS and {found.seen, found.expected} == {MISSING, PRESENT}:
-        return (
-            f"{start}NIC {found.seen}, which {found.agreeing:,} siblings {'have' if found.seen == MISSING else 'lack'}"
-        )
-    return f"{start}{_WHAT[found.kind]} {found.seen}; {found.agreeing:,} siblings have {found.expected}"
+    if fact.kind is Kind.NICS and {fact.seen, fact.expected} == {MISSING, PRESENT}:
+        return f"{start}NIC {fact.seen}, which {fact.agreeing:,} siblings {'have' if fact.seen == MISSING else 'lack'}"
+    return f"{start}{_WHAT[fact.kind]} {fact.seen}; {fact.agreeing:,} siblings have {fact.expected}"
 
 
-def contradiction(found: Contradiction) -> str:
+def contradiction(fact: Contradiction) -> str:
     """``gres.conf names no Cores=, though the GPUs are on sockets 0-1``."""
-    if found.fault is Fault.COUNT:
-        return f"Slurm has {found.slurm} GPUs, {found.seen} were seen"
-    if found.fault is Fault.NO_CORES:
-        return f"gres.conf names no Cores=, though the GPUs are on sockets {found.seen}"
-    return f"Cores= in gres.conf names sockets {found.slurm}, but the GPUs are on {found.seen}"
+    if fact.fault is Fault.COUNT:
+        return f"Slurm has {fact.slurm} GPUs, {fact.seen} were seen"
+    if fact.fault is Fault.NO_CORES:
+        return f"gres.conf names no Cores=, though the GPUs are on sockets {fact.seen}"
+    return f"Cores= in gres.conf names sockets {fact.slurm}, but the GPUs are on {fact.seen}"
 
 
-def grants(found: GrantSummary) -> str:
+def grants(summary: GrantSummary) -> str:
     """``12 jobs: 6 of 12 with cores away from their GPUs; 2 of 5 with a slower ring than was free …``."""
-    if not found.grants:
+    if not summary.grants:
         return "no jobs with GPUs yet"
-    said = []
-    if found.misaligned:
-        said.append(f"{found.misaligned:,} of {found.alignment_known:,} with cores away from their GPUs")
-    if found.off_ring:
-        said.append(
-            f"{found.off_ring:,} of {found.compared:,} with a slower ring than was free "
-            f"(over all, {found.mean_loss:g} % slower on average, {found.worst_loss:g} % at worst)"
+    parts = []
+    if summary.misaligned:
+        parts.append(f"{summary.misaligned:,} of {summary.alignment_known:,} with cores away from their GPUs")
+    if summary.off_ring:
+        parts.append(
+            f"{summary.off_ring:,} of {summary.compared:,} with a slower ring than was free "
+            f"(over all, {summary.mean_loss:g} % slower on average, {summary.worst_loss:g} % at worst)"
         )
-    if found.across:
-        said.append(f"{found.across:,} of {found.compared:,} on several sockets though one had room")
-    if not said and (found.alignment_known or found.compared):
-        said.append("none could have been placed better, as far as is known")
-    start = counted(found.grants, "job")
-    return f"{start}: {'; '.join(said)}" if said else start
+    if summary.across:
+        parts.append(f"{summary.across:,} of {summary.compared:,} on several sockets though one had room")
+    if not parts and (summary.alignment_known or summary.compared):
+        parts.append("none could have been placed better, as far as is known")
+    start = counted(summary.grants, "job")
+    return f"{start}: {'; '.join(parts)}" if parts else start
 
 
-def shape(found: Shape) -> str:
+def shape(common: Shape) -> str:
     """The number and type of GPUs; the model's name where Slurm's GPUs are not known."""
-    kinds = parse_gres(found.gres)
-    return ", ".join(f"{each.count} \N{MULTIPLICATION SIGN} {each.type or 'GPU'}" for each in kinds) or found.model
+    kinds = parse_gres(common.gres)
+    return ", ".join(f"{gres.count} \N{MULTIPLICATION SIGN} {gres.type or 'GPU'}" for gres in kinds) or common.model
 
 
 def gains(node: NodeHealth) -> str:
     """What gres.conf's lines would gain on a node, from its grants so far; empty where there is nothing to gain."""
-    made = node.grants
-    if not any(each.fault in (Fault.NO_CORES, Fault.SOCKETS) for each in node.contradictions):
-        return LINKS_HELP if node.links_help and made.off_ring else ""
-    said = f"The lines of gpuspawner fleet --gres-conf {node.node} tell Slurm the sockets of the GPUs"
-    said += f" and their links, {LINKS_SEEN}" if node.links_help else ""
-    if made.misaligned or made.across or made.off_ring:
-        said += f"; so far at least {counted(max(made.misaligned, made.across, made.off_ring), 'job')} lost by it"
-    return f"{said}."
+    jobs = node.grants
+    if not any(fault.fault in (Fault.NO_CORES, Fault.SOCKETS) for fault in node.contradictions):
+        return LINKS_HELP if node.links_help and jobs.off_ring else ""
+    text = f"The lines of gpuspawner fleet --gres-conf {node.node} tell Slurm the sockets of the GPUs"
+    text += f" and their links, {LINKS_BENEFIT}" if node.links_help else ""
+    if jobs.misaligned or jobs.across or jobs.off_ring:
+        text += f"; so far at least {counted(max(jobs.misaligned, jobs.across, jobs.off_ring), 'job')} lost by it"
+    return f"{text}."
 
 
 def seen(node: NodeHealth) -> str:

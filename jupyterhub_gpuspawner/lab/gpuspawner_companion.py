@@ -53,10 +53,10 @@ class Answer:
     def document(self) -> dict[str, Any]:
         """The JSON object in it; empty where there is none."""
         try:
-            found = json.loads(self.body)
+            document = json.loads(self.body)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
 
 class Hub:
@@ -76,9 +76,9 @@ class Hub:
         async with self._turn:
             if not self._session.status or time.monotonic() - self._asked_at > FRESH:
                 answer = await self._ask("GET", "/gpuspawner/session")
-                known = answer.status == 200 and answer.document().get("version") == VERSION
-                self._note(answer, known=known)
-                self._session = answer if known else Answer()
+                valid = answer.status == 200 and answer.document().get("version") == VERSION
+                self._note(answer, valid=valid)
+                self._session = answer if valid else Answer()
                 self._asked_at = time.monotonic()
             return self._session
 
@@ -122,11 +122,11 @@ class Hub:
             return Answer()
         return Answer(0 if answer.code == 599 else answer.code, answer.body or b"")  # 599: tornado's, for a time-out
 
-    def _note(self, answer: Answer, *, known: bool) -> None:
-        if not known and not self._away:
-            said = f"HTTP {answer.status}" if answer.status else "no answer"
-            self._log.info("gpuspawner: the hub does not tell when this session ends (%s); asking again", said)
-        self._away = not known
+    def _note(self, answer: Answer, *, valid: bool) -> None:
+        if not valid and not self._away:
+            reason = f"HTTP {answer.status}" if answer.status else "no answer"
+            self._log.info("gpuspawner: the hub does not tell when this session ends (%s); asking again", reason)
+        self._away = not valid
 
 
 class _Handler(APIHandler):
@@ -136,8 +136,8 @@ class _Handler(APIHandler):
     @property
     def hub(self) -> Hub:
         """The hub of this server."""
-        found: Hub = self.settings["gpuspawner_hub"]
-        return found
+        hub: Hub = self.settings["gpuspawner_hub"]
+        return hub
 
 
 class SessionHandler(_Handler):
@@ -173,15 +173,15 @@ def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
     Of an old one, whose process has ended or hangs, the values are left out: they are unknown.
     """
     try:
-        found = json.loads(file.read_text("utf-8"))
-        if found.get("version") != USAGE_VERSION or not isinstance(found["gpus"], list):
+        usage = json.loads(file.read_text("utf-8"))
+        if usage.get("version") != USAGE_VERSION or not isinstance(usage["gpus"], list):
             return None
-        age = max(0.0, now - float(found["at"]))
-        if age > USAGE_LATE * float(found["interval"]):
-            found["gpus"] = [{key: gpu[key] for key in ("index", "mig", "mig_device")} for gpu in found["gpus"]]
+        age = max(0.0, now - float(usage["at"]))
+        if age > USAGE_LATE * float(usage["interval"]):
+            usage["gpus"] = [{key: gpu[key] for key in ("index", "mig", "mig_device")} for gpu in usage["gpus"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return {**found, "age": round(age)}
+    return {**usage, "age": round(age)}
 
 
 class UsageHandler(_Handler):
@@ -190,12 +190,12 @@ class UsageHandler(_Handler):
     @web.authenticated
     async def get(self) -> None:
         """200 or 204."""
-        found = latest_usage(USAGE_FILE, time.time())
-        if found is None:
+        usage = latest_usage(USAGE_FILE, time.time())
+        if usage is None:
             self.set_status(204)
             await self.finish()
             return
-        await self.finish(found)
+        await self.finish(usage)
 
 
 class KeepHandler(ExtendHandler):

@@ -192,10 +192,10 @@ class CudaDriver:
     def _gpu(self, ordinal: int, device: Any) -> MeasuredGpu:
         name = _text(self._call("cuDeviceGetName", 256, device))
         pci = _text(self._call("cuDeviceGetPCIBusId", 32, device)).lower()
-        known = self._known.get(pci)
-        if known is None:
+        gpu = self._known.get(pci)
+        if gpu is None:
             return MeasuredGpu(index=ordinal, name=name, pci=pci)
-        return MeasuredGpu(index=known.index, name=name, pci=pci, numa_node=known.numa_node)
+        return MeasuredGpu(index=gpu.index, name=name, pci=pci, numa_node=gpu.numa_node)
 
     @contextmanager
     def open(self, ordinal: int, size: int) -> Iterator[_OpenDevice]:

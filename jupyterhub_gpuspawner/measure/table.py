@@ -17,9 +17,9 @@ WORDS: dict[Direction, str] = {"h2d": "host to device", "d2h": "device to host"}
 
 def rows(measured: Bandwidth, gpu: MeasuredGpu) -> tuple[int | None, ...]:
     """The host's bindings that were measured: the GPU's own NUMA node first, then the others, then unbound."""
-    found = {copies.bound_to for copies in measured.copies if copies.gpu == gpu.index}
-    nodes = sorted((node for node in found if node is not None), key=lambda node: (node != gpu.numa_node, node))
-    return (*nodes, None) if None in found else tuple(nodes)
+    bindings = {copies.bound_to for copies in measured.copies if copies.gpu == gpu.index}
+    nodes = sorted((node for node in bindings if node is not None), key=lambda node: (node != gpu.numa_node, node))
+    return (*nodes, None) if None in bindings else tuple(nodes)
 
 
 def change(measured: Bandwidth, gpu: MeasuredGpu, copies: Copies) -> str:
@@ -37,7 +37,8 @@ def table(measured: Bandwidth) -> str:
     for gpu in measured.gpus:
         beside = "NUMA node not known" if gpu.numa_node is None else f"beside NUMA node {gpu.numa_node}"
         lines = [
-            f"{'GPU ' + str(gpu.index) + ', ' + beside:<28}" + "".join(f"{WORDS[each]:<22}" for each in DIRECTIONS)
+            f"{'GPU ' + str(gpu.index) + ', ' + beside:<28}"
+            + "".join(f"{WORDS[direction]:<22}" for direction in DIRECTIONS)
         ]
         lines += [_line(measured, gpu, bound_to) for bound_to in rows(measured, gpu)]
         blocks.append("\n".join(line.rstrip() for line in lines))

@@ -88,14 +88,14 @@ class Canvas:
         self.rect("pill", x - width / 2, y - 9, width, 18, radius=9)
         self.text("soft mid", x, y + 4, words)
 
-    def svg(self, title: str, said: str, width: float, height: float) -> str:
+    def svg(self, title: str, description: str, width: float, height: float) -> str:
         """The ``<svg>`` element; ``said`` is its description for screen readers."""
-        mark = f"{zlib.crc32(repr((title, said, self.parts)).encode()):08x}"
+        mark = f"{zlib.crc32(repr((title, description, self.parts)).encode()):08x}"
         wide, high = number(width), number(height)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="gpuspawner-node" role="img" '
             f'aria-labelledby="t{mark} d{mark}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">'
-            f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(said)}</desc>'
+            f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(description)}</desc>'
             f'<style>{STYLE}</style><rect class="back" width="100%" height="100%" rx="10"/>{"".join(self.parts)}</svg>'
         )
 
@@ -160,7 +160,7 @@ class NVLinks:
             self._bar(canvas, {gpu: boxes[gpu] for gpu in self.whole}, own)
             return
         ends = self._ends(boxes)
-        for a, b, word in sorted(self.links, key=lambda each: abs(boxes[each[0]].x - boxes[each[1]].x)):
+        for a, b, word in sorted(self.links, key=lambda link: abs(boxes[link[0]].x - boxes[link[1]].x)):
             kind = "nv own" if a in own and b in own else "nv"
             self._curve(canvas, kind, word, (boxes[a], ends[a, b]), (boxes[b], ends[b, a]))
 
@@ -170,7 +170,7 @@ class NVLinks:
         for gpu, count in Counter(end for a, b, _ in self.links for end in (a, b)).items():
             others = [a if b == gpu else b for a, b, _ in self.links if gpu in (a, b)]
             gap = min(14.0, 0.75 * boxes[gpu].width / count)
-            for n, other in enumerate(sorted(others, key=lambda each: (boxes[each].x, each))):
+            for n, other in enumerate(sorted(others, key=lambda neighbour: (boxes[neighbour].x, neighbour))):
                 ends[gpu, other] = boxes[gpu].x + (n - (count - 1) / 2) * gap
         return ends
 
@@ -197,12 +197,12 @@ class NVLinks:
         canvas.line("nv", stubs[0] - 2.5, y, stubs[-1] + 2.5, y, width=7)
         word = self.words[0]
         if not (downs and ups):
-            says = f"{word} between any two GPUs"
-            canvas.text("soft mid", (stubs[0] + stubs[-1]) / 2, y + (18 if downs else -10), says)
+            label = f"{word} between any two GPUs"
+            canvas.text("soft mid", (stubs[0] + stubs[-1]) / 2, y + (18 if downs else -10), label)
             return
         gap, start = max((b - a, a) for a, b in pairwise(stubs))
-        says = f"{word} between any two GPUs" if gap > 190 else f"{word}, all to all" if gap > 120 else word
-        canvas.pill(start + gap / 2, y, says)
+        label = f"{word} between any two GPUs" if gap > 190 else f"{word}, all to all" if gap > 120 else word
+        canvas.pill(start + gap / 2, y, label)
 
 
 def thickness(word: str) -> float:
@@ -275,12 +275,12 @@ PATHS = {
 def draw(canvas: Canvas, signs: Iterable[tuple[str, str]], y: float, right: float) -> float:
     """Draw each symbol (``core``, ``own``, a link word) with its explanation from ``y`` on; returns the lower end."""
     x = float(MARGIN)
-    for kind, says in signs:
-        width = 6.1 * len(says) + 40
+    for kind, meaning in signs:
+        width = 6.1 * len(meaning) + 40
         if x + width > right and x > MARGIN:
             x, y = float(MARGIN), y + 20
         _sample(canvas, kind, x, y)
-        canvas.text("soft", x + 26, y, says)
+        canvas.text("soft", x + 26, y, meaning)
         x += width
     return y + 14
 
@@ -352,7 +352,7 @@ class Drawing:
         return sum(map(self._site_width, row)) + BETWEEN * (len(row) - 1)
 
     def _site_width(self, group: NumaGroup) -> float:
-        parts = [self._switch_width(each) for each in self.switches[group]]
+        parts = [self._switch_width(switch) for switch in self.switches[group]]
         devices = sum(parts) + 2 * GAP * (len(parts) - 1)
         cores = min(len(group.cores), 16) * STEP
         return max(devices, cores, 7 * len(group.name) + 70) + 2 * EDGE
@@ -361,16 +361,16 @@ class Drawing:
         """Draw NUMA nodes side by side, devices below (1) or above (-1) them; returns the lower end."""
         extra = (width - self._row_width(row)) / len(row)
         widths = [self._site_width(group) + extra for group in row]
-        height = max(self._site_height(group, each) for group, each in zip(row, widths, strict=True))
+        height = max(self._site_height(group, site_width) for group, site_width in zip(row, widths, strict=True))
         tree = max(20 + 24 * self._depth(group) for group in row)
         devices = DEVICES + tree if any(group.gpus or group.nics for group in row) else 0
         frame = 22 if self._shared(row) else 0
         y = top + frame if down == 1 else top + devices
         x = left
         sites = []
-        for group, each in zip(row, widths, strict=True):
-            sites.append(_Site(group, x, y, each, height))
-            x += each + BETWEEN
+        for group, site_width in zip(row, widths, strict=True):
+            sites.append(_Site(group, x, y, site_width, height))
+            x += site_width + BETWEEN
         self.framed = self._shared(row)
         self._packages(sites, down=down)
         for site in sites:
@@ -415,7 +415,7 @@ class Drawing:
         if group.cores:
             self._cores(site)
         parts = self.switches[group]
-        widths = [self._switch_width(each) for each in parts]
+        widths = [self._switch_width(part) for part in parts]
         x = site.x + (site.width - sum(widths) - 2 * GAP * (len(parts) - 1)) / 2
         edge = site.y + site.height if down == 1 else site.y
         trunks = []
@@ -469,7 +469,7 @@ class Drawing:
 
     def _depth(self, group: NumaGroup) -> int:
         """Maximum number of switch levels."""
-        return max([bool(each.word) + bool(each.switches) for each in self.switches[group]], default=0)
+        return max([bool(inner.word) + bool(inner.switches) for inner in self.switches[group]], default=0)
 
     def _stop(self, switch: Switch, level: int, tree: float) -> float:
         """How far from the NUMA node a switch, or the device in its place, begins."""
@@ -489,9 +489,9 @@ class Drawing:
                 self.devices.nics(nics, x, y, down=down)
             ends.append((middle, tree))
             x += width + GAP
-        for each in switch.switches:
-            ends.append((self._switch(each, x, edge, level=level + 1, tree=tree, down=down), tree - 20))
-            x += self._switch_width(each) + GAP
+        for inner in switch.switches:
+            ends.append((self._switch(inner, x, edge, level=level + 1, tree=tree, down=down), tree - 20))
+            x += self._switch_width(inner) + GAP
         if not switch.word:
             return ends[0][0]
         start = self._stop(switch, level, tree)
@@ -510,8 +510,8 @@ class Drawing:
         gpus = [[gpu for group in side for gpu in group.gpus] for side in (one, other)]
         words = paths(self.topology, *gpus)
         ids = (one[0].node, other[0].node)
-        known = {node.id for node in self.topology.numa_nodes if node.distances}
-        if words or not known.issuperset(ids):
+        measured = {node.id for node in self.topology.numa_nodes if node.distances}
+        if words or not measured.issuperset(ids):
             return ", ".join(words)
         return f"distance {distance(self.topology, *ids)}"
 
@@ -541,19 +541,19 @@ class Drawing:
             yield "own", f"{what} of yours"
         for word in self.nvlinks.words:
             yield word, f"{word}: {counted(int(word[2:]), 'NVLink')}"
-        for word, says in PATHS.items():
+        for word, meaning in PATHS.items():
             if word in self.words:
-                yield word, f"{word}: {says}"
+                yield word, f"{word}: {meaning}"
 
     def _framed(self, title: str, width: float, height: float) -> str:
         """The ``<svg>`` element with its headings."""
-        said = summary(self.topology, self.own_gpus, self.own_cpus)
+        words = summary(self.topology, self.own_gpus, self.own_cpus)
         limit = int((width - 2 * MARGIN) / 6)
         self.canvas.text("head", MARGIN, 26, short(title, int((width - 2 * MARGIN - 80) / 8)))
-        self.canvas.text("soft", MARGIN, 43, short(said.split(". ")[0], limit))
+        self.canvas.text("soft", MARGIN, 43, short(words.split(". ")[0], limit))
         if self.topology.simulated:
             self.canvas.text("mine end", width - MARGIN, 26, "simulated")
-        return self.canvas.svg(title, said, width, height)
+        return self.canvas.svg(title, words, width, height)
 
 
 def _rows(groups: Sequence[NumaGroup]) -> list[list[NumaGroup]]:

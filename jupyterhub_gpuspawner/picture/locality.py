@@ -52,7 +52,7 @@ class Switch:
     def devices(self) -> tuple[tuple[str, int], ...]:
         """All GPUs and NICs of this switch and those below it, as kind and position."""
         own = (*(("gpu", gpu) for gpu in self.gpus), *(("nic", nic) for nic in self.nics))
-        return (*own, *(device for each in self.switches for device in each.devices()))
+        return (*own, *(device for switch in self.switches for device in switch.devices()))
 
 
 def numa_groups(topology: NodeTopology) -> tuple[NumaGroup, ...]:
@@ -67,23 +67,23 @@ def numa_groups(topology: NodeTopology) -> tuple[NumaGroup, ...]:
     nodes = {node.id: node for node in topology.numa_nodes}
     packages = {cpu: n for n, package in enumerate(topology.packages) for cpu in package}
     cores = {cpu: threads for threads in topology.siblings for cpu in threads}
-    found = []
+    groups = []
     for home in [*sorted(ids), *dict.fromkeys(home for home in homes if home not in ids)]:
         node = nodes.get(home) if isinstance(home, int) else None
         cpus = node.cpus if node else topology.gpus[homes.index(home)].cpus
         near = frozenset(cpus)
-        found.append(
+        groups.append(
             NumaGroup(
                 _name(home),
                 home if isinstance(home, int) else None,
                 next((packages[cpu] for cpu in cpus if cpu in packages), None),
                 tuple(sorted({tuple(sorted(near.intersection(cores.get(cpu, (cpu,))))) for cpu in cpus})),
                 node.memory_mib if node else None,
-                tuple(gpu for gpu, each in enumerate(homes) if each == home),
-                tuple(nic for nic, each in enumerate(nic_homes) if each == home),
+                tuple(gpu for gpu, gpu_home in enumerate(homes) if gpu_home == home),
+                tuple(nic for nic, gpu_home in enumerate(nic_homes) if gpu_home == home),
             )
         )
-    return tuple(found)
+    return tuple(groups)
 
 
 def _home(topology: NodeTopology, gpu: int) -> int | tuple[int, ...]:
@@ -138,7 +138,7 @@ def _switch(topology: NodeTopology, devices: Sequence[_Device]) -> Switch:
 
 
 def _of(kind: str, devices: Sequence[_Device]) -> tuple[int, ...]:
-    return tuple(number for each, number in devices if each == kind)
+    return tuple(number for device_kind, number in devices if device_kind == kind)
 
 
 def _parts(topology: NodeTopology, devices: Sequence[_Device], words: Sequence[str]) -> list[list[_Device]]:

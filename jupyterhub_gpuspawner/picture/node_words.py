@@ -91,8 +91,8 @@ def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iter
         own.append(", ".join(name_of(topology, gpu) for gpu in sorted(own_gpus)))
     if own_cpus:
         own.append(f"CPUs {format_cpulist(own_cpus)}")
-    said = ", ".join(parts)
-    return f"{said[:1].upper()}{said[1:]}. " + (f"Yours: {', '.join(own)}." if own else "")
+    words = ", ".join(parts)
+    return f"{words[:1].upper()}{words[1:]}. " + (f"Yours: {', '.join(own)}." if own else "")
 
 
 def name_of(topology: NodeTopology, position: int) -> str:

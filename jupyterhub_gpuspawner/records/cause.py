@@ -141,6 +141,6 @@ def parse_cause(document: object) -> Cause | None:
     if not isinstance(document, dict):
         return None
     kind, fault = document.get("kind"), document.get("fault", "")
-    if kind not in {each.value for each in Kind} or not isinstance(fault, str):
+    if kind not in {candidate.value for candidate in Kind} or not isinstance(fault, str):
         return None
     return Cause(Kind(kind), fault)

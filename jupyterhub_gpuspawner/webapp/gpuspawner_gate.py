@@ -46,7 +46,7 @@ PAUSE = 0.2
 """Seconds between two looks whether the application is ready."""
 PATIENCE = 5.0
 """Seconds that the application may take for one answer before it is asked again."""
-PLACES = ("/tmp", "/dev/shm")  # noqa: S108 - a new folder with a random name, for its user alone
+PARENTS = ("/tmp", "/dev/shm")  # noqa: S108 - a new folder with a random name, for its user alone
 SECRETS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
 """Environment variables that the application does not get: error pages and logs of web applications show theirs."""
 SIGN_IN_COOKIE = re.compile(r"(__Host-)?jupyterhub-", re.IGNORECASE)
@@ -130,17 +130,17 @@ def own_cookie(cookie: str, base_url: str) -> str:
     page. A cookie ``__Host-...``, which is for all addresses or for none, is refused by the browser.
     """
     pair, *attributes = (part.strip() for part in cookie.split(";"))
-    path, kept = "", []
+    path, passed = "", []
     for attribute in attributes:
         name, _, value = (word.strip() for word in attribute.partition("="))
         if name.lower() == "path":
             path = value
         elif name.lower() in COOKIE_ATTRIBUTES:
-            kept.append(attribute)
+            passed.append(attribute)
     if path.startswith("/"):
         below = f"{path}/".startswith(f"{base_url}/")
-        kept.insert(0, f"Path={path if below else base_url + path}")
-    return "; ".join([pair, *kept])
+        passed.insert(0, f"Path={path if below else base_url + path}")
+    return "; ".join([pair, *passed])
 
 
 def own_cookies(base_url: str) -> type[web.OutputTransform]:
@@ -267,11 +267,11 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
 
     async def tell_of_activity(self, application: web.Application) -> None:
         """Tell JupyterHub when the application was last used, as jupyterhub-singleuser does."""
-        told = None
+        reported = None
         while True:
             await asyncio.sleep(float(os.environ.get("JUPYTERHUB_ACTIVITY_INTERVAL") or 300))
             last = application.settings.get("last_activity_times", {}).get("jupyter-server-proxy")
-            if last is None or last == told:
+            if last is None or last == reported:
                 continue
             request = activity_request(isoformat(last))
             try:
@@ -279,7 +279,7 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
             except (OSError, httpclient.HTTPError) as error:
                 self.log.warning("JupyterHub was not told of activity: %s", error)
             else:
-                told = last
+                reported = last
 
 
 def activity_request(last: str) -> httpclient.HTTPRequest:
@@ -313,9 +313,9 @@ def socket_folder(launcher: str) -> tuple[str, bool]:
     private = folder.name.startswith("gpuspawner.") and folder.stat().st_mode & 0o077 == 0
     if private and len(os.fsencode(folder / "session.sock")) <= LONGEST_PATH:  # app.sock, or a second one beside it
         return str(folder), False
-    for place in PLACES:
+    for parent in PARENTS:
         with suppress(OSError):
-            return tempfile.mkdtemp(prefix="gpuspawner-app.", dir=place), True
+            return tempfile.mkdtemp(prefix="gpuspawner-app.", dir=parent), True
     raise SystemExit("gpuspawner: there is no folder for the application's socket: /tmp and /dev/shm are not writable")
 
 
@@ -325,24 +325,24 @@ def main() -> None:
     parser.add_argument("--ready", required=True)
     parser.add_argument("--absolute-url", action="store_true")
     parser.add_argument("command", nargs="+")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     folder, new = socket_folder(os.environ.get("GPUSPAWNER_LAUNCHER", ""))
     socket = f"{folder}/app.sock"
     url = urlparse(os.environ["JUPYTERHUB_SERVICE_URL"])
     Path(socket).unlink(missing_ok=True)  # of a first try that lost its port
     base_url = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
     replaced = {"{socket}": socket, "{socket_folder}": folder, "{base_url}": base_url.rstrip("/")}
-    command = asked.command
+    command = options.command
     for name, value in replaced.items():
         command = [word.replace(name, value) for word in command]
     gate = Gate(
         command,
         socket,
-        asked.ready,
+        options.ready,
         base_url=base_url,
         address=url.hostname or "",
         port=url.port or 8888,
-        absolute_url=asked.absolute_url,
+        absolute_url=options.absolute_url,
         activity_interval=0,
     )
     try:
