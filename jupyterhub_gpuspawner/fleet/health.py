@@ -49,10 +49,6 @@ class Grant:
     None for a single GPU, and if links or free GPUs were not known.
     """
 
-    def to_json(self) -> dict[str, Any]:
-        """The grant as it is stored."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class GrantSummary:
@@ -73,11 +69,6 @@ class GrantSummary:
     mean_loss: float = 0.0
     """Of those compared, in per cent."""
     worst_loss: float = 0.0
-
-
-def grant_from(document: Mapping[str, Any]) -> Grant:
-    """Read a stored grant; raises TypeError for anything else."""
-    return Grant(**document)
 
 
 def judge_grant(

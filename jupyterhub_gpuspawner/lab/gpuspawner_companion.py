@@ -86,15 +86,8 @@ class Hub:
         """The picture of the node, as SVG."""
         return await self._ask("GET", "/gpuspawner/session/picture")
 
-    async def extend(self) -> Answer:
-        """Ask for more time: as much as the profile says."""
-        return await self._change("extend")
-
-    async def keep(self) -> Answer:
-        """Ask that this server is left alone for a while although it is idle."""
-        return await self._change("keep")
-
-    async def _change(self, action: str) -> Answer:
+    async def change(self, action: str) -> Answer:
+        """``extend`` asks for as much more time as the profile says, ``keep`` that the idle server is left alone."""
         names = [self._environ.get("JUPYTERHUB_USER", ""), self._environ.get("JUPYTERHUB_SERVER_NAME", "")]
         path = "/".join(quote(name, safe="") for name in names if name)
         answer = await self._ask("POST", f"/gpuspawner/servers/{path}/{action}", timeout=SLOW)
@@ -139,6 +132,16 @@ class _Handler(APIHandler):
         hub: Hub = self.settings["gpuspawner_hub"]
         return hub
 
+    async def finish_or_204(
+        self, content: dict[str, Any] | bytes | None, content_type: str = "application/json"
+    ) -> None:
+        """Answer with the content, or with 204 where there is none."""
+        if content is None:
+            self.set_status(204)
+            await self.finish()
+        else:
+            await self.finish(content, set_content_type=content_type)
+
 
 class SessionHandler(_Handler):
     """The hub's session document as it is; 204 where the hub does not answer."""
@@ -147,22 +150,20 @@ class SessionHandler(_Handler):
     async def get(self) -> None:
         """200 or 204."""
         answer = await self.hub.session()
-        if not answer.status:
-            self.set_status(204)
-            await self.finish()
-            return
-        await self.finish(answer.document())
+        await self.finish_or_204(answer.document() if answer.status else None)
 
 
-class ExtendHandler(_Handler):
-    """More time; the hub's answer with its status, and 503 where there is none."""
+class ActionHandler(_Handler):
+    """*More time* and *Keep*; the hub's answer with its status, and 503 where there is none."""
+
+    def initialize(self, action: str) -> None:
+        """``action``: as the hub calls it."""
+        self.action = action
 
     @web.authenticated
     async def post(self) -> None:
-        """Extend this server."""
-        await self._answer_with(await self.hub.extend())
-
-    async def _answer_with(self, answer: Answer) -> None:
+        """Ask the hub."""
+        answer = await self.hub.change(self.action)
         self.set_status(answer.status or 503)
         await self.finish(answer.document() or {"message": "The hub does not answer at the moment. Try again later."})
 
@@ -190,21 +191,7 @@ class UsageHandler(_Handler):
     @web.authenticated
     async def get(self) -> None:
         """200 or 204."""
-        usage = latest_usage(USAGE_FILE, time.time())
-        if usage is None:
-            self.set_status(204)
-            await self.finish()
-            return
-        await self.finish(usage)
-
-
-class KeepHandler(ExtendHandler):
-    """The same for *Keep*."""
-
-    @web.authenticated
-    async def post(self) -> None:
-        """Keep this server."""
-        await self._answer_with(await self.hub.keep())
+        await self.finish_or_204(latest_usage(USAGE_FILE, time.time()))
 
 
 class PictureHandler(_Handler):
@@ -214,13 +201,9 @@ class PictureHandler(_Handler):
     async def get(self) -> None:
         """200 or 204."""
         answer = await self.hub.picture()
-        if answer.status != 200:
-            self.set_status(204)
-            await self.finish()
-            return
         self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
         self.set_header("X-Content-Type-Options", "nosniff")
-        await self.finish(answer.body, set_content_type="image/svg+xml")
+        await self.finish_or_204(answer.body if answer.status == 200 else None, "image/svg+xml")
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -234,11 +217,11 @@ def _load_jupyter_server_extension(app: Any) -> None:
     web_app = app.web_app
     web_app.settings["gpuspawner_hub"] = Hub(dict(os.environ), app.log)
     base = url_path_join(web_app.settings["base_url"], "gpuspawner")
-    handlers = {
-        "session": SessionHandler,
-        "extend": ExtendHandler,
-        "keep": KeepHandler,
-        "usage": UsageHandler,
-        "picture": PictureHandler,
-    }
-    web_app.add_handlers(".*$", [(url_path_join(base, path), handler) for path, handler in handlers.items()])
+    handlers: list[tuple[Any, ...]] = [
+        (url_path_join(base, "session"), SessionHandler),
+        (url_path_join(base, "extend"), ActionHandler, {"action": "extend"}),
+        (url_path_join(base, "keep"), ActionHandler, {"action": "keep"}),
+        (url_path_join(base, "usage"), UsageHandler),
+        (url_path_join(base, "picture"), PictureHandler),
+    ]
+    web_app.add_handlers(".*$", handlers)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.fleet.health import Grant, GrantSummary, grant_from, judge_grant, summarize
+from jupyterhub_gpuspawner.fleet.health import Grant, GrantSummary, judge_grant, summarize
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from tests.fleet.nodes import topology
 
@@ -66,4 +68,4 @@ def test_grants_in_figures() -> None:
         grants=4, misaligned=1, alignment_known=3, compared=2, off_ring=1, across=1, mean_loss=43.0, worst_loss=86.0
     )
     assert summarize([]) == GrantSummary()
-    assert [grant_from(grant.to_json()) for grant in made] == made
+    assert [Grant(**json.loads(json.dumps(asdict(grant)))) for grant in made] == made

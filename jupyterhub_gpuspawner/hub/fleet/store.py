@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.fleet.health import Grant, grant_from
+from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault
 from jupyterhub_gpuspawner.hub.site.database_file import open_database
@@ -95,7 +96,7 @@ class FleetStore:
             grant = judge(record) if record is not None else None
             if grant is not None:
                 session.execute(delete(_GRANTS).filter_by(job_id=grant.job_id))
-                facts = json.dumps(grant.to_json())
+                facts = json.dumps(asdict(grant))
                 session.execute(insert(_GRANTS).values(job_id=grant.job_id, node=grant.node, at=grant.at, facts=facts))
 
     def read(self) -> Kept:
@@ -177,6 +178,6 @@ def _records(rows: Iterable[Row[tuple[object, ...]]]) -> Iterator[NodeRecord]:
 def _grants(rows: Iterable[Row[tuple[object, ...]]]) -> Iterator[Grant]:
     for row in rows:
         try:
-            yield grant_from(json.loads(row.facts))
+            yield Grant(**json.loads(row.facts))
         except (ValueError, TypeError):
             continue
