@@ -11,11 +11,18 @@ import html
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 
 from tornado import httpserver, netutil, web
 
-FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw"
+FIELDS = {
+    "index": "index",
+    "name": "name",
+    "used": "utilization.gpu",
+    "memory": "memory.used",
+    "total": "memory.total",
+    "power": "power.draw",
+}
+"""Names in the page, and nvidia-smi's fields that they stand for: a number, or ``[N/A]``."""
 RELOAD_SECONDS = 5
 """Seconds after which the page is loaded again."""
 PATIENCE = 10.0
@@ -62,28 +69,12 @@ MiB</dd>
 """
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A line of nvidia-smi, as it prints it: a number, or ``[N/A]``."""
-
-    index: str
-    name: str
-    used: str
-    """Utilization in per cent."""
-    memory: str
-    """Used memory in MiB."""
-    total: str
-    """Memory in MiB."""
-    power: str
-    """In watts."""
-
-
-async def readings() -> list[Reading]:
-    """What nvidia-smi reports of the job's GPUs; nothing where it does not answer."""
+async def readings() -> list[dict[str, str]]:
+    """What nvidia-smi reports of the job's GPUs, by the names in the page; nothing where it does not answer."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
-    argv = [command, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    argv = [command, f"--query-gpu={','.join(FIELDS.values())}", "--format=csv,noheader,nounits"]
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
@@ -91,19 +82,19 @@ async def readings() -> list[Reading]:
         process.kill()
         return []
     rows = csv.reader(output.decode(errors="replace").splitlines(), skipinitialspace=True)
-    return [Reading(*row) for row in rows if len(row) == len(FIELDS.split(","))]
+    return [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
 
 
-def page(gpu_readings: list[Reading]) -> str:
+def page(gpus: list[dict[str, str]]) -> str:
     """The page for these GPUs."""
     quoted = {name: html.escape(os.environ.get(variable, "not set")) for name, variable in VARIABLES.items()}
     cores = len(os.sched_getaffinity(0))
-    gpus = [_GPU.format(**{name: html.escape(value) for name, value in vars(gpu).items()}) for gpu in gpu_readings]
+    sections = [_GPU.format(**{name: html.escape(value) for name, value in gpu.items()}) for gpu in gpus]
     return _PAGE.format(
         **quoted,
         again=RELOAD_SECONDS,
         cores=f"{cores} core{'' if cores == 1 else 's'}",
-        gpus="".join(gpus) or "<p>nvidia-smi reports no GPU.</p>",
+        gpus="".join(sections) or "<p>nvidia-smi reports no GPU.</p>",
     )
 
 

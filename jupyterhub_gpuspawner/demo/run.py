@@ -101,9 +101,7 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
         say("Starting the hub ...")
         stack.enter_context(hub)
         if once:
-            for placement in start_profiles(
-                hub, ProfileFolder(folder / "profiles", Rights(frozenset({"local", "command"})))
-            ):
+            for placement in start_profiles(hub, ProfileFolder(folder / "profiles", RIGHTS)):
                 print(json.dumps(placement), flush=True)
             return
         say(_instructions(hub))
