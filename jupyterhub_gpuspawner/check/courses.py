@@ -78,7 +78,7 @@ def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) ->
         yield COURSE.ok(where, f"{people(wanted)}, {len(reports)} sessions from {reports[0].session.name} on")
     texts: dict[tuple[str, bool], list[SessionReport]] = {}
     for report in reports:
-        for problem in report.found:
+        for problem in report.remarks:
             texts.setdefault((problem.text, problem.hint), []).append(report)
     for (text, hint), those in texts.items():
         soon = those[0].session.start - context.now < SOON

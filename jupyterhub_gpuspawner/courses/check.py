@@ -136,7 +136,7 @@ def check_course(
 
 
 def _with(report: SessionReport, problems: Sequence[Problem]) -> SessionReport:
-    return replace(report, found=(*problems, *report.found))
+    return replace(report, remarks=(*problems, *report.remarks))
 
 
 def _of_instructors(course: Course, inputs: CourseInputs) -> list[Problem]:

@@ -83,12 +83,12 @@ def course_profile(
     course = file.course
     assert course is not None  # noqa: S101 - _file
     base = _base(file, course, profiles)
-    said = _narrowed(file, course, base, defaults)
-    session = session or next((each for each in course.dates if now < each.end), None)
+    narrowed = _narrowed(file, course, base, defaults)
+    session = session or next((course_date for course_date in course.dates if now < course_date.end), None)
     opens = opens_at(course, session) if session is not None else None
     is_open = opens is not None and opens <= now
     only_sessions = course.outside_sessions == "no" and not trying
-    slurm = said.slurm
+    slurm = narrowed.slurm
     if session is not None and (is_open or only_sessions):
         slurm = _in_session(slurm, session, now if is_open else session.start, defaults)
     profile = base.model_copy(
@@ -98,10 +98,10 @@ def course_profile(
             "description": course.message or "",  # the profile's may speak of options that a course does not have
             "default": False,
             "slurm": slurm,
-            "environment": said.environment,
-            "placement": said.placement,
-            "command": said.command,
-            "default_url": course.materials.pull_path if course.materials is not None else said.default_url,
+            "environment": narrowed.environment,
+            "placement": narrowed.placement,
+            "command": narrowed.command,
+            "default_url": course.materials.pull_path if course.materials is not None else narrowed.default_url,
             "profile_options": {},
             "allow": _allow(course, base.allow, opens if only_sessions else None),
         }
@@ -129,14 +129,14 @@ def opens_at(course: Course, session: CourseDate) -> datetime:
 def _base(file: CourseFile, course: Course, profiles: Sequence[Profile]) -> Profile:
     wanted = course.profile.slug
     at = file.where(("profile", "slug"))
-    base = next((each for each in profiles if each.slug == wanted), None)
+    base = next((profile for profile in profiles if profile.slug == wanted), None)
     if base is None:
         raise ConfigError(f"there is no profile {wanted}", where=at)
     if base.courses is not None and file.slug not in base.courses:
         raise ConfigError(f"profile {wanted} is not available to this course", where=at)
-    taken = slug_of(file.slug)
-    if any(each.slug == taken for each in profiles):
-        raise ConfigError(f"the hub has a profile {taken}, so a course cannot be called {file.slug}", where=at)
+    own_slug = slug_of(file.slug)
+    if any(profile.slug == own_slug for profile in profiles):
+        raise ConfigError(f"the hub has a profile {own_slug}, so a course cannot be called {file.slug}", where=at)
     return base
 
 
@@ -145,27 +145,27 @@ def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resourc
     chosen = course.profile
     unknown = [name for name in chosen.options if name not in base.profile_options]
     if unknown:
-        known = ", ".join(base.profile_options) or "none"
+        names = ", ".join(base.profile_options) or "none"
         raise ConfigError(
-            f"profile {base.slug} has no such option; its options are {known}",
+            f"profile {base.slug} has no such option; its options are {names}",
             where=file.where(("profile", "options", unknown[0])),
         )
-    said = highest = untouched = base.as_override()
+    override = highest = untouched = base.as_override()
     for name, option in base.profile_options.items():
         value = chosen.options.get(name, option.initial(untouched))
         if value is None:
             continue
         if name in chosen.options and option.is_typed(value) and option.sets_environment:
             rule = f"must be one of {', '.join(option.choices)}" if option.choices else "cannot be set"
-            told = f"{rule}: a course file may not type what runs in its participants' servers"
-            raise ConfigError(told, where=file.where(("profile", "options", name)))
+            message = f"{rule}: a course file may not type what runs in its participants' servers"
+            raise ConfigError(message, where=file.where(("profile", "options", name)))
         try:
             over = option.choose(value)[1]
         except ValueError as error:
-            told = str(error).rstrip(".")
-            raise ConfigError(told, where=file.where(("profile", "options", name))) from None
+            message = str(error).rstrip(".")
+            raise ConfigError(message, where=file.where(("profile", "options", name))) from None
         free = option.range if name not in chosen.options else None
-        said = put_over(said, over)
+        override = put_over(override, over)
         highest = put_over(highest, over if free is None else free.override(free.nearest(free.max)))
     wanted = {name: value for name in _NUMBERS if (value := getattr(chosen, name)) is not None}
     for name, value in wanted.items():
@@ -173,11 +173,11 @@ def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resourc
         fault = _fault(name, value, bound, base)
         if fault:
             raise ConfigError(fault, where=file.where(("profile", name)))
-    return said.model_copy(update={"slurm": said.slurm.model_copy(update=wanted)})
+    return override.model_copy(update={"slurm": override.slurm.model_copy(update=wanted)})
 
 
-def _with_defaults(said: Resources, defaults: Resources | None) -> Resources:
-    return said if defaults is None else over_defaults(said, defaults)
+def _with_defaults(resources: Resources, defaults: Resources | None) -> Resources:
+    return resources if defaults is None else over_defaults(resources, defaults)
 
 
 def _fault(name: str, value: int | str, bound: int | str | None, base: Profile) -> str:
@@ -211,11 +211,11 @@ def _in_session(slurm: Resources, session: CourseDate, now: datetime, defaults: 
     update: dict[str, object] = {}
     if session.reservation is not None:
         update["reservation"] = ReservationRule(pattern=session.reservation)
-    found = _with_defaults(slurm.model_copy(update=update), defaults)
-    if found.reservation is not None and found.time is not None:
+    resources = _with_defaults(slurm.model_copy(update=update), defaults)
+    if resources.reservation is not None and resources.time is not None:
         left = (session.end - now).total_seconds() - MARGIN
         whole = max(60, int(left // 60) * 60)
-        if _size("time", found.time) > whole:
+        if _size("time", resources.time) > whole:
             update["time"] = whole
     return slurm.model_copy(update=update)
 

@@ -125,23 +125,23 @@ def dates_of(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[CourseD
 
     Without a zone, times are those of this machine, with or without summer time as on the session's day.
     """
-    found: list[tuple[datetime, datetime, str | None]] = []
+    moments: list[tuple[datetime, datetime, str | None]] = []
     for rule in rules:
         for day in rule.days():
-            if len(found) >= SESSIONS_LIMIT:
+            if len(moments) >= SESSIONS_LIMIT:
                 raise BadValue(f"there are more than {SESSIONS_LIMIT} sessions")
             begin, end = (_at(day, clock, zone) for clock in (rule.from_, rule.to))
             if end.timestamp() <= begin.timestamp():
                 raise BadValue(f"the change of the clock on {day.isoformat()} leaves no time between from and to")
-            found.append((begin, end, _reservation(rule, day)))
-    found.sort(key=lambda each: each[0])
-    for (_, end, _), (begin, _, _) in pairwise(found):
+            moments.append((begin, end, _reservation(rule, day)))
+    moments.sort(key=lambda moment: moment[0])
+    for (_, end, _), (begin, _, _) in pairwise(moments):
         if begin < end:
             raise BadValue(f"two sessions overlap on {begin.date().isoformat()}")
-    days = Counter(begin.date() for begin, _, _ in found)
+    days = Counter(begin.date() for begin, _, _ in moments)
     return tuple(
         CourseDate(begin, end, f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
-        for begin, end, name in found
+        for begin, end, name in moments
     )
 
 

@@ -62,7 +62,7 @@ class CourseFile:
 
 
 @dataclass
-class _Seen:
+class _Reading:
     """What was read of a course."""
 
     file: CourseFile
@@ -85,7 +85,7 @@ class CourseFolder:
         """The folder could be opened at the last reading; otherwise the courses are those of before."""
         self.owners: dict[str, str] = {}
         """The file of each slug, oldest first; may be set before the first reading, to what an earlier process read."""
-        self._seen: dict[str, _Seen] = {}
+        self._readings: dict[str, _Reading] = {}
 
     def courses(self) -> tuple[CourseFile, ...]:
         """The current courses, in the order in which they were first there."""
@@ -95,26 +95,26 @@ class CourseFolder:
         except OSError as error:
             self.readable = False
             self.fault = ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path))
-            return tuple(seen.file for seen in self._seen.values())
+            return tuple(reading.file for reading in self._readings.values())
         try:
             self.owners = self._owners(folder)
-            self._seen = {name: self._read(folder, name) for name in self.owners.values()}
+            self._readings = {name: self._read(folder, name) for name in self.owners.values()}
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
-            told = error.strerror if isinstance(error, OSError) else type(error).__name__
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
             self.readable = False
-            self.fault = ConfigError(f"the folder cannot be read: {told}", where=str(self.path))
+            self.fault = ConfigError(f"the folder cannot be read: {reason}", where=str(self.path))
         finally:
             os.close(folder)
-        return tuple(seen.file for seen in self._seen.values())
+        return tuple(reading.file for reading in self._readings.values())
 
     def _owners(self, folder: int) -> dict[str, str]:
         """The file of each course, oldest first; tells which files are ignored."""
         names = [name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")) and name[0] != "."]
         slugs = {name: match[1] for name in names if (match := _FILE.fullmatch(name)) is not None}
-        known = {slug: name for slug, name in self.owners.items() if slugs.get(name) == slug}
+        former = {slug: name for slug, name in self.owners.items() if slugs.get(name) == slug}
         # an editor replaces a file, so times tell only which of the new ones is older
-        new = sorted((_changed_at(folder, name), name) for name, slug in slugs.items() if known.get(slug) != name)
-        owners = dict(known)
+        new = sorted((_changed_at(folder, name), name) for name, slug in slugs.items() if former.get(slug) != name)
+        owners = dict(former)
         for _, name in new:
             owners.setdefault(slugs[name], name)
         second = sorted(
@@ -134,28 +134,28 @@ class CourseFolder:
             self.fault = ConfigError("; ".join(faults), where=str(self.path))
         return dict(islice(owners.items(), COURSES_LIMIT))
 
-    def _read(self, folder: int, name: str) -> _Seen:
-        old = self._seen.get(name)
-        if old is not None and all(_signature(folder, each) == seen for each, seen in old.read.items()):
+    def _read(self, folder: int, name: str) -> _Reading:
+        old = self._readings.get(name)
+        if old is not None and all(_signature(folder, path) == before for path, before in old.read.items()):
             return old
         files = _Files(folder)
         match = _FILE.fullmatch(name)
         assert match is not None  # noqa: S101 - _names
         try:
-            return _Seen(_course(files, name, match[1]), files.read)
+            return _Reading(_course(files, name, match[1]), files.read)
         except ConfigError as error:
             fault, read = error, files.read
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             # only the type's name, since the message may quote the file; it may go away without a change of the file
             fault = ConfigError(f"the file cannot be understood ({type(error).__name__})", where=name)
             read = dict.fromkeys(files.read)
-        good = old.file if old is not None else CourseFile(match[1], name=name)
-        return _Seen(replace(good, fault=fault), read)
+        last_good = old.file if old is not None else CourseFile(match[1], name=name)
+        return _Reading(replace(last_good, fault=fault), read)
 
 
 def _changed_at(folder: int, name: str) -> float:
-    seen = _signature(folder, name)
-    return seen[1] if seen is not None else inf
+    status = _signature(folder, name)
+    return status[1] if status is not None else inf
 
 
 def _signature(folder: int, name: str) -> Signature | None:
@@ -194,9 +194,9 @@ def _course(files: _Files, name: str, slug: str) -> CourseFile:
         raise ConfigError(str(error), where=name if error.line is None else f"{name}:{error.line}") from None
 
     def where(path: Sequence[str | int]) -> str:
-        place = f"{name}:{document.line([step if isinstance(step, int) else str(step) for step in path])}"
+        position = f"{name}:{document.line([step if isinstance(step, int) else str(step) for step in path])}"
         shown = list(takewhile(lambda step: isinstance(step, int) or _FIELD.fullmatch(str(step)), path))
-        return f"{place}: {dotted(shown)}" if shown else place
+        return f"{position}: {dotted(shown)}" if shown else position
 
     course = parse_course(document.value, where)
     roster = course.roster

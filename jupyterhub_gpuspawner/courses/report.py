@@ -35,7 +35,7 @@ class SessionReport:
 
     session: CourseDate
     seats: Seats
-    found: tuple[Problem, ...] = ()
+    remarks: tuple[Problem, ...] = ()
     """Problems and hints."""
     admission: Admission | None = None
     """Whom accounting's limits let in; None without accounting, and where nobody's job could start anyway."""
@@ -43,12 +43,12 @@ class SessionReport:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong."""
-        return tuple(each for each in self.found if not each.hint)
+        return tuple(problem for problem in self.remarks if not problem.hint)
 
     @property
     def hints(self) -> tuple[Problem, ...]:
         """What is worth knowing."""
-        return tuple(each for each in self.found if each.hint)
+        return tuple(problem for problem in self.remarks if problem.hint)
 
     @property
     def fit(self) -> int:
@@ -110,13 +110,13 @@ def check_document(course: str, reports: Sequence[SessionReport], fault: str | N
         fault,
         tuple(
             SessionDocument(
-                session=each.session.name,
-                wanted=each.seats.wanted,
-                fit=each.fit,
-                tight=each.tight,
-                problems=tuple(problem.text for problem in each.problems),
-                hints=tuple(problem.text for problem in each.hints),
+                session=report.session.name,
+                wanted=report.seats.wanted,
+                fit=report.fit,
+                tight=report.tight,
+                problems=tuple(problem.text for problem in report.problems),
+                hints=tuple(problem.text for problem in report.hints),
             )
-            for each in reports
+            for report in reports
         ),
     )

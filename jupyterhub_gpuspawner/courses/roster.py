@@ -25,8 +25,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
 
 
 def _names(value: object) -> str:
-    found = _expanded(value, PEOPLE_LIMIT)
-    if not found or any(_NAME.fullmatch(name) is None for name in found):
+    names = _expanded(value, PEOPLE_LIMIT)
+    if not names or any(_NAME.fullmatch(name) is None for name in names):
         raise BadValue("must be a user name, or names with a range such as train[001-050]", value)
     return str(value).strip()
 
@@ -120,11 +120,11 @@ class People:
 
 def people(roster: Roster, listed: Collection[str], groups: Mapping[str, Collection[str]]) -> People:
     """Everybody on the roster, in its order. ``listed``: the names in its file; ``groups``: the hub's, with members."""
-    found = dict.fromkeys(roster.names)
+    names = dict.fromkeys(roster.names)
     for group in roster.groups:
-        found.update(dict.fromkeys(sorted(groups.get(group, ()))))
-    found.update(dict.fromkeys(listed))
-    return People(tuple(found), tuple(group for group in roster.groups if group not in groups))
+        names.update(dict.fromkeys(sorted(groups.get(group, ()))))
+    names.update(dict.fromkeys(listed))
+    return People(tuple(names), tuple(group for group in roster.groups if group not in groups))
 
 
 def parse_people(text: str, column: str = "username") -> tuple[str, ...]:
@@ -138,17 +138,17 @@ def parse_people(text: str, column: str = "username") -> tuple[str, ...]:
     header = [cell.strip().lower() for _, row in _rows([first], separator, 1) for cell in row]
     wanted = column.strip().lower()
     position, skipped = (header.index(wanted), 1) if wanted in header else (0, 0)
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for number, row in _rows(lines[skipped:], separator, skipped + 1):
         name = row[position].strip() if position < len(row) else ""
         if not name:
             continue
         if _NAME.fullmatch(name) is None:
             raise BadValue(f"line {number} has no valid user name in column {position + 1}")
-        found[name] = None
-        if len(found) > PEOPLE_LIMIT:
+        names[name] = None
+        if len(names) > PEOPLE_LIMIT:
             raise BadValue(f"the file names more than {PEOPLE_LIMIT} people")
-    return tuple(found)
+    return tuple(names)
 
 
 def _rows(lines: Sequence[str], separator: str, number: int) -> Iterator[tuple[int, list[str]]]:
