@@ -1,7 +1,11 @@
-"""Draws a node: packages in up to two facing rows, GPUs between them, NVLinks in the middle. Pure.
+"""A picture of a node as SVG: packages in up to two facing rows, GPUs between them, NVLinks in the middle. Pure.
 
 Thin lines are PCIe, as a tree from the NUMA node through switches to GPUs and NICs; thick lines are NVLink, thicker for
 more links. All lengths are pixels in the picture's own size.
+
+The SVG works by itself or inside a page. Its colours are custom properties for light and dark, chosen by the reader's
+setting (``prefers-color-scheme``) or by Bootstrap's ``data-bs-theme`` on an enclosing element. Colour is never the only
+sign: the job's own GPUs are also marked with a tick and a thicker edge, its cores with a dot. All text is escaped.
 """
 
 from __future__ import annotations
@@ -14,8 +18,17 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.picture.locality import NumaGroup, Switch, between, devices_of, numa_groups, paths, switches
-from jupyterhub_gpuspawner.picture.node_words import summary, table
+from jupyterhub_gpuspawner.picture.locality import (
+    PATHS,
+    NumaGroup,
+    Switch,
+    between,
+    devices_of,
+    numa_groups,
+    paths,
+    switches,
+)
+from jupyterhub_gpuspawner.picture.node_words import summary
 from jupyterhub_gpuspawner.placement.affinity import distance
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 
@@ -210,69 +223,17 @@ def thickness(word: str) -> float:
     return 1.2 + 1.1 * min(int(word[2:]), 6)
 
 
-# Draws GPUs, MIG devices and NICs as boxes; dimensions of the picture in pixels.
-
 GPU, MIG, NIC, GAP = 96, 84, 92, 12
 """Widths of a GPU, a MIG device and a NIC, and the gap between them."""
 DEVICES, NIC_STEP = 60, 21
 """Height of a row of devices, and of a NIC, of which three fit into a row."""
 CORE, STEP, EDGE, MARGIN, BETWEEN = 11, 14, 12, 18, 100
 """Size of a core, distance of cores, padding of a box, margin of the picture, gap between NUMA nodes of a row."""
+SQUARES = 512
+"""Maximum number of cores drawn for one NUMA node; for more, only the numbers are given."""
 
 
-class Devices:
-    """Draws the devices of a node and records the position of each GPU in ``boxes``."""
-
-    def __init__(self, canvas: Canvas, topology: NodeTopology, own: frozenset[int]) -> None:
-        """``own``: positions of the GPUs to highlight."""
-        self._canvas, self._topology, self._own = canvas, topology, own
-        self.boxes: dict[int, Box] = {}
-
-    def gpus(self, gpus: Sequence[int], x: float, y: float, width: float, *, down: int) -> None:
-        """Draw a GPU, or all MIG devices of one, with its upper left corner at ``(x, y)``."""
-        device = self._topology.gpus[gpus[0]]
-        if device.mig is None:
-            self._gpu(gpus[0], x, y, width, DEVICES, name=f"GPU {device.index}", down=down)
-            return
-        self._canvas.rect("card", x, y, width, DEVICES, radius=7)
-        self._canvas.text("soft mid", x + width / 2, y + 13, f"GPU {device.index}, divided by MIG")
-        for n, gpu in enumerate(gpus):
-            self._gpu(gpu, x + 8 + n * (MIG + 6), y + 18, MIG, DEVICES - 24, name=f"MIG {n}", down=down)
-
-    def _gpu(self, gpu: int, x: float, y: float, width: float, height: float, *, name: str, down: int) -> None:
-        device, own = self._topology.gpus[gpu], gpu in self._own
-        self._canvas.rect("gpu own" if own else "gpu", x, y, width, height, radius=6)
-        self.boxes[gpu] = Box(x + width / 2, y + height if down == 1 else y, width, down)
-        small = device.mig is not None
-        lines = [f"✓ {name}" if own and small else name, device.mig or gpu_memory(device.memory_mib)]
-        lines += ["✓ yours"] if own and not small else []
-        step = 13.0 if small else 16.0
-        first = y + height / 2 - step * (len([line for line in lines if line]) - 1) / 2 + 4
-        for n, line in enumerate(line for line in lines if line):
-            kind = "mine" if own and line.startswith("✓") else "soft" if n else "name"
-            self._canvas.text(f"{kind} mid", x + width / 2, first + n * step, short(line, int(width / 6)))
-
-    def nics(self, nics: Sequence[int], x: float, y: float, *, down: int) -> None:
-        """Draw up to three NICs one above the other, the first at the row's edge."""
-        for n, nic in enumerate(nics):
-            top = y + n * NIC_STEP if down == 1 else y + DEVICES - NIC_STEP * (n + 1) + 3
-            self._canvas.rect("nic", x, top, NIC, NIC_STEP - 3, radius=9)
-            self._canvas.text("soft mid", x + NIC / 2, top + 13, short(self._topology.nics[nic], 14))
-
-
-# The legend of a node's picture: samples of its symbols with explanations.
-
-PATHS = {
-    "PIX": "through one PCIe switch",
-    "PXB": "through several PCIe switches",
-    "PHB": "through the host bridge",
-    "NODE": "between host bridges of a NUMA node",
-    "SYS": "across NUMA nodes",
-    "SOC": "across sockets",
-}
-
-
-def draw(canvas: Canvas, signs: Iterable[tuple[str, str]], y: float, right: float) -> float:
+def _legend(canvas: Canvas, signs: Iterable[tuple[str, str]], y: float, right: float) -> float:
     """Draw each symbol (``core``, ``own``, a link word) with its explanation from ``y`` on; returns the lower end."""
     x = float(MARGIN)
     for kind, meaning in signs:
@@ -297,10 +258,6 @@ def _sample(canvas: Canvas, kind: str, x: float, y: float) -> None:
         canvas.line("pcie", x, y - 4, x + 20, y - 4)
 
 
-SQUARES = 512
-"""Maximum number of cores drawn for one NUMA node; for more, only the numbers are given."""
-
-
 @dataclass(frozen=True)
 class _Site:
     """A NUMA node and its rectangle in the picture."""
@@ -323,7 +280,8 @@ class Drawing:
         self.groups = numa_groups(topology)
         self.switches = {group: switches(topology, group) for group in self.groups}
         self.sites: list[_Site] = []
-        self.devices = Devices(self.canvas, topology, self.own_gpus)
+        self.boxes: dict[int, Box] = {}
+        """Where each GPU has been drawn."""
         self.framed: list[int] = []
         """Packages of the current row that are drawn as frames."""
         self.words: set[str] = set()
@@ -342,8 +300,8 @@ class Drawing:
                 y += self.nvlinks.height(len(rows))
         if across:
             self._between_rows(self.sites[0], self.sites[len(rows[0])], across)
-        self.nvlinks.draw(self.canvas, self.devices.boxes, self.own_gpus)
-        y = draw(self.canvas, self._signs(), y + 34, left + width)
+        self.nvlinks.draw(self.canvas, self.boxes, self.own_gpus)
+        y = _legend(self.canvas, self._signs(), y + 34, left + width)
         return self._framed(title, left + width + MARGIN, y)
 
     # Rows
@@ -484,9 +442,9 @@ class Drawing:
             middle = x + width / 2
             y = edge + down * tree - (DEVICES if down == -1 else 0)
             if gpus:
-                self.devices.gpus(gpus, x, y, width, down=down)
+                self._gpus(gpus, x, y, width, down=down)
             else:
-                self.devices.nics(nics, x, y, down=down)
+                self._nics(nics, x, y, down=down)
             ends.append((middle, tree))
             x += width + GAP
         for inner in switch.switches:
@@ -502,6 +460,39 @@ class Drawing:
         self.canvas.text("soft", trunk + 5, edge + down * start + (-4 if down == 1 else 12), switch.word)
         self.words.add(switch.word)
         return trunk
+
+    # Devices
+
+    def _gpus(self, gpus: Sequence[int], x: float, y: float, width: float, *, down: int) -> None:
+        """Draw a GPU, or all MIG devices of one, with its upper left corner at ``(x, y)``."""
+        device = self.topology.gpus[gpus[0]]
+        if device.mig is None:
+            self._gpu(gpus[0], x, y, width, DEVICES, name=f"GPU {device.index}", down=down)
+            return
+        self.canvas.rect("card", x, y, width, DEVICES, radius=7)
+        self.canvas.text("soft mid", x + width / 2, y + 13, f"GPU {device.index}, divided by MIG")
+        for n, gpu in enumerate(gpus):
+            self._gpu(gpu, x + 8 + n * (MIG + 6), y + 18, MIG, DEVICES - 24, name=f"MIG {n}", down=down)
+
+    def _gpu(self, gpu: int, x: float, y: float, width: float, height: float, *, name: str, down: int) -> None:
+        device, own = self.topology.gpus[gpu], gpu in self.own_gpus
+        self.canvas.rect("gpu own" if own else "gpu", x, y, width, height, radius=6)
+        self.boxes[gpu] = Box(x + width / 2, y + height if down == 1 else y, width, down)
+        small = device.mig is not None
+        lines = [f"✓ {name}" if own and small else name, device.mig or gpu_memory(device.memory_mib)]
+        lines = [*filter(None, lines), *(["✓ yours"] if own and not small else [])]
+        step = 13.0 if small else 16.0
+        first = y + height / 2 - step * (len(lines) - 1) / 2 + 4
+        for n, line in enumerate(lines):
+            kind = "mine" if own and line.startswith("✓") else "soft" if n else "name"
+            self.canvas.text(f"{kind} mid", x + width / 2, first + n * step, short(line, int(width / 6)))
+
+    def _nics(self, nics: Sequence[int], x: float, y: float, *, down: int) -> None:
+        """Draw up to three NICs one above the other, the first at the row's edge."""
+        for n, nic in enumerate(nics):
+            top = y + n * NIC_STEP if down == 1 else y + DEVICES - NIC_STEP * (n + 1) + 3
+            self.canvas.rect("nic", x, top, NIC, NIC_STEP - 3, radius=9)
+            self.canvas.text("soft mid", x + NIC / 2, top + 13, short(self.topology.nics[nic], 14))
 
     # Between NUMA nodes
 
@@ -566,21 +557,11 @@ def _rows(groups: Sequence[NumaGroup]) -> list[list[NumaGroup]]:
     return [[group for unit in some for group in unit] for some in (listed[:half], listed[half:]) if some]
 
 
-# A picture of a node as SVG: packages, NUMA nodes, cores, GPUs, NICs and the links between them.
-#
-# The SVG works by itself or inside a page. Its colours are custom properties for light and dark, chosen by the
-# reader's setting (``prefers-color-scheme``) or by Bootstrap's ``data-bs-theme`` on an enclosing element. Colour is
-# never the only sign: the job's own GPUs are also marked with a tick and a thicker edge, its cores with a dot. All
-# text is escaped.
-
-__all__ = ["summary", "svg", "table"]
-
-
 def svg(
     topology: NodeTopology, *, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = (), title: str = "Node"
 ) -> str:
     """The node as one ``<svg>`` element. GPUs are positions in ``topology.gpus``, CPUs are kernel numbers.
 
-    Its ``<title>`` is ``title`` and its ``<desc>`` the :func:`summary`; :func:`table` has the same content as text.
+    Its ``<title>`` is ``title`` and its ``<desc>`` the node's summary; ``node_words.table`` has the same as text.
     """
     return Drawing(topology, frozenset(own_gpus), frozenset(own_cpus)).svg(title)

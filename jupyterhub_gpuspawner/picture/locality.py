@@ -164,8 +164,15 @@ def _linker(topology: NodeTopology) -> Callable[[_Device, _Device], str]:
     return link
 
 
-PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
-"""Link words for PCIe paths, nearest first."""
+PATHS = {
+    "PIX": "through one PCIe switch",
+    "PXB": "through several PCIe switches",
+    "PHB": "through the host bridge",
+    "NODE": "between host bridges of a NUMA node",
+    "SYS": "across NUMA nodes",
+    "SOC": "across sockets",
+}
+"""Link words for PCIe paths, nearest first, and what they mean."""
 
 
 def between(topology: NodeTopology, parts: Sequence[Switch]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text import usage as text
-from jupyterhub_gpuspawner.picture import drawing, usage_chart
+from jupyterhub_gpuspawner.picture import drawing, node_words, usage_chart
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
@@ -193,7 +193,7 @@ def _drawn(
     """A picture, and the same in words; cached, since it takes milliseconds, and JupyterLab asks every minute."""
     drawn = drawing.svg(node, own_gpus=own_gpus, own_cpus=own_cpus, title=home.WHOLE_NODE)
     # the picture escapes every text in it
-    return Markup(drawn), tuple(drawing.table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
+    return Markup(drawn), tuple(node_words.table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
 
 
 # A server's use on its card: each GPU now and in the last hour, in words and as a chart.
