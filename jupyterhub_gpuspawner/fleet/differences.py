@@ -24,6 +24,8 @@ from jupyterhub_gpuspawner.units import parse_gres
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from typing_extensions import Self
+
     from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
     from jupyterhub_gpuspawner.units import Gres
 
@@ -33,30 +35,38 @@ MISSING, PRESENT = "missing", "present"
 
 
 class Kind(str, Enum):
-    """What can differ."""
+    """What can differ, and how it is called before the node's value."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        """A member is its value; ``words`` are for people."""
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
 
     GONE = "gone"
     """A GPU that was seen before is missing."""
-    GPUS = "gpus"
+    GPUS = "gpus", "GPUs on the PCI bus"
     """The number of GPUs on the PCI bus."""
-    LINKS = "links"
+    LINKS = "links", "link"
     """The link between two GPUs."""
-    WIDTH = "pcie-width"
+    WIDTH = "pcie-width", "PCIe lanes"
     """PCIe lanes in use."""
-    GENERATION = "pcie-generation"
+    GENERATION = "pcie-generation", "PCIe generation"
     """The highest PCIe generation of GPU and slot."""
-    MODEL = "model"
-    MEMORY = "gpu-memory"
+    MODEL = "model", "model"
+    MEMORY = "gpu-memory", "MiB of GPU memory"
     """A GPU's memory, in MiB."""
-    NUMA = "numa-node"
+    NUMA = "numa-node", "NUMA node"
     """The NUMA node of a GPU."""
-    NICS = "nics"
+    NICS = "nics", "NICs"
     """The NICs of the node, or the links of a NIC to a GPU."""
-    NODE_MEMORY = "memory"
+    NODE_MEMORY = "memory", "memory of NUMA node"
     """A NUMA node's memory."""
-    NUMA_NODES = "numa-nodes"
+    NUMA_NODES = "numa-nodes", "NUMA nodes"
     """The number of NUMA nodes that have CPUs."""
-    DRIVER = "driver"
+    DRIVER = "driver", "driver"
 
 
 @dataclass(frozen=True)

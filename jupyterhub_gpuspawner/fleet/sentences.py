@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 
 NAMED_AT_MOST = 4
 """GPUs or pairs that are named in one sentence."""
-_WHAT = {
-    Kind.GPUS: "GPUs on the PCI bus",
-    Kind.LINKS: "link",
-    Kind.WIDTH: "PCIe lanes",
-    Kind.GENERATION: "PCIe generation",
-    Kind.MODEL: "model",
-    Kind.MEMORY: "MiB of GPU memory",
-    Kind.NUMA: "NUMA node",
-    Kind.NICS: "NICs",
-    Kind.NODE_MEMORY: "memory of NUMA node",
-    Kind.NUMA_NODES: "NUMA nodes",
-    Kind.DRIVER: "driver",
-}
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
 LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
 """What was measured; see docs/explanation/gres-conf-table.md."""
@@ -50,7 +37,7 @@ def difference(fact: Difference) -> str:
     start = f"{named}: " if named else ""
     if fact.kind is Kind.NICS and {fact.seen, fact.expected} == {MISSING, PRESENT}:
         return f"{start}NIC {fact.seen}, which {fact.agreeing:,} siblings {'have' if fact.seen == MISSING else 'lack'}"
-    return f"{start}{_WHAT[fact.kind]} {fact.seen}; {fact.agreeing:,} siblings have {fact.expected}"
+    return f"{start}{fact.kind.words} {fact.seen}; {fact.agreeing:,} siblings have {fact.expected}"
 
 
 def contradiction(fact: Contradiction) -> str:
