@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.lab import files
+from jupyterhub_gpuspawner import lab
 from jupyterhub_gpuspawner.webapp import GATE, gate_source
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def launcher_archive(*, gate: bool = False) -> bytes:
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        carried = {files.MEMBER: json.dumps(files.companion_files())}
+        carried = {lab.MEMBER: json.dumps(lab.companion_files())}
         if gate:
             carried[f"{GATE}.py"] = bare(gate_source())
         for name, source in {**members(), **carried}.items():

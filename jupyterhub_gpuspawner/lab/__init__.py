@@ -1,4 +1,6 @@
-"""The companion's files as they lie on the node, in a folder that ``JUPYTER_PATH`` and ``JUPYTER_CONFIG_PATH`` name.
+"""The companion: what the launcher brings to JupyterLab on the node, a browser extension and a server extension.
+
+Its files lie there in a folder that ``JUPYTER_PATH`` and ``JUPYTER_CONFIG_PATH`` name.
 
 Jupyter finds the browser extension below ``labextensions``, and reads both configuration files. The server extension
 is found by a line of configuration and not by ``PYTHONPATH``, which the kernels would inherit.

@@ -35,7 +35,7 @@ CONTAINERS = ("apptainer", "singularity")
 USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only compared
 """What Apptainer makes available in every container, beside the home."""
 _MEMBER = "lab.json"
-"""In the archive: paths and texts of the companion's files (``lab/files.py``)."""
+"""In the archive: paths and texts of the companion's files (``lab``)."""
 _YOUNG = 60.0
 """Seconds for which a new folder may be unlocked, since its job is just starting."""
 _FIRST = 100

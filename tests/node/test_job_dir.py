@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.lab.files import companion_files
+from jupyterhub_gpuspawner.lab import companion_files
 from jupyterhub_gpuspawner.node import job_dir
 
 HOLD = """
