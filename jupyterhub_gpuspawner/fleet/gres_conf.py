@@ -72,27 +72,17 @@ class GresConf:
         comments = [f"# {note}" for note in self.notes]
         return "".join(f"{line}\n" for line in (*comments, *(line.text(node) for line in self.lines)))
 
-    @property
-    def gres(self) -> str:
-        """The value of ``Gres=`` of the node in slurm.conf(5)."""
-        types = [line.type for line in self.lines]
-        return ",".join(
-            f"gpu:{kind}:{types.count(kind)}" if kind else f"gpu:{types.count(kind)}" for kind in dict.fromkeys(types)
-        )
-
 
 def gres_conf(
     topology: NodeTopology,
     *,
     numa_node_as_socket: bool = False,
     threads_per_core: int | None = None,
-    types: Mapping[str, str] | None = None,
 ) -> GresConf:
     """The lines for a node.
 
     ``numa_node_as_socket`` is slurmd's parameter of that name. ``threads_per_core`` is used where the topology does not
-    say which CPUs share a core; without either there are no ``Cores=``. ``types`` has Slurm's type for driver's names
-    of GPUs; other types are derived by :func:`slurm_type`.
+    say which CPUs share a core; without either there are no ``Cores=``.
     """
     notes = []
     gpus = in_pci_order(topology)
@@ -121,7 +111,7 @@ def gres_conf(
         lines.append(
             GresLine(
                 file=f"/dev/nvidia{number if gpu.minor is None else gpu.minor}",
-                type=(types or {}).get(gpu.name) or slurm_type(gpu.name),
+                type=slurm_type(gpu.name),
                 cores=cores.get(position, ""),
                 links=links.get(position, ()),
             )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WIDTH, HEIGHT = 240, 60
+HOUR = 3600.0
 _TOP, _LEFT = 4, 38
 _LIGHT = "--ink:#57606a;--line:#c3cad3;--bar:#0b57d0;--most:#1f2328"
 _DARK = "--ink:#a9b3be;--line:#46505c;--bar:#8ab8ff;--most:#e6edf3"
@@ -38,11 +39,11 @@ class Span:
     most: float | None
 
 
-def svg(spans: Sequence[Span], *, title: str, said: str, hour: float = 3600.0) -> str:
-    """The ``<svg>`` element; ``said`` is its description for screen readers, with the same facts."""
+def svg(spans: Sequence[Span], *, title: str, description: str) -> str:
+    """The ``<svg>`` element; ``description`` is for screen readers, with the same facts."""
     parts = [_axis()]
     for span in spans:
-        left, right = _x(min(span.begins, hour), hour), _x(max(span.ends, 0.0), hour)
+        left, right = _x(min(span.begins, HOUR)), _x(max(span.ends, 0.0))
         if right <= left:
             continue
         if span.mean is None or span.most is None:
@@ -55,11 +56,11 @@ def svg(spans: Sequence[Span], *, title: str, said: str, hour: float = 3600.0) -
             f'<path class="most" d="M{left:.1f} {_y(span.most):.1f}h{width:.1f}"/>'
         )
     drawn = "".join(parts)
-    mark = f"{zlib.crc32(repr((title, said, drawn)).encode()):08x}"
+    mark = f"{zlib.crc32(repr((title, description, drawn)).encode()):08x}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="gpuspawner-usage" role="img" '
         f'aria-labelledby="t{mark} d{mark}" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}">'
-        f'<title id="t{mark}">{escape(title)}</title><desc id="d{mark}">{escape(said)}</desc>'
+        f'<title id="t{mark}">{escape(title)}</title><desc id="d{mark}">{escape(description)}</desc>'
         f"<style>{STYLE}</style>{drawn}</svg>"
     )
 
@@ -86,8 +87,8 @@ def _unknown(left: float, right: float) -> str:
     return f'<path class="unknown" d="{shape}"/>'
 
 
-def _x(ago: float, hour: float) -> float:
-    return _LEFT + (WIDTH - _LEFT) * (1 - ago / hour)
+def _x(ago: float) -> float:
+    return _LEFT + (WIDTH - _LEFT) * (1 - ago / HOUR)
 
 
 def _y(percent: float) -> float:

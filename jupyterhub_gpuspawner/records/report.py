@@ -296,10 +296,10 @@ _TOPS = (*(10, 20, 60, 120, 240, 600, 1200, 1800, 3600), *(hours * 3600 for hour
 """Tops of the axis of waits, in seconds."""
 
 
-def report(summary: Summary, *, title: str, created: float, zone: tzinfo | None = None) -> str:
-    """The file; ``created`` is when, in seconds since the epoch, and ``zone`` that of the times, by default local."""
-    body = "".join(_body(summary, zone))
-    at = _day(created, zone)
+def report(summary: Summary, *, title: str, created: float) -> str:
+    """The file; ``created`` is when, in seconds since the epoch."""
+    body = "".join(_body(summary))
+    at = _day(created)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -311,13 +311,13 @@ def report(summary: Summary, *, title: str, created: float, zone: tzinfo | None 
     )
 
 
-def _body(summary: Summary, zone: tzinfo | None) -> Iterator[str]:
+def _body(summary: Summary) -> Iterator[str]:
     if summary.first is None or summary.last is None:
         yield "<p>There are no sessions that have ended.</p>"
         return
     yield (
-        f"<p>{summary.sessions:,} sessions of {summary.people:,} people, begun from {_day(summary.first, zone)} to "
-        f"{_day(summary.last, zone)}.</p>"
+        f"<p>{summary.sessions:,} sessions of {summary.people:,} people, begun from {_day(summary.first)} to "
+        f"{_day(summary.last)}.</p>"
     )
     if summary.simulated:
         yield f"<p>The GPUs of {summary.simulated:,} sessions were simulated.</p>"
@@ -425,5 +425,5 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
-def _day(at: float, zone: tzinfo | None) -> str:
-    return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d")
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d")

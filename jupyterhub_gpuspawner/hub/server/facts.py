@@ -266,7 +266,7 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
         for use, each in history
     ]
     said = text.chart_said(mean, most)
-    drawn = usage_chart.svg(spans, title=text.chart_title(name), said=said)
+    drawn = usage_chart.svg(spans, title=text.chart_title(name), description=said)
     parts = (
         text.percent(gpu.utilization),
         text.memory(gpu.memory_used_mib, gpu.memory_mib),
