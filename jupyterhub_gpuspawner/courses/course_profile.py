@@ -142,14 +142,16 @@ def _base(file: CourseFile, course: Course, profiles: Sequence[Profile]) -> Prof
 
 def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resources | None) -> Override:
     """The profile with the course's values for its options, and with lower numbers."""
+
+    def refusal(message: str, *path: str) -> ConfigError:
+        return ConfigError(message, where=file.where(("profile", *path)))
+
     chosen = course.profile
     unknown = [name for name in chosen.options if name not in base.profile_options]
     if unknown:
         names = ", ".join(base.profile_options) or "none"
-        raise ConfigError(
-            f"profile {base.slug} has no such option; its options are {names}",
-            where=file.where(("profile", "options", unknown[0])),
-        )
+        message = f"profile {base.slug} has no such option; its options are {names}"
+        raise refusal(message, "options", unknown[0])
     override = highest = untouched = base.as_override()
     for name, option in base.profile_options.items():
         value = chosen.options.get(name, option.initial(untouched))
@@ -158,21 +160,20 @@ def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resourc
         if name in chosen.options and option.is_typed(value) and option.sets_environment:
             rule = f"must be one of {', '.join(option.choices)}" if option.choices else "cannot be set"
             message = f"{rule}: a course file may not type what runs in its participants' servers"
-            raise ConfigError(message, where=file.where(("profile", "options", name)))
+            raise refusal(message, "options", name)
         try:
             over = option.choose(value)[1]
         except ValueError as error:
-            message = str(error).rstrip(".")
-            raise ConfigError(message, where=file.where(("profile", "options", name))) from None
+            raise refusal(str(error).rstrip("."), "options", name) from None
         free = option.range if name not in chosen.options else None
         override = put_over(override, over)
         highest = put_over(highest, over if free is None else free.override(free.nearest(free.max)))
+    bounds = _with_defaults(highest.slurm, defaults)
     wanted = {name: value for name in _NUMBERS if (value := getattr(chosen, name)) is not None}
     for name, value in wanted.items():
-        bound = getattr(_with_defaults(highest.slurm, defaults), name)
-        fault = _fault(name, value, bound, base)
+        fault = _fault(name, value, getattr(bounds, name), base)
         if fault:
-            raise ConfigError(fault, where=file.where(("profile", name)))
+            raise refusal(fault, name)
     return override.model_copy(update={"slurm": override.slurm.model_copy(update=wanted)})
 
 

@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, socket_of, sockets
+from jupyterhub_gpuspawner.fleet.gres_conf import socket_of, sockets
 from jupyterhub_gpuspawner.fleet.node_record import gpu_count
 from jupyterhub_gpuspawner.units import parse_gres
 
@@ -243,12 +243,9 @@ class Contradiction:
     seen: str
 
 
-def contradictions(record: NodeRecord, gres: Sequence[Gres]) -> tuple[Contradiction, ...]:
+def contradictions(record: NodeRecord, gres: Sequence[Gres]) -> Iterator[Contradiction]:
     """The faults of a node's GPUs in Slurm; none where too little is known. ``gres``: of the node, as parsed."""
-    return tuple(_contradictions(record, [gpus for gpus in gres if gpus.name == "gpu"]))
-
-
-def _contradictions(record: NodeRecord, gpus: Sequence[Gres]) -> Iterator[Contradiction]:
+    gpus = [resource for resource in gres if resource.name == "gpu"]
     present = record.present
     if not gpus or not present:
         return
@@ -285,8 +282,3 @@ def _sockets_of_gpus(record: NodeRecord, *, numa_node_as_socket: bool) -> set[in
     cpus = sockets(record.topology, numa_node_as_socket=numa_node_as_socket)
     homes = {socket_of(record.topology, position, cpus) for position in record.present}
     return None if None in homes else {home for home in homes if home is not None}
-
-
-def has_links(record: NodeRecord) -> bool:
-    """Whether ``Links=`` would tell Slurm something about this node."""
-    return record.complete and any(line.links for line in gres_conf(record.topology).lines)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.fleet.differences import Shape, contradictions, differences, has_links, shape_of
-from jupyterhub_gpuspawner.fleet.gres_conf import socket_of, sockets
+from jupyterhub_gpuspawner.fleet.differences import Shape, contradictions, differences, shape_of
+from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, socket_of, sockets
 from jupyterhub_gpuspawner.fleet.node_record import gpu_count
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.units import parse_gres
@@ -188,8 +188,8 @@ def health(
                 doubting=record.doubt.agreeing if record.doubt is not None else 0,
                 simulated=record.topology.simulated,
                 differences=unlike[record.node],
-                contradictions=contradictions(record, gres),
-                links_help=has_links(record),
+                contradictions=tuple(contradictions(record, gres)),
+                links_help=record.complete and any(line.links for line in gres_conf(record.topology).lines),
                 grants=summarize(by_node[record.node]),
             )
         )

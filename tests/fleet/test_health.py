@@ -66,7 +66,7 @@ def test_slurms_configuration_against_what_was_seen(
     known: NodeRecord, gres: str, found: tuple[Contradiction, ...]
 ) -> None:
     """Only what is certain: a node of which not all was seen contradicts nothing but a number."""
-    assert contradictions(known, parse_gres(gres)) == found
+    assert tuple(contradictions(known, parse_gres(gres))) == found
 
 
 def test_the_health_of_a_fleet_in_words() -> None:
