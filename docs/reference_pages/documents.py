@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import profiles
 from jupyterhub_gpuspawner.hub.course import api as course
 from jupyterhub_gpuspawner.hub.messages import api as messages
+from jupyterhub_gpuspawner.hub.server import report as report_api
 from jupyterhub_gpuspawner.hub.server import session
-from jupyterhub_gpuspawner.hub.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
 from jupyterhub_gpuspawner.wire import bounds, documents
@@ -118,8 +118,8 @@ def page() -> str:
         *_records(report.CheckDocument),
         f"## Node report, version {documents.REPORT_VERSION}\n",
         *_records(documents.NodeReport),
-        f"## Usage document, version {usage_api.VERSION}\n",
-        *_records(usage_api.UsageDocument),
+        f"## Usage document, version {report_api.USAGE_VERSION}\n",
+        *_records(report_api.UsageDocument),
         "Its `use` is a usage summary.\n",
         f"## Usage summary, version {usage_wire.USAGE_VERSION}\n",
         "It has the limits of a report.\n",

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from jupyterhub_gpuspawner.hub.events.stream import SCHEMAS
+from jupyterhub_gpuspawner.hub.events.life import SCHEMAS
 from jupyterhub_gpuspawner.records import cause
 from jupyterhub_gpuspawner.records.export import COLUMNS
 from jupyterhub_gpuspawner.records.record import EVENTS, SessionRecord

@@ -38,16 +38,16 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.form import render_form
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.course.upkeep import begin_courses
-from jupyterhub_gpuspawner.hub.events.stream import begin_events
+from jupyterhub_gpuspawner.hub.events.life import begin_events
 from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,
     leave_out_of_spawn_limit,
     stock_template_paths,
 )
-from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
+from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database

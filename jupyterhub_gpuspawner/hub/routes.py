@@ -1,4 +1,4 @@
-"""Every URL that this package adds to a hub, and every page of the hub that it replaces.
+"""Every URL that this package adds to a hub, every page of the hub that it replaces, and what templates use.
 
 A URL whose last part is optional has two routes, as in JupyterHub: for an optional group that is absent tornado passes
 None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as the text "None".
@@ -6,7 +6,10 @@ None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as 
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
@@ -15,18 +18,38 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub.choose import profiles
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler
-from jupyterhub_gpuspawner.hub.course import api as course
-from jupyterhub_gpuspawner.hub.course.page import CourseEvents, CoursePage, CoursesPage
-from jupyterhub_gpuspawner.hub.messages import api as messages
-from jupyterhub_gpuspawner.hub.page_tools import STATIC
-from jupyterhub_gpuspawner.hub.server import more_time, report, session, usage
+from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
+from jupyterhub_gpuspawner.hub.course import api as course_api
+from jupyterhub_gpuspawner.hub.course.page import CourseEvents, CoursePage, CoursesPage, teaches_any
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.messages import api as messages_api
+from jupyterhub_gpuspawner.hub.messages.api import messages_to
+from jupyterhub_gpuspawner.hub.server import more_time, report, session
+from jupyterhub_gpuspawner.hub.server.card import server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
-from jupyterhub_gpuspawner.hub.server.progress_stream import ProgressStream
-from jupyterhub_gpuspawner.hub.server.start_stop import ServerHandler
-from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, StopPage
+from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.switch import SwitchPage
-from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, WaitingPage
+from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, WaitingPage
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.text import (
+    choose,
+    cluster,
+    course,
+    course_actions,
+    health,
+    home,
+    idle,
+    log,
+    times,
+    usage,
+    wait,
+)
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.server.card import ServerCard
+
+
+STATIC = Path(__file__).parent / "web" / "static"
 
 
 class StaticFiles(CacheControlStaticFilesHandler):
@@ -43,11 +66,10 @@ class StaticFiles(CacheControlStaticFilesHandler):
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *profiles.HANDLERS,
-    *course.HANDLERS,
-    *messages.HANDLERS,
+    *course_api.HANDLERS,
+    *messages_api.HANDLERS,
     *more_time.HANDLERS,
     *session.HANDLERS,
-    *usage.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
     (r"/api/gpuspawner/fleet", FleetHandler),
 ]
@@ -82,3 +104,42 @@ TAKEN_OVER: dict[type, type] = {
     UserServerAPIHandler: ServerHandler,
 }
 """Handlers of JupyterHub's, and ours that replace them."""
+
+
+class PageTools:
+    """The namespace ``gpuspawner`` in templates; one for all pages of a hub."""
+
+    choose = choose
+    wait = wait
+    home = home
+    idle = idle
+    log = log
+    cluster = cluster
+    course = course
+    health = health
+    times = times
+    usage = usage
+    messages = course_actions
+    messages_to = staticmethod(messages_to)
+    may_see_cluster = staticmethod(may_see_cluster)
+    is_admin = staticmethod(is_admin)
+    teaches_any = staticmethod(teaches_any)
+
+    @staticmethod
+    def cards(user: Any) -> tuple[ServerCard, ...]:
+        """The cards of a user's servers, of whatever spawner."""
+        return server_cards(map(server_of, user.all_spawners()))
+
+    @staticmethod
+    def static(base_url: str, name: str) -> str:
+        """Return the URL of a file in ``static/``; it changes with the files, so that browsers may cache them.
+
+        The version is a folder of the URL, so that a script's relative imports have it as well.
+        """
+        return f"{base_url}gpuspawner/static/{_version()}/{name}"
+
+
+@lru_cache
+def _version() -> str:
+    files = sorted(STATIC.iterdir())
+    return sha256(b"".join(path.read_bytes() for path in files if path.is_file())).hexdigest()[:12]

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub.server.progress_stream import LIMIT
+from jupyterhub_gpuspawner.hub.server.waiting import LIMIT
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
 from tests.fixtures.slurm import hanging, processes_of

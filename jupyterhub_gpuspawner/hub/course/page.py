@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.course.tiles import ACTIONS, EXTEND, MESSAGE, STA
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
-from jupyterhub_gpuspawner.hub.server.progress_stream import OpenStreams
+from jupyterhub_gpuspawner.hub.server.waiting import OpenStreams
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.text import course
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST

@@ -23,8 +23,7 @@ from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.events.life import session_in
-from jupyterhub_gpuspawner.hub.events.stream import STREAM
+from jupyterhub_gpuspawner.hub.events.life import STREAM, session_in
 from jupyterhub_gpuspawner.hub.site.database_file import full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every

@@ -1,7 +1,7 @@
 """``/hub/gpuspawner/stop/...``: *Stop* for any server that a person may stop, also without JavaScript.
 
 JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
-``_xsrf``.
+``_xsrf``. :class:`ServerHandler` is JupyterHub's REST: what others may start for a user, and who asked for a stop.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.idle.servers import NotKept
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import (
     cancel_start,
     keep_stop,
+    note_stopper,
     server_title,
     stop_record,
     stopper_of,
     waits_in_line,
 )
+from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
@@ -214,3 +218,41 @@ class ExtendPage(_RunningServerPage):
             title=home.of_user(card.title, user.name if user is not self.current_user else ""),
         )
         self.finish(html)
+
+
+class ServerHandler(UserServerAPIHandler):
+    """JupyterHub's handler; the session's record says who stopped the server.
+
+    JupyterHub stores the options that come with a request before any spawner sees them, and the user's next start has
+    them. So what somebody may not choose for a user is refused here, and once more when it is to be started.
+    """
+
+    @needs_scope(START_SERVERS)
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """Start a server."""
+        options = posted_options(self.get_json_body())
+        if options is not None and not is_taught_course(self, options):
+            self._only_free(user_name)
+        await super().post(user_name, server_name)
+
+    @needs_scope(START_SERVERS)
+    async def put(self, user_name: str, server_name: str = "") -> None:
+        """Create a named server with its options (JupyterHub 6)."""
+        self._only_free(user_name)
+        await super().put(user_name, server_name)
+
+    @needs_scope(START_SERVERS)
+    async def patch(self, user_name: str, server_name: str = "") -> None:
+        """Rename a server, or change its options (JupyterHub 6)."""
+        self._only_free(user_name)
+        await super().patch(user_name, server_name)
+
+    def _only_free(self, user_name: str) -> None:
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
+
+    async def stop_single_user(self, user: Any, server_name: str = "") -> Any:
+        """JupyterHub calls this once it has checked that the requester may stop the server."""
+        stopper = stopper_of(self.current_user, user, self.parsed_scopes)
+        note_stopper(user.spawners[server_name], stopper)
+        return await super().stop_single_user(user, server_name)

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.choose.what_you_get import what_you_get
+from jupyterhub_gpuspawner.hub.choose.offer import what_you_get
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_server
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from jupyterhub_gpuspawner.hub.events.stream import STREAM
+from jupyterhub_gpuspawner.hub.events.life import STREAM
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.records.record import Ready
 

@@ -25,8 +25,8 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_the_last_time,
     offers,
     told_of,
+    what_you_get,
 )
-from jupyterhub_gpuspawner.hub.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.text.times import clock

@@ -35,7 +35,7 @@ from jupyterhub_gpuspawner.hub.cluster.rows import (
     sections,
     summary,
 )
-from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.units import Gres

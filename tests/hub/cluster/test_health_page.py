@@ -7,7 +7,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, Grant, health
 from jupyterhub_gpuspawner.hub.cluster.health import HealthRow, rows, section
-from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from tests.fleet.nodes import DAY, record, topology, with_gpu
 

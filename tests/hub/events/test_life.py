@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.events.life import Life, session_in
-from jupyterhub_gpuspawner.hub.events.stream import Stream
+from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources

@@ -13,7 +13,7 @@ import yaml
 from jupyter_events.logger import EventLogger
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.events.stream import SCHEMAS, emitter, register_schemas
+from jupyterhub_gpuspawner.hub.events.life import SCHEMAS, emitter, register_schemas
 from jupyterhub_gpuspawner.records.cause import Kind
 from jupyterhub_gpuspawner.records.record import EVENTS, Ended, Event
 from tests.records.a_session import LIFE

@@ -147,7 +147,7 @@ HUB = """
 import asyncio, logging, sys
 from types import SimpleNamespace
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.events.stream import STREAM
+from jupyterhub_gpuspawner.hub.events.life import STREAM
 from jupyterhub_gpuspawner.hub.records.keeper import begin_sessions
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.records.a_session import LIFE

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import server_path
-from jupyterhub_gpuspawner.hub.server.progress_stream import LIMIT, OpenStreams
+from jupyterhub_gpuspawner.hub.server.waiting import LIMIT, OpenStreams
 from tests.hub.conftest import StartHub
 from tests.hub.visitor import Visitor, events
 
