@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
@@ -24,6 +24,9 @@ from jupyterhub_gpuspawner.profiles.schema import (
     validated,
     whole,
 )
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class Instructors(Frozen):
@@ -158,3 +161,33 @@ class Course(Frozen):
 def parse_course(value: Any, where: Callable[[Sequence[str | int]], str]) -> Course:
     """A course; raises ConfigError for its first fault, located by ``where``, without quoting the file."""
     return validated(Course, value, where, quoting=False)
+
+
+def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:
+    """The course's dates as iCalendar (RFC 5545): one event for each.
+
+    ``hub`` names the hub, so that two hubs' events are not taken for the same; ``now`` is the time of the file. An
+    event keeps its UID when its times change, so that a calendar replaces it.
+    """
+    from icalendar import Calendar, Event  # takes long, and no hub needs it
+
+    document = Calendar()
+    document.add("prodid", "-//jupyterhub-gpuspawner//courses//EN")
+    document.add("version", "2.0")
+    document.add("name", course.name)
+    for course_date in course.dates:
+        event = Event()
+        event.add("uid", f"{slug}-{course_date.name}@{hub}")
+        event.add("dtstamp", now)
+        event.add("dtstart", course_date.start)
+        event.add("dtend", course_date.end)
+        event.add("summary", course.name)
+        about = [course.message] if course.message else []
+        if course_date.reservation:
+            about.append(f"Slurm reservation: {course_date.reservation}")
+        if about:
+            event.add("description", "\n".join(about))
+        document.add_component(event)
+    document.add_missing_timezones()
+    text: str = document.to_ical().decode()
+    return text

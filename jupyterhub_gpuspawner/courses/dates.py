@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import tzinfo
 
-    from jupyterhub_gpuspawner.courses.course import Course
-
 SESSIONS_LIMIT = 400
 """Maximum number of sessions of a course."""
 YEARS = (2000, 2999)
@@ -157,33 +155,3 @@ def _reservation(rule: SessionRule, day: date) -> str | None:
         return rule.reservation.on(day)
     except LookupError as error:
         raise BadValue(str(error.args[0])) from None
-
-
-def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:
-    """The course's dates as iCalendar (RFC 5545): one event for each.
-
-    ``hub`` names the hub, so that two hubs' events are not taken for the same; ``now`` is the time of the file. An
-    event keeps its UID when its times change, so that a calendar replaces it.
-    """
-    from icalendar import Calendar, Event  # takes long, and no hub needs it
-
-    document = Calendar()
-    document.add("prodid", "-//jupyterhub-gpuspawner//courses//EN")
-    document.add("version", "2.0")
-    document.add("name", course.name)
-    for course_date in course.dates:
-        event = Event()
-        event.add("uid", f"{slug}-{course_date.name}@{hub}")
-        event.add("dtstamp", now)
-        event.add("dtstart", course_date.start)
-        event.add("dtend", course_date.end)
-        event.add("summary", course.name)
-        about = [course.message] if course.message else []
-        if course_date.reservation:
-            about.append(f"Slurm reservation: {course_date.reservation}")
-        if about:
-            event.add("description", "\n".join(about))
-        document.add_component(event)
-    document.add_missing_timezones()
-    text: str = document.to_ical().decode()
-    return text

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from icalendar import Calendar
 
-from jupyterhub_gpuspawner.courses.course import Course, parse_course
-from jupyterhub_gpuspawner.courses.dates import CourseDate, calendar
+from jupyterhub_gpuspawner.courses.course import Course, calendar, parse_course
+from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.roster import People, Roster, parse_people, people
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document

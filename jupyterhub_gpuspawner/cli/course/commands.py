@@ -128,7 +128,7 @@ def calendar(*, name: str, config: Path) -> None:
 
     An event keeps its identity when its times change, so that importing the file again moves it.
     """
-    from jupyterhub_gpuspawner.courses.dates import calendar
+    from jupyterhub_gpuspawner.courses.course import calendar
     from jupyterhub_gpuspawner.site.configuration import load_site
     from jupyterhub_gpuspawner.site.courses import named_course
 
