@@ -16,10 +16,15 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
+from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose import profiles
+from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.cluster import health
+from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
 from jupyterhub_gpuspawner.hub.course import api as course_api
+from jupyterhub_gpuspawner.hub.course import words as course_words
 from jupyterhub_gpuspawner.hub.course.page import CourseEvents, CoursePage, CoursesPage, teaches_any
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages import api as messages_api
@@ -31,19 +36,6 @@ from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHa
 from jupyterhub_gpuspawner.hub.server.switch import SwitchPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, WaitingPage
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import (
-    choose,
-    cluster,
-    course,
-    course_actions,
-    health,
-    home,
-    idle,
-    log,
-    times,
-    usage,
-    wait,
-)
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.server.card import ServerCard
@@ -109,17 +101,12 @@ TAKEN_OVER: dict[type, type] = {
 class PageTools:
     """The namespace ``gpuspawner`` in templates; one for all pages of a hub."""
 
-    choose = choose
-    wait = wait
-    home = home
-    idle = idle
-    log = log
-    cluster = cluster
-    course = course
+    choose = choose_words
+    cluster = cluster_words
+    course = course_words
     health = health
     times = times
-    usage = usage
-    messages = course_actions
+    words = words
     messages_to = staticmethod(messages_to)
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)

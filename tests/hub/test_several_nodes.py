@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.hub import words
 from tests.fixtures.hubs import stop_servers
 from tests.hub.conftest import start_hub
 from tests.hub.notebook import Notebook
@@ -165,7 +165,7 @@ def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm)
 
     assert nodes(placement) == ["g2"]
     problems = [each.text for each in facts.select(".gpuspawner-problems li") if "reported" in each.text]
-    assert problems == [home.not_reported("g3"), home.not_reported("g4")]
+    assert problems == [words.not_reported("g3"), words.not_reported("g4")]
     assert "no launcher on g3" in log
     assert nodes(late) == ["g2", "g4"]
 

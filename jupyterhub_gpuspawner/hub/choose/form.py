@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import (
     VISIT,
     FilledIn,
@@ -26,7 +28,6 @@ from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.hub.text import choose, times
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
 
 if TYPE_CHECKING:
@@ -133,8 +134,8 @@ async def render_question(source: OfferSource | None) -> str:
 def nothing_to_start(found: Sequence[Offer], contact: str) -> str:
     """Why no server can be started, whatever is chosen; empty where one can, or could."""
     if not found:
-        return choose.NO_PROFILE.format(contact=contact)
-    return choose.ALL_CLOSED if all(offer.closed for offer in found) else ""
+        return words.NO_PROFILE.format(contact=contact)
+    return words.ALL_CLOSED if all(offer.closed for offer in found) else ""
 
 
 def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
@@ -150,7 +151,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("jupyterhub_gpuspawner.hub.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals["say"] = choose
+    environment.globals["say"] = words
     environment.globals["gpuspawner"] = {"times": times}
     return environment
 

@@ -13,10 +13,10 @@ from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.text import choose
+from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.profiles.option import UNLISTED
 from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
-from jupyterhub_gpuspawner.words import cpus, in_unit, memory
+from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
         check(choice_from_form({name: list(values) for name, values in fields.items()}))
     except RequestError as error:
         return with_fault(found, error)
-    return replace(found, note=choose.FROM_A_LINK)
+    return replace(found, note=words.FROM_A_LINK)
 
 
 def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
@@ -113,7 +113,7 @@ def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
         try:
             check(options)
         except RequestError as error:
-            note = note or choose.no_longer(str(error))
+            note = note or words.no_longer(str(error))
             if error.field == "profile" or error.field not in options:
                 return FilledIn(note=note)
             del options[error.field]
@@ -236,11 +236,11 @@ def closed_by(status: ProfileStatus) -> str:
     It begins later, or its job can never run and no option could change that.
     """
     if status.refusal is not None:
-        return choose.NOT_YET
+        return words.NOT_YET
     found = status.availability
     if found is None or found.chance is not Chance.NEVER or _can_be_changed(status.profile, found.field):
         return ""
-    return choose.sentence(found.sentence)
+    return sentence(found.sentence)
 
 
 def _can_be_changed(profile: Profile, field: str) -> bool:
@@ -263,9 +263,9 @@ def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: b
     if linked:
         name, why = status.profile.display_name, found.sentence
         if closed:
-            return replace(filled_in, fault=choose.cannot_start(name, why), field="profile", note="")
-        return replace(filled_in, fault=choose.sentence(why), field=found.field, note="")
-    return FilledIn(note=filled_in.note or choose.no_longer(closed)) if closed else filled_in
+            return replace(filled_in, fault=words.cannot_start(name, why), field="profile", note="")
+        return replace(filled_in, fault=sentence(why), field=found.field, note="")
+    return FilledIn(note=filled_in.note or words.no_longer(closed)) if closed else filled_in
 
 
 def offers(
@@ -318,7 +318,7 @@ def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
     refused = replace(
         offer.availability or Availability(filled_in.chance, ""),
         chance=filled_in.chance,
-        sentence=choose.AT_THE_FIELD if at else filled_in.fault,
+        sentence=words.AT_THE_FIELD if at else filled_in.fault,
         starts_at=None,
         taken_at=None,
     )
@@ -492,7 +492,7 @@ def _told(
     )
     parts = (
         _counted(nodes, "node") if several else "",
-        *(f"{part}{choose.ON_EACH}" if several and part not in ("", choose.ALL_MEMORY) else part for part in on_a_node),
+        *(f"{part}{words.ON_EACH}" if several and part not in ("", words.ALL_MEMORY) else part for part in on_a_node),
         _time(values["time"], time_unit),
     )
     return tuple(part for part in parts if part)
@@ -523,13 +523,13 @@ def _counted(number: str, what: str) -> str:
 
 def _memory(values: list[Any]) -> str:
     if 0 in values:
-        return choose.ALL_MEMORY
+        return words.ALL_MEMORY
     return f"{_between([memory(mib) for mib in sorted(values)])} memory" if values else ""
 
 
 def _time(values: list[Any], unit: str) -> str:
     if any(isinstance(value, str) for value in values):
-        return choose.NO_LIMIT
+        return words.NO_LIMIT
     return _between([in_unit(seconds, unit) for seconds in sorted(values)])
 
 

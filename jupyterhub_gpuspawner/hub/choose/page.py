@@ -14,6 +14,7 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 from tornado.httputil import url_concat
 
+from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.form import render_question
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.ending.ending import ending_of, start_failed
@@ -22,7 +23,6 @@ from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.switch import as_query
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
-from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -156,9 +156,9 @@ class ChoosePage(SpawnHandler):
             return error
         seconds = retry_after(error)
         if seconds is not None:
-            refusal = start_failed(choose.many_starts(seconds), reason="throttled", status_code=error.status_code)
+            refusal = start_failed(words.many_starts(seconds), reason="throttled", status_code=error.status_code)
         elif 0 < self.active_server_limit <= self.users.count_active_users()["active"]:
-            refusal = start_failed(choose.MANY_SERVERS, reason="too_many_users", status_code=error.status_code)
+            refusal = start_failed(words.MANY_SERVERS, reason="too_many_users", status_code=error.status_code)
         else:  # a hook's
             return error
         vars(refusal)["headers"] = vars(error).get("headers")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.fleet import sentences
 from jupyterhub_gpuspawner.fleet.health import FleetHealth
 from jupyterhub_gpuspawner.fleet.health import health as health_of
-from jupyterhub_gpuspawner.hub.text import health as text
+from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.words import sentence
 
 if TYPE_CHECKING:
@@ -20,8 +20,49 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.units import Gres
 
+HEALTH = "Health"
+INTRO = (
+    "What servers have reported about their nodes: which nodes differ from most nodes of their kind, and how well "
+    "Slurm placed jobs on them. A GPU that no job has seen yet is not judged."
+)
+NOTHING = "No server has reported from a node with GPUs yet."
+AS_REPORTED = "Slurm is not responding; its configuration is that of the last reports."
+DIFFERS = "differs"
+ALIKE = "as its siblings"
+ALONE = "no siblings"
+GRANTS = "Grants"
+SIMULATED = "simulated"
+ALL_GRANTS = "All nodes together: {grants}."
+GRES_CONF = (
+    "“Siblings” are nodes with the same GPUs in Slurm; a majority of at least two defines what is usual. A grant is "
+    "compared with the GPUs that were free when the job started."
+)
+
 ROWS_AT_MOST = 1000
 """Nodes on one page at most; those that differ come first."""
+
+
+def siblings(number: int) -> str:
+    """The number of nodes of the same kind; empty for none, which the node's state says."""
+    return f"{number:,} sibling{'s' * (number != 1)}" if number else ""
+
+
+def seen_at(when: float, now: float) -> str:
+    """When a job last reported from the node."""
+    ago = times.relative(when, now=now)
+    return f"last report {'just now' if ago == times.NOW else ago}"
+
+
+def left_out(number: int) -> str:
+    """The rest of a list that is longer than the section."""
+    return f"{number:,} more node{'s' * (number != 1)} not shown: use gpuspawner fleet."
+
+
+def summary(nodes: int, ill: int) -> str:
+    """All nodes in one line."""
+    what = f"{nodes:,} node{'s' * (nodes != 1)} known"
+    one = "s" * (ill <= 1)
+    return f"{what}; {f'{ill:,}' if ill else 'none'} differ{one} or contradict{one} Slurm's configuration"
 
 
 @dataclass(frozen=True)
@@ -48,14 +89,14 @@ def rows(found: FleetHealth, now: float) -> tuple[HealthRow, ...]:
 def _row(node: NodeHealth, now: float) -> HealthRow:
     said = [*map(sentences.difference, node.differences), *map(sentences.contradiction, node.contradictions)]
     hints = [sentences.doubt(node), "" if node.complete else sentences.PARTIAL, sentences.gains(node)]
-    alike = text.ALIKE if node.siblings else text.ALONE
-    has = [sentences.shape(node.shape), text.siblings(node.siblings), text.SIMULATED if node.simulated else ""]
+    alike = ALIKE if node.siblings else ALONE
+    has = [sentences.shape(node.shape), siblings(node.siblings), SIMULATED if node.simulated else ""]
     return HealthRow(
         name=node.node,
         ill=node.ill,
-        state=text.DIFFERS if node.ill else alike,
+        state=DIFFERS if node.ill else alike,
         has=", ".join(filter(None, has)),
-        seen=f"{sentences.seen(node)}; {text.seen_at(node.seen_at, now)}",
+        seen=f"{sentences.seen(node)}; {seen_at(node.seen_at, now)}",
         findings=tuple(map(sentence, said)),
         hints=tuple(filter(None, hints)),
         grants=sentence(sentences.grants(node.grants)),
@@ -80,9 +121,9 @@ def section(health: FleetHealth, now: float) -> HealthSection:
     return HealthSection(
         health,
         rows(health, now),
-        text.summary(len(nodes), sum(node.ill for node in nodes)),
-        text.ALL_GRANTS.format(grants=sentences.grants(health.grants)),
-        text.left_out(len(nodes) - ROWS_AT_MOST) if len(nodes) > ROWS_AT_MOST else "",
+        summary(len(nodes), sum(node.ill for node in nodes)),
+        ALL_GRANTS.format(grants=sentences.grants(health.grants)),
+        left_out(len(nodes) - ROWS_AT_MOST) if len(nodes) > ROWS_AT_MOST else "",
     )
 
 

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, NodeUse, totals
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.text import cluster, times
-from jupyterhub_gpuspawner.hub.text.times import clock
+from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.hub.cluster import words
+from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.jobs.reason import meaning
 from jupyterhub_gpuspawner.words import counted, memory
 
@@ -99,7 +100,7 @@ class JobsInWords:
         """The first of these jobs, and then the number of the others."""
         told = tuple(map(self._job, holders[:JOBS_AT_MOST]))
         more = len(holders) - JOBS_AT_MOST
-        return (*told, JobWords(cluster.more_jobs(more))) if more > 0 else told
+        return (*told, JobWords(words.more_jobs(more))) if more > 0 else told
 
     def waiting(self, job: WaitingJob) -> WaitingLine:
         """A pending job: what it asks for, since when it waits, and when or why not it starts."""
@@ -107,44 +108,44 @@ class JobsInWords:
         return WaitingLine(
             job=self._links(job.user, job.job_id, job.server, started=False),
             asks=_asks(job),
-            since=None if since is None else _moment(cluster.waiting_for(self._now - since), since, self._now),
-            expected=None if starts is None else _moment(cluster.starts_in(starts - self._now), starts, self._now),
+            since=None if since is None else _moment(words.waiting_for(self._now - since), since, self._now),
+            expected=None if starts is None else _moment(words.starts_in(starts - self._now), starts, self._now),
             reason=meaning(job.reason or "None").sentence,
         )
 
     def _job(self, holder: Holder) -> JobWords:
         told = self._told.get(holder.job_id)
         if told is None:
-            left = "" if holder.ends_at is None else cluster.left(holder.ends_at - self._now)
+            left = "" if holder.ends_at is None else words.left(holder.ends_at - self._now)
             told = self._links(holder.user, holder.job_id, holder.server, left, started=True)
             self._told[holder.job_id] = told
         return told
 
     def _links(self, user: str, job_id: str, server: str | None, left: str = "", *, started: bool) -> JobWords:
-        words = cluster.holder(user, job_id, server)
+        holder = words.holder(user, job_id, server)
         if server is None:
-            return JobWords(words, left)
+            return JobWords(holder, left)
         key = (user, server)
         use = self._rights.use.get(key, "") if started else ""
         return JobWords(
-            f"{words}, {use}" if use else words,
+            f"{holder}, {use}" if use else holder,
             left,
             path="/".join(quote(part, safe="@~") for part in key if part),
             log=started and key in self._rights.log,
-            stop=cluster.stop(user, server) if key in self._rights.stop else "",
+            stop=words.stop(user, server) if key in self._rights.stop else "",
         )
 
 
 def _asks(job: WaitingJob) -> str:
     """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} k80 on each, 8 CPUs, 4 GiB, 1 h``."""
-    each = cluster.ON_EACH if job.nodes > 1 else ""
+    each = words.ON_EACH if job.nodes > 1 else ""
     gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_kind_asked(gres)}{each}" for gres in job.gpus)
     parts = (
         counted(job.nodes, "node") if job.nodes > 1 else "",
         *gpus,
         counted(job.cpus, "CPU") if job.cpus else "",
         memory(job.memory_mib) if job.memory_mib else "",
-        cluster.time_limit(job.time_limit),
+        words.time_limit(job.time_limit),
     )
     return ", ".join(filter(None, parts))
 
@@ -258,19 +259,19 @@ def _section(
     partition: MapPartition, rows: tuple[Row, ...], waiting: tuple[WaitingLine, ...], *, unfold: bool
 ) -> Section:
     has = partition.totals
-    words = [counted(has.nodes, "node"), _gpus_in_words(has)]
+    summary_parts = [counted(has.nodes, "node"), _gpus_in_words(has)]
     if partition.waiting:
-        words.append(cluster.waiting(partition.waiting))
+        summary_parts.append(words.waiting(partition.waiting))
     more = partition.waiting - len(waiting)
     return Section(
         name=partition.name,
-        state="" if partition.state == "UP" else cluster.partition_state(partition.state),
-        words="; ".join(words),
+        state="" if partition.state == "UP" else words.partition_state(partition.state),
+        words="; ".join(summary_parts),
         gpus=_bar(has.gpus_used, has.gpus, has.gpus_out) if has.gpus else None,
         cpus=_bar(has.cpus_used, has.cpus, has.cpus_out),
         memory=_memory_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib),
         waiting=waiting,
-        more_waiting=cluster.more_waiting(more) if more else "",
+        more_waiting=words.more_waiting(more) if more else "",
         rows=rows,
         folded=len(partition.nodes) - len(rows),
         open=unfold and bool(rows or waiting),
@@ -278,7 +279,7 @@ def _section(
 
 
 def _gpus_in_words(has: Totals) -> str:
-    return cluster.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
+    return words.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
 
 
 def _row(node: MapNode, tell: JobsInWords) -> Row:
@@ -287,13 +288,13 @@ def _row(node: MapNode, tell: JobsInWords) -> Row:
     counts = [(kind, sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
     state = node.state
     if node.reservation:
-        state = f"{state}, {cluster.in_reservation(node.reservation)}"
+        state = f"{state}, {words.in_reservation(node.reservation)}"
     out = node.use is NodeUse.OUT
     return Row(
         name=node.name,
         use=node.use.value,
         state=state,
-        reason=cluster.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
+        reason=words.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
         has=", ".join(f"{count} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" for kind, count in counts),
         gpus=tuple(_runs(node, tell)),
         jobs=tell.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
@@ -317,7 +318,7 @@ def _runs(node: MapNode, tell: JobsInWords) -> Iterator[GpuRun]:
         )
 
 
-_USES = {GpuUse.FREE: cluster.FREE, GpuUse.OUT: cluster.OUT, GpuUse.USED: cluster.IN_USE}
+_USES = {GpuUse.FREE: words.FREE, GpuUse.OUT: words.OUT, GpuUse.USED: words.IN_USE}
 
 
 @lru_cache(maxsize=1024)  # the same few for all nodes of a cluster
@@ -349,7 +350,7 @@ def _memory_bar(used: int, whole: int, out: int) -> Bar:
 
 
 def _share(used: str, whole: str, part: int, total: int, out: int) -> Bar:
-    return Bar(cluster.of_total(used, whole), _percent(part, total), _percent(out, total))
+    return Bar(words.of_total(used, whole), _percent(part, total), _percent(out, total))
 
 
 def _amount(mib: int) -> str:

@@ -21,6 +21,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.pace import Pace, Queue, WorkKind
 from jupyterhub_gpuspawner.hub.course.participants import (
     NO_STARTS,
@@ -37,7 +38,6 @@ from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, cl
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
-from jupyterhub_gpuspawner.hub.text import course_actions as text
 from jupyterhub_gpuspawner.records.cause import Stopper
 from jupyterhub_gpuspawner.words import duration
 
@@ -189,10 +189,10 @@ class CourseActions:
         def outcome(participant: Participant) -> Outcome:
             user = participant.user
             if user in course.unknown:
-                return Outcome(user, Result.REFUSED, text.NOT_KNOWN.format(user=user))
+                return Outcome(user, Result.REFUSED, words.NOT_KNOWN.format(user=user))
             if participant.server.active:
-                return Outcome(user, Result.UNCHANGED, text.RUNS)
-            return Outcome(user, Result.DONE, text.STARTS)
+                return Outcome(user, Result.UNCHANGED, words.RUNS)
+            return Outcome(user, Result.DONE, words.STARTS)
 
         outcomes = tuple(each if isinstance(each, Outcome) else outcome(each) for each in wanted)
         keys = {each.user: each.key for each in wanted if isinstance(each, Participant)}
@@ -215,20 +215,20 @@ class CourseActions:
         def stop(participant: Participant) -> Outcome:
             user, server = participant.user, participant.server
             if participant.state is State.STOPPING:
-                return Outcome(user, Result.UNCHANGED, text.STOPS_ALREADY)
+                return Outcome(user, Result.UNCHANGED, words.STOPS_ALREADY)
             dropped = self.pace.drop(user)
             if not server.active:
                 if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
                     self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
-                told = text.NOT_STARTED_YET if dropped else text.NOTHING_RUNS
+                told = words.NOT_STARTED_YET if dropped else words.NOTHING_RUNS
                 return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, told)
             spawner = self.spawner(participant.key)
             if spawner is None:
-                return Outcome(user, Result.UNCHANGED, text.NOTHING_RUNS)
+                return Outcome(user, Result.UNCHANGED, words.NOTHING_RUNS)
             self.put_stop(
                 course, spawner, lambda server: stop_record(server, at=time.time(), by=by, stopper=Stopper.INSTRUCTOR)
             )
-            return Outcome(user, Result.DONE, text.STOPS)
+            return Outcome(user, Result.DONE, words.STOPS)
 
         return self._for_each(course, only, stop)
 
@@ -242,13 +242,13 @@ class CourseActions:
             return Message(to, by, shown, at=now, until=shown_until(course, now))
 
         if not shown:
-            return tuple(Outcome(user, Result.REFUSED, text.EMPTY_MESSAGE) for user in _users(course, only))
+            return tuple(Outcome(user, Result.REFUSED, words.EMPTY_MESSAGE) for user in _users(course, only))
         if only is None:
             self.messages.keep([written("")])
         else:
             self.messages.keep(written(user) for user in _users(course, only) if user in course.people)
         return tuple(
-            Outcome(user, Result.DONE, text.TOLD) if user in course.people else _not_in_course(user)
+            Outcome(user, Result.DONE, words.TOLD) if user in course.people else _not_in_course(user)
             for user in _users(course, only)
         )
 
@@ -270,10 +270,10 @@ class CourseActions:
         def begin(participant: Participant) -> asyncio.Task[Outcome] | Outcome:
             key = participant.key
             if key in self._extending:
-                return Outcome(key.user, Result.UNCHANGED, text.EXTENDS_ALREADY)
+                return Outcome(key.user, Result.UNCHANGED, words.EXTENDS_ALREADY)
             spawner = self.spawner(key) if participant.server.ready else None
             if spawner is None:
-                return Outcome(key.user, Result.UNCHANGED, text.NOTHING_RUNS)
+                return Outcome(key.user, Result.UNCHANGED, words.NOTHING_RUNS)
             # whoever extends their own server is its user, whatever they teach
             task = asyncio.ensure_future(self._extend(spawner, minutes, by=by if by != key.user else ""))
             self._extending[key] = task
@@ -290,7 +290,7 @@ class CourseActions:
             if isinstance(each, Outcome):
                 outcomes.append(each)
             else:
-                outcomes.append(Outcome(user, Result.DONE, text.EXTENDS) if each in late else each.result())
+                outcomes.append(Outcome(user, Result.DONE, words.EXTENDS) if each in late else each.result())
         return tuple(outcomes)
 
     async def _extend(self, spawner: Any, minutes: int | None, *, by: str) -> Outcome:
@@ -300,7 +300,7 @@ class CourseActions:
                 done = await extend_server(spawner, minutes, by=by)
         except GPUSpawnerError as error:
             return Outcome(user, Result.REFUSED, error.told)
-        return Outcome(user, Result.DONE, text.EXTENDED.format(time=duration(done.seconds)))
+        return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(done.seconds)))
 
     def _for_each(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
         return tuple(each if isinstance(each, Outcome) else act(each) for each in self._wanted(course, only))
@@ -321,7 +321,7 @@ class CourseActions:
             if user not in known:
                 wanted.append(_not_in_course(user))
             elif servers.get(user, known[user].key.name) != known[user].key.name:
-                wanted.append(Outcome(user, Result.REFUSED, text.OTHER_SERVER.format(user=user)))
+                wanted.append(Outcome(user, Result.REFUSED, words.OTHER_SERVER.format(user=user)))
             else:
                 wanted.append(known[user])
         return wanted
@@ -408,7 +408,7 @@ def _users(course: HubCourse, only: Only) -> tuple[str, ...]:
 
 
 def _not_in_course(user: str) -> Outcome:
-    return Outcome(user, Result.REFUSED, text.NOT_IN_COURSE.format(user=user))
+    return Outcome(user, Result.REFUSED, words.NOT_IN_COURSE.format(user=user))
 
 
 def _timestamp(moment: datetime) -> float:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import session_name
 from jupyterhub_gpuspawner.hub.course.participants import ServerKey
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
@@ -23,7 +24,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.tasks import Failures
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
-from jupyterhub_gpuspawner.hub.text import course_actions as text
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def seen(server: Server, last_activity: float | None = None, *, asked_at: float 
         elif ending is not None:
             failure = ending.what if ending.at is None or ending.at >= asked_at else ""
         elif server.failure is not None:
-            failure = first_line(server.failure) or text.NOT_STARTED
+            failure = first_line(server.failure) or words.NOT_STARTED
     return Seen(
         active=server.active,
         ready=server.ready,
@@ -299,7 +299,7 @@ class StartsAhead:
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
-    told = text.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
+    told = words.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
     return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
 
 

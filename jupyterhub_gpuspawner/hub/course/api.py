@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.apihandlers import APIHandler
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import session_name
 from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.text import course_actions as text
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class OfCourses(APIHandler):
         """The course of this name; raises 404 where there is none for which the caller has these scopes."""
         found = next((course for course in await self.courses(scopes) if course.slug == slug), None)
         if found is None:
-            raise web.HTTPError(404, "%s", text.NO_COURSE)
+            raise web.HTTPError(404, "%s", words.UNKNOWN_COURSE)
         return found
 
     @property

@@ -17,6 +17,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
+from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Result
 from jupyterhub_gpuspawner.hub.course.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.course.room import CourseRoom, room_of_course
@@ -26,7 +27,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.server.waiting import OpenStreams
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
-from jupyterhub_gpuspawner.hub.text import course
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _OfCourses(BaseHandler):
         """The hub's courses; raises 404 in a hub that has none."""
         book = course_book(self.settings)
         if book is None:
-            raise web.HTTPError(404, course.NO_SUCH_COURSE)
+            raise web.HTTPError(404, words.NO_SUCH_COURSE)
         return book
 
     async def taught(self, slug: str) -> HubCourse:
@@ -74,7 +74,7 @@ class _OfCourses(BaseHandler):
         await book.refresh(FRESH)
         found = book.get(slug) if teaches(self, slug) else None
         if found is None:
-            raise web.HTTPError(404, course.NO_SUCH_COURSE)
+            raise web.HTTPError(404, words.NO_SUCH_COURSE)
         return found
 
     def room(self, found: HubCourse) -> CourseRoom:
@@ -143,7 +143,7 @@ class CoursePage(_OfCourses):
         selected, everybody = (self.get_body_argument(name, "") for name in ("selected", "everybody"))
         action = one or selected or everybody
         if action not in ACTIONS:
-            raise web.HTTPError(400, course.NO_ACTION)
+            raise web.HTTPError(400, words.NO_ACTION)
         if one:
             return action, frozenset({server})
         return action, frozenset(self.get_body_arguments("user")) if selected else None
@@ -208,9 +208,9 @@ class CoursePage(_OfCourses):
 def _fault(action: str, typed: str) -> str:
     """What is wrong with what was typed for an action; empty for what is right."""
     if action == MESSAGE and not clean_text(typed):
-        return course.TEXT_MISSING
+        return words.TEXT_MISSING
     if action == EXTEND and typed and not (re.fullmatch("[0-9]{1,6}", typed) and 1 <= int(typed) <= MINUTES_AT_MOST):
-        return course.MINUTES_WRONG.format(limit=MINUTES_AT_MOST)
+        return words.MINUTES_WRONG.format(limit=MINUTES_AT_MOST)
     return ""
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.courses.check import CourseInputs, check_course
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.participants import State, since, totals
 from jupyterhub_gpuspawner.hub.course.starts import RecentActions
 from jupyterhub_gpuspawner.hub.course.tiles import Line, tile
@@ -23,7 +24,6 @@ from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.hub.text import course
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -194,18 +194,18 @@ def course_view(
     earliest = since(found, now)
     missing = sum(each.state in _WITHOUT_SERVER for each in room)
     waiting = sum(each.state is State.WAITING or (each.queued and each.state is State.STARTING) for each in room)
-    told = course.SEATS_UNKNOWN if seats is None else course.seats_left(max(0, seats.fit - waiting), missing)
+    told = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats.fit - waiting), missing)
     fault = found.file.fault
     faults = (*((str(fault),) if fault is not None else ()), *found.faults)
     return CourseView(
         slug=found.slug,
         title=found.title,
         session=tuple(_session(found, now)),
-        totals=course.totals({state.value: number for state, number in totals(room).items()}) if room else "",
+        totals=words.totals({state.value: number for state, number in totals(room).items()}) if room else "",
         seats=told if room and found.course is not None else "",
         problems=seats.problems if seats is not None else (),
         faults=tuple(dict.fromkeys(faults)),
-        kept="" if fault is None else course.LAST_GOOD if found.course is not None else course.NEVER_GOOD,
+        kept="" if fault is None else words.LAST_GOOD if found.course is not None else words.NEVER_GOOD,
         recent=tuple(recent),
         tiles=tuple(tile(each, now=now, since=earliest) for each in room),
     )
@@ -214,17 +214,17 @@ def course_view(
 def _session(found: HubCourse, now: float) -> Iterable[Line]:
     session = found.session_at(_moment(now))
     if session is not None:
-        yield Line(course.SESSION_NOW, session.end.timestamp())
+        yield Line(words.SESSION_NOW, session.end.timestamp())
         return
     session = found.next_session(_moment(now))
     if session is None:
-        yield Line(course.NO_SESSION)
+        yield Line(words.NO_SESSION)
         return
-    yield Line(course.SESSION_NEXT, session.start.timestamp())
-    yield Line(course.UNTIL, session.end.timestamp())
+    yield Line(words.SESSION_NEXT, session.start.timestamp())
+    yield Line(words.UNTIL, session.end.timestamp())
     ahead = found.course.start_ahead if found.course is not None else None
     if ahead:
-        yield Line(course.AHEAD, session.start.timestamp() - ahead)
+        yield Line(words.AHEAD, session.start.timestamp() - ahead)
 
 
 def _moment(now: float) -> datetime:

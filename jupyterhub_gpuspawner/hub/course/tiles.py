@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Result
 from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, time_left
 from jupyterhub_gpuspawner.hub.server.facts import got, in_a_line
 from jupyterhub_gpuspawner.hub.start.progress import document
-from jupyterhub_gpuspawner.hub.text import course
-from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Tile:
     @property
     def word(self) -> str:
         """The state in words."""
-        return course.STATES[self.state]
+        return words.STATES[self.state]
 
     @property
     def anchor(self) -> str:
@@ -100,7 +100,7 @@ def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
         lines = (Line(use),) if use else ()
         return replace(made, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
     if found.queued:
-        return replace(made, lines=(Line(course.QUEUED if state is State.STARTING else course.STOP_QUEUED),))
+        return replace(made, lines=(Line(words.QUEUED if state is State.STARTING else words.STOP_QUEUED),))
     if state in (State.WAITING, State.STARTING):
         return replace(made, lines=tuple(_of_start(found, now)))
     if state in (State.FAILED, State.ENDED):
@@ -130,25 +130,25 @@ def _of_start(found: Participant, now: float) -> Iterator[Line]:
     if found.state is State.STARTING:
         current = next((stage["name"] for stage in told["stages"] if stage["state"] == "current"), "")
         node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
-        yield Line(course.SUBMITTING if current == "submitted" else course.stage(current, node))
+        yield Line(words.SUBMITTING if current == "submitted" else words.stage(current, node))
         return
     if told["reason"]:
         yield Line(told["reason"])
     if found.stuck:
-        yield Line(course.STUCK)
+        yield Line(words.STUCK)
         return
     if facts.place is not None:
-        yield Line(course.ahead(facts.place.people))
+        yield Line(words.ahead(facts.place.people))
     if told["starts_at"]:
         at = parse_time(told["starts_at"]).timestamp()
-        yield Line(course.NOT_BEFORE if told["sure"] == "not before" else course.EXPECTED, at)
+        yield Line(words.NOT_BEFORE if told["sure"] == "not before" else words.EXPECTED, at)
 
 
 def _of_ending(found: Participant) -> Iterator[Line]:
-    yield Line(found.why or course.START_FAILED)
+    yield Line(found.why or words.START_FAILED)
     ending = found.server.ending
     if ending is not None and ending.served and ending.at is not None:
-        yield Line(course.ENDED_AT, ending.at)
+        yield Line(words.ENDED_AT, ending.at)
 
 
 # What an instructor asks for on the page of a course, and the question before it is done.
@@ -174,7 +174,7 @@ class Asked:
     @property
     def heading(self) -> str:
         """The question."""
-        return course.question(self.action, self._titles, self.everybody)
+        return words.question(self.action, self._titles, self.everybody)
 
     @property
     def names(self) -> str:
@@ -182,12 +182,12 @@ class Asked:
         if len(self.servers) == 1:
             return ""
         more = len(self.servers) - NAMED
-        return ", ".join((*self._titles[:NAMED], *([course.and_more(more)] if more > 0 else [])))
+        return ", ".join((*self._titles[:NAMED], *([words.and_more(more)] if more > 0 else [])))
 
     @property
     def button(self) -> str:
         """What the button says that does it."""
-        return course.confirm(self.action, len(self.servers))
+        return words.confirm(self.action, len(self.servers))
 
     @property
     def _titles(self) -> tuple[str, ...]:
@@ -209,16 +209,16 @@ def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | No
     concerned = [each for each in those if concerns(action, each)]
     lines = []
     if not those and not moved:
-        lines.append(course.NOBODY_SELECTED)
+        lines.append(words.NOBODY_SELECTED)
     elif not concerned:
-        lines.append(course.NOBODY_CONCERNED)
+        lines.append(words.NOBODY_CONCERNED)
     else:
         if action == STOP:
             lines += _of_stop(concerned)
         if chosen is not None and len(those) > len(concerned):
-            lines.append(course.left_out(action, len(those) - len(concerned)))
+            lines.append(words.left_out(action, len(those) - len(concerned)))
     if moved:
-        lines.append(course.other_server(moved))
+        lines.append(words.other_server(moved))
     return Asked(action, tuple(each.key for each in concerned), chosen is None, tuple(lines))
 
 
@@ -226,8 +226,8 @@ def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
     """What the page says afterwards: for how many it was done, and for whom not and why."""
     good = sum(each.result is Result.DONE for each in outcomes)
     refused = [each.sentence for each in outcomes if each.result is Result.REFUSED]
-    lines = [course.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
-    return [course.done(action, by, good), *lines] if good or not refused else lines
+    lines = [words.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
+    return [words.done(action, by, good), *lines] if good or not refused else lines
 
 
 def _of_stop(concerned: Sequence[Participant]) -> list[str]:
@@ -235,6 +235,6 @@ def _of_stop(concerned: Sequence[Participant]) -> list[str]:
     others = len(concerned) - len(running)
     jupyter = not any(each.server.app for each in running)
     return [
-        *([course.stops_running(len(running), jupyter=jupyter)] if running else []),
-        *([course.stops_others(others)] if others else []),
+        *([words.stops_running(len(running), jupyter=jupyter)] if running else []),
+        *([words.stops_others(others)] if others else []),
     ]

@@ -10,9 +10,9 @@ from sqlalchemy import inspect
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
-from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.records.cause import Cause, parse_cause
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ def stored_ending(state: Mapping[str, Any]) -> Ending | None:
 
 # Converts our errors to the exceptions that JupyterHub shows on the form, in the progress stream, REST and the log.
 
-_ADVICE = ((SubmitRejected, wait.REFUSED), (SlurmUnavailable, wait.TRY_LATER))
+_ADVICE = ((SubmitRejected, words.REFUSED), (SlurmUnavailable, words.TRY_LATER))
 
 
-def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: str = wait.CONTACT) -> web.HTTPError:
+def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: str = words.CONTACT) -> web.HTTPError:
     """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
 
     JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start, and its message
@@ -110,14 +110,14 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
         ending = Ending(error.message, advice=error.hint)
         return _failure(ending, message=error.told, reason=error.reason, status_code=error.status_code)
     get_logger().error("The start of %s failed: %s", server, error)
-    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), wait.ASK).format(contact=contact)
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
     ending = Ending(error.told, advice=advice, hint=error.for_admin)
     return _failure(ending, message=f"{error.told} {advice}", reason=error.reason, status_code=error.status_code)
 
 
 def contact_of(spawner: Any) -> str:
     """Whom participants may ask, as a spawner has it configured."""
-    return str(getattr(spawner, "contact", wait.CONTACT))
+    return str(getattr(spawner, "contact", words.CONTACT))
 
 
 def start_failed(

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.ending.ending import Ending, contact_of, start_failed
 from jupyterhub_gpuspawner.hub.ending.job_log import outgrew_memory
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.hub.text import home, wait
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.records.cause import end_of_job, job_ended_in_start
 from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
@@ -108,13 +108,13 @@ class ServerEnding:
 
     def timed_out(self, seconds: float, known: str) -> Exception:
         """The error of a job that did not serve within ``seconds`` of its allocation; ``known`` is its last state."""
-        what = wait.TIMED_OUT.format(time=duration(seconds), known=known)
-        return self._given_up(what, advice=wait.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
+        what = words.TIMED_OUT.format(time=duration(seconds), known=known)
+        return self._given_up(what, advice=words.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
 
     def not_submitted(self, seconds: float) -> Exception:
         """The error of a start for which there was no job after ``seconds``."""
-        what = wait.NOT_SUBMITTED.format(time=duration(seconds))
-        return self._given_up(what, advice=wait.TRY_LATER, reason="timeout", status_code=503)
+        what = words.NOT_SUBMITTED.format(time=duration(seconds))
+        return self._given_up(what, advice=words.TRY_LATER, reason="timeout", status_code=503)
 
     def waited_too_long(self, seconds: float) -> Exception:
         """The error of a start whose job was pending for ``seconds``, the limit.
@@ -122,9 +122,9 @@ class ServerEnding:
         Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
         """
         return self._given_up(
-            wait.WAITED.format(time=duration(seconds)),
-            advice=wait.WAITED_ADVICE,
-            hint=wait.WAITED_HINT,
+            words.WAITED.format(time=duration(seconds)),
+            advice=words.WAITED_ADVICE,
+            hint=words.WAITED_HINT,
             reason="queue_timeout",
             status_code=409,
         )
@@ -185,7 +185,7 @@ class ServerEnding:
     def stop_unconfirmed(self) -> None:
         """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
         if self.last is not None and self.last.stopped:
-            self._keep(replace(self.last, what=home.stop_unconfirmed(self._job.job_id)))
+            self._keep(replace(self.last, what=words.stop_unconfirmed(self._job.job_id)))
 
     async def _completed(self, ending: Ending, status: JobStatus | None = None) -> Ending:
         """``ending`` with what Slurm and the log add to it within :data:`TIME_LIMIT`; kept before and after."""
@@ -201,7 +201,7 @@ class ServerEnding:
         if detail is None:
             return ending
         if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
-            ending = replace(ending, what=wait.TIME_LIMIT.format(time=wait.span(detail.time_limit)))
+            ending = replace(ending, what=words.TIME_LIMIT.format(time=words.span(detail.time_limit)))
         if not detail.stdout_path:
             return ending
         lines = await self._log.last_lines(detail.stdout_path)

@@ -23,11 +23,11 @@ from sqlalchemy import (
 )
 
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
-from jupyterhub_gpuspawner.hub.text import idle as text
 from jupyterhub_gpuspawner.profiles.idle import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 
@@ -310,9 +310,9 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
     key = (spawner.user.name, spawner.name)
     server = idle_server(*key, job_id)
     if server is None or not server.told:
-        raise NotKept(text.NOT_IDLE)
+        raise NotKept(words.NOT_IDLE)
     if not staff and not server.keeps_left:
-        raise NotKept(text.NO_KEEP_LEFT)
+        raise NotKept(words.NO_KEEP_LEFT)
     kept = server.kept_longer(now, staff=staff)
     session = session_of(spawner.orm_spawner)
     if session is not None and kept.row is not None:

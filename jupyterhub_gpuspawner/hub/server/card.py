@@ -10,12 +10,12 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import bounds
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, server_facts, usage_card
 from jupyterhub_gpuspawner.hub.start.progress import event
-from jupyterhub_gpuspawner.hub.text import home, idle
-from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.profiles.idle import IdleAction
 
@@ -106,7 +106,7 @@ class ServerCard:
     @property
     def word(self) -> str:
         """The state in words."""
-        return home.STATES[self.state]
+        return words.STATES[self.state]
 
     @property
     def news(self) -> str:
@@ -139,9 +139,9 @@ def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tupl
 def server_card(server: Server, *, now: float | None = None) -> ServerCard:
     """The card of a server."""
     now = time.time() if now is None else now
-    title = home.title(server.name, server.display_name, server.profile_name)
+    title = words.title(server.name, server.display_name, server.profile_name)
     if server.pending == "stop":
-        return ServerCard(server.name, title, "stopping", home.STOPPING)
+        return ServerCard(server.name, title, "stopping", words.STOPPING)
     if server.pending:
         known = replace(server.start, silent=False) if server.start is not None else None
         progress = str(event(known, now=now)["message"]) if known is not None else ""
@@ -179,11 +179,11 @@ def idle_notice(server: Server) -> IdleNotice | None:
         return None
     stops = found.rule.action is IdleAction.STOP
     return IdleNotice(
-        said=idle.not_used(gpus=found.gpus),
+        said=words.not_used(gpus=found.gpus),
         since=found.verdict.since,
-        follows=idle.what_follows(gpus=found.gpus, stops=stops),
+        follows=words.what_follows(gpus=found.gpus, stops=stops),
         stops_at=found.verdict.due_at if stops else None,
-        keeps=idle.keeps(found.rule.keep_by, found.keeps_left),
+        keeps=words.keeps(found.rule.keep_by, found.keeps_left),
         can_keep=found.keeps_left > 0,
     )
 
@@ -210,9 +210,9 @@ def _over(server: Server, title: str) -> ServerCard:
         card = ServerCard(server.name, title, "failed", ending.what, advice=ending.advice, log=bool(ending.log))
         if not ending.served:
             return card
-        return replace(card, state="ended", ended=home.ENDED_AT if ending.at is not None else "", at=ending.at)
+        return replace(card, state="ended", ended=words.ENDED_AT if ending.at is not None else "", at=ending.at)
     if server.failure is not None:
-        return ServerCard(server.name, title, "failed", first_line(server.failure) or home.START_FAILED)
+        return ServerCard(server.name, title, "failed", first_line(server.failure) or words.START_FAILED)
     if stopped is not None:
         return ServerCard(server.name, title, "stopped", ended=stopped.what, at=stopped.at)
     return ServerCard(server.name, title, "stopped")
@@ -227,8 +227,8 @@ def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
     except ValueError:
         return None
     left = ends.timestamp() - now
-    words = home.time_left(left)
+    left_in_words = words.time_left(left)
     if left <= 0:
-        return TimeLeft(ends, words, home.TIME_IS_OVER)
-    warning = home.ENDS_VERY_SOON if left <= VERY_SOON else home.ENDS_SOON if left <= SOON else ""
-    return TimeLeft(ends, words, warning)
+        return TimeLeft(ends, left_in_words, words.TIME_IS_OVER)
+    warning = words.ENDS_VERY_SOON if left <= VERY_SOON else words.ENDS_SOON if left <= SOON else ""
+    return TimeLeft(ends, left_in_words, warning)

@@ -15,10 +15,9 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
-from jupyterhub_gpuspawner.hub.text import home
-from jupyterhub_gpuspawner.hub.text import usage as text
 from jupyterhub_gpuspawner.picture import drawing, node_words, usage_chart
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import gpu_name
@@ -72,7 +71,7 @@ def server_facts(
     """The rows and the pictures for a placement: the server's node, then the job's other nodes."""
     facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
     known = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
-    silent = [home.not_reported(grant.node) for grant in placement.other_nodes if grant.placement is None]
+    silent = [words.not_reported(grant.node) for grant in placement.other_nodes if grant.placement is None]
     others = [
         OtherNodeFacts(each.node, _node_facts(each, parsed(node_topologies.get(each.node)), several=True, of_job=False))
         for each in (replace(each, problems=_without(each.problems, placement.problems)) for each in known)
@@ -89,18 +88,18 @@ def _node_facts(
     placement: PlacementDocument, node: NodeTopology | None, *, several: bool, of_job: bool = True
 ) -> ServerFacts:
     """One node's part; ``of_job``: with what is about the whole job."""
-    job = home.job(placement.job_id or "", placement.partition or "")
-    yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
+    job = words.job_in(placement.job_id or "", placement.partition or "")
+    yes_no = {True: words.YES, False: words.NO, None: words.NOT_KNOWN}[placement.aligned]
     rows = [
-        (home.NODE, placement.node if of_job else ""),
-        (home.JOB, job if of_job else ""),
-        (home.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or home.NONE),
-        (home.CPUS, placement.cpus or home.NOT_KNOWN),
-        (home.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or home.NOT_KNOWN),
-        (home.MEMORY_POLICY, placement.memory_policy),
-        (home.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
-        (home.NETWORK, "\n".join(_network(placement, node, of_job=of_job)) if several else ""),
-        (home.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
+        (words.NODE, placement.node if of_job else ""),
+        (words.JOB, job if of_job else ""),
+        (words.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or words.NONE),
+        (words.CPUS, placement.cpus or words.NOT_KNOWN),
+        (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.NOT_KNOWN),
+        (words.MEMORY_POLICY, placement.memory_policy),
+        (words.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
+        (words.NETWORK, "\n".join(_network(placement, node, of_job=of_job)) if several else ""),
+        (words.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
     ]
     facts = ServerFacts(
         got=got(placement, node),
@@ -113,28 +112,28 @@ def _node_facts(
 
 def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job: bool) -> tuple[str, ...]:
     """The weakest link of the whole job, then each GPU's network card on this node."""
-    job = (home.weakest_link(placement.weakest_link_over_nodes),) if of_job else ()
+    job = (words.weakest_link(placement.weakest_link_over_nodes),) if of_job else ()
     cards = tuple(
-        home.nic(gpu_name(gpu.index, gpu.mig, gpu.mig_device), gpu.nic, gpu.nic_link or "?")
+        words.nic(gpu_name(gpu.index, gpu.mig, gpu.mig_device), gpu.nic, gpu.nic_link or "?")
         for gpu in placement.gpus
         if gpu.nic
     )
     if cards:
         return (*job, *cards)
-    return (*job, home.NO_NETWORK_CARD if node is not None and has_no_nic(node) else home.NETWORK_NOT_KNOWN)
+    return (*job, words.NO_NETWORK_CARD if node is not None and has_no_nic(node) else words.NETWORK_NOT_KNOWN)
 
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory")``; what is not known is left out."""
-    job_memory = home.memory(memory(placement.memory_mib)) if placement.memory_mib else ""
-    others = home.more_nodes(len(placement.other_nodes)) if placement.other_nodes else ""
+    job_memory = words.memory_amount(memory(placement.memory_mib)) if placement.memory_mib else ""
+    others = words.more_nodes(len(placement.other_nodes)) if placement.other_nodes else ""
     return tuple(filter(None, (*gpus_in_words(placement), _cores(placement.cpus, node), job_memory, others)))
 
 
 def gpus_in_words(placement: PlacementDocument) -> tuple[str, ...]:
     """Such as ``("2 x K80 (12 GB)",)``: one text for each kind of GPU."""
     kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
-    return tuple(home.gpus(number, *kind) for kind, number in kinds.items())
+    return tuple(words.gpus(number, *kind) for kind, number in kinds.items())
 
 
 def _cores(cpus: str, node: NodeTopology | None) -> str:
@@ -152,7 +151,7 @@ def _cores(cpus: str, node: NodeTopology | None) -> str:
 
 
 def _model(gpu: PlacedGpu) -> str:
-    whole = gpu_model(gpu.name.partition(" MIG ")[0]).name or home.GPU
+    whole = gpu_model(gpu.name.partition(" MIG ")[0]).name or words.GPU
     return f"{whole} MIG {gpu.mig}" if gpu.mig else whole
 
 
@@ -167,9 +166,9 @@ def _memory(gpu: PlacedGpu) -> str:
 def _gpu(gpu: PlacedGpu) -> str:
     model = gpu.name.partition(" MIG ")[0] if gpu.mig else gpu.name
     usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
-    near = home.near(gpu.numa_node) if gpu.numa_node is not None else ""
+    near = words.near(gpu.numa_node) if gpu.numa_node is not None else ""
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    return f"{name}: {', '.join(filter(None, (model or home.GPU, usable, near)))}"
+    return f"{name}: {', '.join(filter(None, (model or words.GPU, usable, near)))}"
 
 
 def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTopology) -> ServerFacts:
@@ -191,7 +190,7 @@ def _drawn(
     node: NodeTopology, own_gpus: tuple[int, ...], own_cpus: tuple[int, ...]
 ) -> tuple[Markup, tuple[tuple[str, str], ...]]:
     """A picture, and the same in words; cached, since it takes milliseconds, and JupyterLab asks every minute."""
-    drawn = drawing.svg(node, own_gpus=own_gpus, own_cpus=own_cpus, title=home.WHOLE_NODE)
+    drawn = drawing.svg(node, own_gpus=own_gpus, own_cpus=own_cpus, title=words.WHOLE_NODE)
     # the picture escapes every text in it
     return Markup(drawn), tuple(node_words.table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
 
@@ -236,8 +235,8 @@ def usage_card(usage: Sequence[Use], *, now: float) -> UsageCard | None:
     last = usage[-1]
     told = last.summary
     host = (
-        text.cores(told.cores) if told.cores is not None else "",
-        text.job_memory(told.memory_mib) if told.memory_mib is not None else "",
+        words.cores(told.cores) if told.cores is not None else "",
+        words.job_memory(told.memory_mib) if told.memory_mib is not None else "",
     )
     return UsageCard(
         last.at,
@@ -251,7 +250,7 @@ def usage_card(usage: Sequence[Use], *, now: float) -> UsageCard | None:
 def in_a_line(usage: Sequence[Use]) -> str:
     """``GPU 83 %`` for the last summary, each GPU's in order; empty where there is none, or no GPU."""
     gpus = usage[-1].summary.gpus if usage else ()
-    return f"GPU {', '.join(text.percent(gpu.utilization) for gpu in gpus)}" if gpus else ""
+    return f"GPU {', '.join(words.percent(gpu.utilization) for gpu in gpus)}" if gpus else ""
 
 
 def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
@@ -265,19 +264,19 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
         usage_chart.Span(now - use.since, now - use.at, each.utilization_mean, each.utilization_max)
         for use, each in history
     ]
-    said = text.chart_said(mean, most)
-    drawn = usage_chart.svg(spans, title=text.chart_title(name), description=said)
+    said = words.chart_said(mean, most)
+    drawn = usage_chart.svg(spans, title=words.chart_title(name), description=said)
     parts = (
-        text.percent(gpu.utilization),
-        text.memory(gpu.memory_used_mib, gpu.memory_mib),
-        text.processes(gpu.processes),
+        words.percent(gpu.utilization),
+        words.memory_used(gpu.memory_used_mib, gpu.memory_mib),
+        words.processes(gpu.processes),
     )
     rows = tuple(
         (
             use.at,
-            text.percent(each.utilization_mean),
-            text.percent(each.utilization_max),
-            text.memory(each.memory_used_max_mib, each.memory_mib),
+            words.percent(each.utilization_mean),
+            words.percent(each.utilization_max),
+            words.memory_used(each.memory_used_max_mib, each.memory_mib),
         )
         for use, each in history
     )

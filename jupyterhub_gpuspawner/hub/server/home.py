@@ -15,11 +15,11 @@ from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.server.switch import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
-from jupyterhub_gpuspawner.hub.text import home
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -98,10 +98,10 @@ class DeletePage(BaseHandler):
         return user, user.spawners[server_name]
 
     async def _ask(self, user: Any, spawner: Any) -> None:
-        title = home.title(spawner.name, display_name(spawner))
+        title = words.title(spawner.name, display_name(spawner))
         html = await self.render_template(
             "delete.html",
-            title=home.of_user(title, user.name if user is not self.current_user else ""),
+            title=words.of_user(title, user.name if user is not self.current_user else ""),
             active=spawner.active,
         )
         self.finish(html)
@@ -152,10 +152,10 @@ class HomePage(HomeHandler):
             raise web.HTTPError(400, "Named servers are not enabled.")
         name, display_name = new_server_name(self.typed)
         if name in user.orm_spawners:
-            raise RequestError(home.NAME_TAKEN.format(name=display_name), field="name")
+            raise RequestError(words.NAME_TAKEN.format(name=display_name), field="name")
         limit, number = await self.get_current_user_named_server_limit(), _named(user)
         if 0 < limit <= number:
-            raise RequestError(home.NOT_MORE.format(number=number, limit=limit), field="name")
+            raise RequestError(words.NOT_MORE.format(number=number, limit=limit), field="name")
         return name, display_name
 
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
@@ -175,7 +175,7 @@ class HomePage(HomeHandler):
             return "", ""
         form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(name, safe='')}".rstrip("/")
         title = server_title(server_of(spawner, with_start=False))
-        said = home.LINK_UNUSED.format(server=title) if spawner.active else home.LINK_USABLE
+        said = words.LINK_UNUSED.format(server=title) if spawner.active else words.LINK_USABLE
         there = self.get_query_argument("next", "")  # JupyterHub checks where it leads when it follows it
         return said, url_concat(f"{form}?{as_query(choice)}", {"next": there} if there else {})
 

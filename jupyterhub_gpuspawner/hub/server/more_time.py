@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
-from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.rate_limit import RateLimit
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
 from jupyterhub_gpuspawner.hub.server.card import server_card
@@ -33,8 +34,7 @@ from jupyterhub_gpuspawner.hub.spawners.stop_record import (
     waits_in_line,
 )
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely, is_taught_course
-from jupyterhub_gpuspawner.hub.text import home
-from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 
@@ -67,7 +67,7 @@ class StopPage(BaseHandler):
         by = self.current_user.name if user is not self.current_user else ""
         if not await stop_server(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
-            await self._show(user, server_of(spawner), fault=home.NOT_STOPPED)
+            await self._show(user, server_of(spawner), fault=words.NOT_STOPPED)
             return
         back = self.get_body_argument("back", "")
         there = f"{self.hub.base_url}home"
@@ -92,7 +92,7 @@ class StopPage(BaseHandler):
             "stop.html",
             fault=fault,
             server=server,
-            title=home.of_user(server_title(server), user.name if user is not self.current_user else ""),
+            title=words.of_user(server_title(server), user.name if user is not self.current_user else ""),
             waits=waits_in_line(server),
             runs_since=_runs_since(since, now=time.time()) if since is not None else "",
             since=since,
@@ -130,7 +130,7 @@ async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: 
 
 
 def _runs_since(since: datetime, *, now: float) -> str:
-    return home.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
+    return words.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
 
 
 # A running server goes on: *More time* (``/hub/gpuspawner/extend/...``) and *Keep* (``/hub/gpuspawner/keep/...``).
@@ -215,7 +215,7 @@ class ExtendPage(_RunningServerPage):
             ends=card.left.ends if card.left is not None else None,
             staff=bool(staff_for(self, spawner)),
             minutes_at_most=MINUTES_AT_MOST,
-            title=home.of_user(card.title, user.name if user is not self.current_user else ""),
+            title=words.of_user(card.title, user.name if user is not self.current_user else ""),
         )
         self.finish(html)
 

@@ -24,6 +24,7 @@ from tornado.httputil import url_concat
 from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.ending.ending import Ending, contact_of, ending_of
 from jupyterhub_gpuspawner.hub.ending.job_log import OF_DOWNLOAD, OF_PAGE
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights
@@ -38,7 +39,6 @@ from jupyterhub_gpuspawner.hub.server.switch import (
 from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of, updated_server, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
-from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -131,14 +131,14 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     server = await updated_server(spawner, patience=_PATIENCE)
     profiles = with_profiles(spawner)
     # not within the moment in which Slurm has not looked at the job yet: it may start at once
-    waits = waits_in_line(server) and server.start is not None and headline(server.start) == wait.WAITING
+    waits = waits_in_line(server) and server.start is not None and headline(server.start) == words.WAITING
     instead = await alternatives(profiles) if profiles is not None and waits else ()
     return {
         "told": document(server.start, now=time.time()) if server.start is not None else None,
         "profile": _profile_name(spawner, server.profile),
         "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
-        "switch_note": wait.NOT_FREE if NOT_FREE in query and waits_in_line(server) else "",
+        "switch_note": words.NOT_FREE if NOT_FREE in query and waits_in_line(server) else "",
     }
 
 
@@ -147,7 +147,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     failure = spaces.get("exception")
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
-        ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE.format(contact=contact_of(spawner)))
+        ending = Ending(words.NO_ANSWER, advice=words.NO_ANSWER_ADVICE.format(contact=contact_of(spawner)))
     given_up = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,
@@ -271,7 +271,7 @@ class ProgressStream(SpawnProgressAPIHandler):
             return
         # not cancelled: that would interrupt the spawner's generator in the middle of a step
         events.add_done_callback(_retrieved)
-        await self.send_event({"message": wait.ELSEWHERE.format(limit=STREAMS.limit), "elsewhere": True})
+        await self.send_event({"message": words.ELSEWHERE.format(limit=STREAMS.limit), "elsewhere": True})
 
     async def keepalive(self) -> None:
         """JupyterHub's begins a task of its own for each stream."""

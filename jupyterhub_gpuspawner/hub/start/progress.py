@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.site.tasks import Looks
-from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import Phase, advice, never_clears, sentence
 from jupyterhub_gpuspawner.words import counted
 
@@ -53,7 +53,7 @@ class StartFacts:
     """Its position in its partition's queue, while it is pending."""
     silent: bool = False
     """Slurm does not answer now."""
-    contact: str = wait.CONTACT
+    contact: str = words.CONTACT
     """Whom participants may ask."""
     answered_at: float | None = None
     """When Slurm last answered; None before its first answer."""
@@ -88,7 +88,7 @@ def stages(facts: StartFacts) -> tuple[Stage, ...]:
         details["allocated"] = job.batch_host or job.nodes
     if facts.placement is not None or "starting" in facts.reached:
         now = "starting"
-    names = tuple(wait.STAGES)
+    names = tuple(words.STAGES)
     reached = names.index(now)
     return tuple(
         Stage(
@@ -111,14 +111,14 @@ def headline(facts: StartFacts) -> str:
     """``Waiting in line`` while Slurm keeps the job pending, else ``Starting``."""
     job = facts.job
     waits = job is not None and job.phase is Phase.QUEUED and job.reason not in _AT_ONCE
-    return wait.WAITING if waits and facts.placement is None else wait.STARTING
+    return words.WAITING if waits and facts.placement is None else words.STARTING
 
 
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
     percent, told = _told(facts)
     of_job = facts.job is not None or facts.placement is not None or facts.silent
-    message = wait.job(facts.job_id, told) if facts.job_id and of_job else told
+    message = words.about_job(facts.job_id, told) if facts.job_id and of_job else told
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
 
 
@@ -163,14 +163,14 @@ def _told(facts: StartFacts) -> tuple[int, str]:
     """Percentage and sentence, without the job's id."""
     job_id, job = facts.job_id, facts.job
     if not job_id:
-        return 5, wait.ASKING
+        return 5, words.ASKING
     if facts.placement is not None:
-        return 85, f"{placed(facts.placement)} {wait.SERVER_STARTING}"
+        return 85, f"{placed(facts.placement)} {words.SERVER_STARTING}"
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
-        return percent, wait.SILENT
+        return percent, words.SILENT
     if job is None:
-        return percent, wait.SUBMITTED_AS.format(job_id=job_id)
+        return percent, words.SUBMITTED_AS.format(job_id=job_id)
     return percent, sentence(job, matching=facts.matching)
 
 
@@ -196,33 +196,33 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
             {"name": each.name, "state": each.state, "at": _iso(each.at), "took": each.took, "detail": each.detail}
             for each in stages(facts)
         ],
-        "job": wait.job_in(facts.job_id, partition) if facts.job_id else "",
+        "job": words.job_in(facts.job_id, partition) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
         "reason": sentence(job, matching=facts.matching) if job is not None else "",
         "hint": advice(job, contact=facts.contact) if job is not None and facts.placement is None else "",
         "position": place.position if place is not None else None,
         "of": place.of if place is not None else None,
-        "place": wait.place(place.people) if place is not None else "",
+        "place": words.place(place.people) if place is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
         "estimate": _estimate(starts_at, sure, now)
         if job is not None and waits and not never_clears(job.reason)
         else "",
-        "kept": "" if not waits else wait.KEPT if facts.kept_until is None else wait.KEPT_UNTIL,
+        "kept": "" if not waits else words.PLACE_KEPT if facts.kept_until is None else words.PLACE_KEPT_UNTIL,
         "kept_until": _iso(facts.kept_until) if waits else None,
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
-        "answered": (wait.NO_ANSWER_YET if facts.answered_at is None else wait.LAST_ANSWER) if facts.silent else "",
+        "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",
     }
 
 
 def _estimate(starts_at: float | None, sure: str, now: float) -> str:
     if starts_at is None:
-        return wait.NO_ESTIMATE
+        return words.NO_ESTIMATE
     if starts_at < now:
-        return wait.OVERDUE
-    return wait.NOT_BEFORE if sure == "not before" else wait.AT_THE_LATEST
+        return words.OVERDUE
+    return words.NOT_BEFORE if sure == "not before" else words.AT_THE_LATEST
 
 
 def _iso(when: float | None) -> str | None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, resolved, way
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
-from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
@@ -171,8 +171,8 @@ class Readiness:
                 await self._until_it_answers()
         except asyncio.TimeoutError:
             raise await self._unreachable(
-                wait.UNANSWERED.format(time=wait.span(self._server.http_timeout)),
-                advice=wait.NO_ANSWER_ADVICE,
+                words.UNANSWERED.format(time=words.span(self._server.http_timeout)),
+                advice=words.NO_ANSWER_ADVICE,
                 for_admin=self._unanswered(),
                 reason="timeout",
             ) from None
@@ -265,8 +265,8 @@ class Readiness:
         chosen = way(address, await resolved(address) if listens else (), listens)
         if chosen is None:
             raise await self._unreachable(
-                wait.UNREACHABLE,
-                advice=wait.ASK,
+                words.UNREACHABLE,
+                advice=words.ASK,
                 for_admin=f"Job {self._job.job_id} is running, but its server listens only on {' and '.join(listens)}, "
                 f"and the hub reaches its node at {address}. The profile's command, or c.Spawner.ip, makes the server "
                 "listen there.",

@@ -19,6 +19,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.upkeep import course_book
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
@@ -28,7 +29,6 @@ from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, server_title
-from jupyterhub_gpuspawner.hub.text import idle as text
 from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
@@ -235,7 +235,7 @@ class IdleWatch:
 def idle_record(server: Server, found: IdleServer, *, at: float) -> Ending:
     """What the card says of a server that the policy has stopped."""
     unused = found.unused or Unused(at, at)
-    told = text.stopped(
+    told = words.stopped_as_idle(
         server_title(server),
         job_id=server.job_id,
         gpus=gpus_of(server),
@@ -310,7 +310,7 @@ def _log(spawner: Any, before: IdleServer, found: IdleServer, row: IdleTime | No
 def _seen(found: IdleServer, gpus: int) -> str:
     unused = found.unused or Unused(0.0, 0.0)
     since = found.verdict.since or unused.since
-    return text.seen(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
+    return words.seen(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
 
 
 def begin_idle(app: JupyterHub) -> None:

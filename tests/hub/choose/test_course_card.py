@@ -16,11 +16,11 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.form import render_form
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, EnrolledCourse
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.text import choose
 from tests.courses.test_course import course
 
 PROFILES = [
@@ -118,7 +118,7 @@ async def test_before_its_session_a_course_is_disabled_and_says_when_it_begins()
     found = await cards(Book([lesson(2)]), "train1")
 
     assert list(found) == ["xcourse-lesson", "test", ">usual"]
-    assert re.search(rf"{choose.NEXT_SESSION} .*, for 2 h ", found["xcourse-lesson"])
+    assert re.search(rf"{words.NEXT_SESSION} .*, for 2 h ", found["xcourse-lesson"])
 
 
 async def test_instructors_can_try_a_course_before_its_session() -> None:
@@ -132,7 +132,7 @@ async def test_a_course_that_is_open_between_its_sessions_says_what_it_is_on() -
     found = await cards(Book([lesson(2, outside_sessions="without_reservation")]), "train1")
 
     assert list(found) == ["course-lesson", "test", ">usual"]
-    assert choose.WITHOUT_RESERVATION in found["course-lesson"]
+    assert words.WITHOUT_RESERVATION in found["course-lesson"]
 
 
 async def test_a_course_that_is_over_is_gone() -> None:

@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
 )
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.text.times import clock
+from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources

@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.ending.ending import (
     TEXT_LIMIT,
     Ending,
@@ -21,7 +22,6 @@ from jupyterhub_gpuspawner.hub.ending.ending import (
     spawn_failure,
     start_failed,
 )
-from jupyterhub_gpuspawner.hub.text import wait
 
 WHOLE = Ending(
     "The job reached its time limit of 1 h.",
@@ -71,14 +71,14 @@ def test_what_does_not_fit_is_dropped(document: Any) -> None:
         (
             SubmitRejected("Slurm refused the job.", hint="Check `account`."),
             Ending(
-                "Slurm refused the job.", advice=wait.REFUSED.format(contact="the help desk"), hint="Check `account`."
+                "Slurm refused the job.", advice=words.REFUSED.format(contact="the help desk"), hint="Check `account`."
             ),
         ),
         (
             SubmitRejected("Slurm refused the job: no such QOS.", hint="Check `qos`.", told="There is no such QOS."),
             Ending(
                 "There is no such QOS.",
-                advice=wait.REFUSED.format(contact="the help desk"),
+                advice=words.REFUSED.format(contact="the help desk"),
                 hint="Slurm refused the job: no such QOS. Check `qos`.",
             ),
         ),
@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_dropped(document: Any) -> None:
             SlurmUnavailable("slurmctld is not responding.", hint="Check `scontrol ping`."),
             Ending(
                 "Slurm is not responding at the moment.",
-                advice=wait.TRY_LATER.format(contact="the help desk"),
+                advice=words.TRY_LATER.format(contact="the help desk"),
                 hint="slurmctld is not responding. Check `scontrol ping`.",
             ),
         ),

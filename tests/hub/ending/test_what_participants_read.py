@@ -22,9 +22,9 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_of, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected
 from tests.slurm.recorded import all_recorded
@@ -133,7 +133,7 @@ def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: boo
     templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.web"), autoescape=True)
     macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
     ending = Ending("Slurm is not responding.", hint="sudo asks for a <password>")
-    page = BeautifulSoup(macro(ending, wait, "/log", is_admin(parse_scopes(scopes))), "html.parser")
+    page = BeautifulSoup(macro(ending, words, "/log", is_admin(parse_scopes(scopes))), "html.parser")
     folded = page.select("details:not([open])")
 
     assert [" ".join(each.get_text(" ").split()) for each in folded] == (

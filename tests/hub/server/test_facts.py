@@ -10,8 +10,8 @@ import pytest
 from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, got, server_facts
-from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -58,7 +58,7 @@ def test_the_other_nodes_of_a_job_are_told() -> None:
         "g2: GPU 0-1 (k80), 4 CPUs; has not reported\ng3: 1 CPU; has not reported\ng4: not known; has not reported"
     )
     assert rows["Network"] == "weakest link of all nodes: not known\nthe network cards of this node are not known"
-    assert facts.problems == (home.not_reported("g2"), home.not_reported("g3"), home.not_reported("g4"))
+    assert facts.problems == (words.not_reported("g2"), words.not_reported("g3"), words.not_reported("g4"))
     assert got(placement, None) == ("3 more nodes",)
 
 

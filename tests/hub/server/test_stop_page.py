@@ -8,9 +8,9 @@ import pytest
 from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.hub.text import home
 
 BASE = {"page.html": "{% block main %}{% endblock main %}"}
 """In the place of JupyterHub's frame of a page."""
@@ -32,7 +32,7 @@ def test_the_page_says_what_is_lost(server: Server, waits: bool, sentence: str) 
     """Kernels are Jupyter's."""
     loader = ChoiceLoader([DictLoader(BASE), FileSystemLoader(str(TEMPLATES))])
     page = Environment(autoescape=True, loader=loader).get_template("stop.html")
-    told = SimpleNamespace(home=home)
+    told = SimpleNamespace(words=words)
 
     html = page.render(gpuspawner=told, server=server, title="Code", waits=waits, base_url="/hub/")
 

@@ -11,9 +11,11 @@ from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader
 from jupyterhub.app import JupyterHub
 
+from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
+from jupyterhub_gpuspawner.hub.course import words as course_words
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Message
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
-from jupyterhub_gpuspawner.hub.text import cluster, course, course_actions, times
 
 STOCK = JupyterHub()._template_paths_default()
 ANNOUNCEMENT = """{% extends "templates/page.html" %}
@@ -36,8 +38,9 @@ def page(folder: Path, template: str) -> BeautifulSoup:
         ]
     )
     tools = SimpleNamespace(
-        **{each.__name__.rpartition(".")[2]: each for each in (cluster, course, times)},
-        messages=course_actions,
+        cluster=cluster_words,
+        course=course_words,
+        times=times,
         messages_to=lambda _reader: [Message(EVERYBODY, "root", "Down at noon.", 0.0, 1.0)],
         may_see_cluster=lambda _scopes: True,
         teaches_any=lambda _scopes, _reader: True,

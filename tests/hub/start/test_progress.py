@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
-from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -86,7 +86,7 @@ STAGES: dict[str, tuple[StartFacts, str, list[float | None]]] = {
 @pytest.mark.parametrize(("known", "current", "times"), STAGES.values(), ids=STAGES.keys())
 def test_each_stage_has_its_time(known: StartFacts, current: str, times: list[float | None]) -> None:
     """Earlier stages are done, one is current, and later ones have no time."""
-    names = list(wait.STAGES)
+    names = list(words.STAGES)
     now = names.index(current)
 
     assert [(each.name, each.state, each.at) for each in stages(known)] == [
@@ -147,7 +147,7 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
     """The document of a pending job, without its stages."""
     job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     told = document(StartFacts("7", REACHED, job, **more), now=NOON)
-    assert [stage["name"] for stage in told.pop("stages")] == list(wait.STAGES)
+    assert [stage["name"] for stage in told.pop("stages")] == list(words.STAGES)
     assert told.pop("sentence") == told["reason"]
     return told
 
@@ -182,11 +182,11 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("reason", "starts_at", "estimate", "sure"),
     [
-        ("Priority", NOON + 600, wait.AT_THE_LATEST, "at the latest"),
-        ("Priority", NOON - 600, wait.OVERDUE, "at the latest"),
-        ("Reservation", NOON + 600, wait.NOT_BEFORE, "not before"),
-        ("BeginTime", NOON + 600, wait.NOT_BEFORE, "not before"),
-        ("Resources", None, wait.NO_ESTIMATE, ""),
+        ("Priority", NOON + 600, words.AT_THE_LATEST, "at the latest"),
+        ("Priority", NOON - 600, words.OVERDUE, "at the latest"),
+        ("Reservation", NOON + 600, words.NOT_BEFORE, "not before"),
+        ("BeginTime", NOON + 600, words.NOT_BEFORE, "not before"),
+        ("Resources", None, words.NO_ESTIMATE, ""),
     ],
 )
 def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, estimate: str, sure: str) -> None:
@@ -201,7 +201,7 @@ def test_how_long_a_place_is_kept() -> None:
     limited = waiting("Priority", kept_until=NOON + 3600)
     started = document(StartFacts("7", REACHED, RUNNING, kept_until=NOON + 3600), now=NOON)
 
-    assert (limited["kept"], limited["kept_until"]) == (wait.KEPT_UNTIL, "2027-01-15T09:00:00+00:00")
+    assert (limited["kept"], limited["kept_until"]) == (words.PLACE_KEPT_UNTIL, "2027-01-15T09:00:00+00:00")
     assert (started["kept"], started["kept_until"]) == ("", None)
 
 
@@ -213,7 +213,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
         "answered_at": "2027-01-15T08:00:00+00:00",
         "answered": "Slurm is not responding at the moment. This is as of {time}. Your server is not affected.",
     }
-    assert waiting("Priority", silent=True)["answered"] == wait.NO_ANSWER_YET
+    assert waiting("Priority", silent=True)["answered"] == words.NO_ANSWER_YET
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
 )
 def test_a_place_in_the_queue_is_told_in_people(people: int, text: str) -> None:
     """Those who are ahead."""
-    assert wait.place(people) == text
+    assert words.place(people) == text
 
 
 @pytest.mark.parametrize(
@@ -238,16 +238,16 @@ def test_how_long_the_current_stage_has_lasted() -> None:
     """From the time that the document has; nothing below a second, also where the clocks differ."""
     since = document(StartFacts("7", REACHED, QUEUED), now=NOON)["stages"][1]["at"]
 
-    assert [wait.lasts(since, now=NOON + 1 + later) for later in (-5, 0, 1, 720)] == ["", "", "for 1 s", "for 12 min"]
+    assert [words.lasts(since, now=NOON + 1 + later) for later in (-5, 0, 1, 720)] == ["", "", "for 1 s", "for 12 min"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, ""), (None, ""), (6, "took 6 s"), (720, "took 12 min")])
 def test_how_long_a_stage_took_in_words(seconds: int | None, text: str) -> None:
     """A stage that took no time, or an unknown one, has no words."""
-    assert wait.took(seconds) == text
+    assert words.took(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(60, "1 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86400, "24 h")])
 def test_spans(seconds: int, text: str) -> None:
     """To the minute."""
-    assert wait.span(seconds) == text
+    assert words.span(seconds) == text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.text.times import both, clock, iso, parse_time, relative
+from jupyterhub_gpuspawner.hub.times import both, clock, iso, parse_time, relative
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from jupyterhub_gpuspawner.hub.text.silence import silence
+from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import counted, duration
 
 CLUSTER = "Cluster"

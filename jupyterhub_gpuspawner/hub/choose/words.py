@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.text.silence import silence
+from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 
 if TYPE_CHECKING:

@@ -60,3 +60,12 @@ def relative(when: float | str | datetime, *, now: float | None = None) -> str:
 def both(when: float | str | datetime, *, now: float | None = None) -> str:
     """``in 20 min, 11:38 CET``."""
     return f"{relative(when, now=now)}, {clock(when, now=now)}"
+
+
+SILENT = "Slurm is not responding at the moment. This is as of {time}."
+NEVER = "Slurm has not responded to this hub yet."
+
+
+def silence(*, since_the_start: bool, more: str = "") -> str:
+    """The sentence, followed by what holds on this page; ``since_the_start``: there has been no answer yet."""
+    return f"{NEVER if since_the_start else SILENT} {more}".strip()

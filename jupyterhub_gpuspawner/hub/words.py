@@ -1,0 +1,478 @@
+"""What pages, cards and REST say of a server: the home page, the waiting page, its use, the idle policy and its log.
+
+``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.hub.times import parse_time, silence
+from jupyterhub_gpuspawner.words import counted, duration, memory, people
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HEADING = "Your servers"
+LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first, then open the link again."
+LINK_USABLE = "The server that was in the way of the link has ended."
+OPEN_LINK = "Open the link again"
+NO_SERVER = "You have no running server."
+STATES = {
+    "running": "running",
+    "waiting": "waiting in line",
+    "starting": "starting",
+    "stopping": "stopping",
+    "stopped": "not running",
+    "ended": "ended",
+    "failed": "did not start",
+}
+SIMULATED = "simulated node"
+SIMULATED_EXPLAINED = "This node is simulated: CPUs and memory of the real machine are not bound."
+LEFT = "left"
+ENDS_AT = "ends at {time}"
+ENDED_AT = "It ended at {time}."
+LESS = "less than a minute"
+NO_TIME = "no time"
+ENDS_SOON = "It ends soon. Save your work."
+ENDS_VERY_SOON = "It ends in a few minutes. Save your work now."
+TIME_IS_OVER = "Time is up: Slurm may end the server at any moment."
+STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
+START_FAILED = "The server failed to start."
+WAITS = "If you stop it, you give up your place in line."
+
+OPEN = "Open"
+LOG = "Log"
+STOP = "Stop"
+MORE_TIME = "More time"
+DELETE = "Delete"
+SHOW_PROGRESS = "Show progress"
+START = "Start"
+START_DEFAULT = "Start My Server"
+START_AGAIN = "Start again"
+
+DETAILS = "Details"
+NODE = "Node"
+JOB = "Job"
+GPU, GPUS = "GPU", "GPUs"
+CPUS = "CPUs"
+NUMA_NODES = "NUMA nodes"
+MEMORY_POLICY = "Memory policy"
+ALIGNED = "Aligned"
+NETWORK = "Network"
+OTHER_NODES = "Other nodes"
+EXPLAINED = {
+    NODE: "The machine of the cluster on which your server runs.",
+    JOB: "Slurm's number for your server, and the partition (group of nodes) it runs in. Mention it when you ask for "
+    "help.",
+    GPUS: "Your GPUs by their number on the node, each with the memory that programs can use, which is a little less "
+    "than it has, and the NUMA node next to it. Programs see only these GPUs, numbered from 0.",
+    CPUS: "The processors that your server may use, by their number on the node. A core may have two of them.",
+    NUMA_NODES: "The parts of the machine that your CPUs are in. Memory and GPUs of the same part are reached fastest.",
+    MEMORY_POLICY: "Where memory is allocated: default means in the NUMA node of the processor that uses it, "
+    "preferred:0 in NUMA node 0 as long as there is room, none that the server's memory was not bound.",
+    ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
+    NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS "
+    "the longest. Work on several nodes is as fast as the weakest link of all.",
+    OTHER_NODES: "What the job has on its other machines.",
+}
+"""What each word of a card's details means."""
+NO_NETWORK_CARD = "this node has no network card that GPUs can use directly"
+NETWORK_NOT_KNOWN = "the network cards of this node are not known"
+YES, NO, NOT_KNOWN, NONE = "yes", "no", "not known", "none"
+WHOLE_NODE = "The whole node"
+SCROLL = "Scroll sideways to see the whole picture."
+IN_WORDS = "The picture in words"
+
+NAMED_HEADING = "Start a named server"
+NAMED_WHY = "You can run several servers side by side, each under its own name."
+NAME = "Server name"
+NAME_TAKEN = "You already have a server named {name}."
+NOT_MORE = "You have {number} of at most {limit} named servers. Delete one before you start another."
+OLD_NAMES = "These servers have names that JupyterHub no longer accepts for new servers: {names}."
+
+EXTEND_MINUTES = "Minutes to add"
+EXTENDED_UNTIL = "It ends at {time}."
+
+LOST = "Unsaved work and running kernels are lost. Your files stay."
+LOST_IN_APP = "Unsaved work and running processes are lost. Your files stay."
+"""Of an application other than Jupyter."""
+RUNS_SINCE = "It has been running for {duration}, since {time}."
+KEEP = "Keep it running"
+KEEP_PLACE = "Keep waiting"
+BACK = "Back to the home page"
+NOT_STOPPED = "The server could not be stopped. Try again in a minute, or contact your administrator."
+STILL_STOPPING = "The server is being stopped. This takes a few seconds."
+NOT_RUNNING = "This server is not running."
+GIVEN_UP = "You give up your place in line. Nothing else is lost."
+NOTHING_LOST = "It is not ready yet, so no work is lost."
+DELETED = "Its name and its last choice are forgotten. Your files stay."
+STOP_FIRST = "This server is active. Stop it before you delete it."
+
+
+def title(name: str, display_name: str, profile: str = "") -> str:
+    """A card's heading: ``K80``, ``K80 (server lab)``, ``My server``, ``Server lab``."""
+    if profile:
+        return f"{profile} (server {display_name})" if name else profile
+    return f"Server {display_name}" if name else "My server"
+
+
+def of_user(title: str, owner: str) -> str:
+    """A server that belongs to somebody else."""
+    return f"{title} of {owner}" if owner else title
+
+
+def stop_heading(title: str) -> str:
+    """The question before a server is stopped."""
+    return f"Stop {title}?"
+
+
+def extend_heading(title: str) -> str:
+    """The page on which a server is given more time."""
+    return f"More time for {title}"
+
+
+def delete_heading(title: str) -> str:
+    """The question before a named server is deleted."""
+    return f"Delete {title}?"
+
+
+def stopped(title: str, *, job_id: str = "", gpus: int = 0, by: str = "", waited: bool = False) -> str:
+    """What a card says after a stop, such as ``K80 was stopped at {time}; job 42 released 1 GPU``."""
+    what = f"{title} {'left the line' if waited else 'was stopped'} at {{time}}"
+    if by:
+        what = f"{what}: {by} stopped it" if waited else f"{what} by {by}"
+    if not job_id:
+        return f"{what}."
+    if waited or not gpus:
+        return f"{what}; job {job_id} was cancelled."
+    return f"{what}; job {job_id} released {counted(gpus, 'GPU')}."
+
+
+def stop_unconfirmed(job_id: str) -> str:
+    """What a card says where Slurm did not take the request to cancel a job."""
+    return (
+        f"Slurm did not respond at {{time}}, so job {job_id} may still be running. The hub keeps trying to cancel it."
+    )
+
+
+def job_in(job_id: str, partition: str) -> str:
+    """A job and its partition."""
+    return f"{job_id}, partition {partition}" if partition else job_id
+
+
+def picture_of(name: str) -> str:
+    """What screen readers call the region with a node's picture."""
+    return f"Picture of node {name}"
+
+
+def details(warnings: int) -> str:
+    """The heading of what is folded."""
+    return f"{DETAILS} ({counted(warnings, 'warning')})" if warnings else DETAILS
+
+
+def near(numa_node: int) -> str:
+    """The NUMA node of a GPU."""
+    return f"NUMA node {numa_node}"
+
+
+def gpus(number: int, model: str, memory: str) -> str:
+    """A number of GPUs, with the memory of each, as the form says it."""
+    of_each = f" ({memory})" if memory else ""
+    return f"{number} \N{MULTIPLICATION SIGN} {model}{of_each}"
+
+
+def memory_amount(amount: str) -> str:
+    """The job's memory, as the form says it."""
+    return f"{amount} memory"
+
+
+def more_nodes(number: int) -> str:
+    """The number of a job's nodes beside the server's."""
+    return counted(number, "more node")
+
+
+def time_left(seconds: float) -> str:
+    """``2 h 30 min``, ``14 min``, ``less than a minute``: in full minutes, rounded down."""
+    if seconds <= 0:
+        return NO_TIME
+    return LESS if seconds < 60 else duration(seconds // 60 * 60)
+
+
+def other_node(name: str, got: Iterable[str]) -> str:
+    """The heading of another node of the server's job."""
+    return f"Node {name}: {', '.join(got)}".removesuffix(": ")
+
+
+def not_reported(node: str) -> str:
+    """A node of the job whose launcher has said nothing."""
+    return f"{node} has not reported what the job has there. The log may say why."
+
+
+def weakest_link(link: str | None) -> str:
+    """Over all nodes of a job."""
+    return f"weakest link of all nodes: {link or NOT_KNOWN}"
+
+
+def nic(gpu: str, name: str, link: str) -> str:
+    """A GPU's network card."""
+    return f"{gpu}: {name}, {link if link != '?' else 'link not known'}"
+
+
+WAITING = "Waiting in line"
+STARTING = "Starting"
+STARTED = "Ready"
+CHECKING = "Checking on your server"
+CHECKING_WHY = "The hub was restarted and is checking whether your server is still running. This takes a moment."
+ASKING = "Submitting the job to Slurm."
+SUBMITTED_AS = "Submitted as job {job_id}."
+SERVER_STARTING = "The server is starting."
+STAGES = {
+    "submitted": "Submitted",
+    "queued": "In line",
+    "allocated": "Node allocated",
+    "starting": "Server starting",
+    "ready": "Ready",
+}
+STAGE_STATES = {"done": "done", "current": "current", "coming": "upcoming"}
+PROGRESS = "Progress"
+TOOK = "took {duration}"
+LASTS = "for {duration}"
+POSITION = "Your place"
+EXPECTED = "Expected start"
+SLURM_JOB = "Slurm job"
+CLOSE = "You can close this page. The home page leads back here."
+NOTIFY = "Notify me when it is ready"
+NOTIFY_ON = "You will be notified when it is ready"
+NOTIFY_DENIED = "Your browser blocks notifications from this page. Watch the title of this tab instead."
+READY = "Your server is ready"
+STOP_THIS = "Stop this server"
+BEING_STOPPED = "The server is being stopped."
+STOPPED = "Your server is stopped"
+STOPPED_NAMED = "Server {name} is stopped"
+STOP_FAILED = "The server could not be stopped. This page will refresh in a moment."
+NO_SCRIPT = "This page refreshes every 10 seconds."
+HUB_AWAY = "The hub is not responding at the moment. Your server is not affected, and this page will reconnect."
+
+INSTEAD = "Free now"
+SWITCH = "Switch"
+SWITCHING = "Switching. This takes a few seconds."
+GIVES_UP_PLACE = "If you switch, you give up your place in line."
+NOT_FREE = "That choice is no longer free. You have kept your place in line."
+GAVE_UP = "You gave up your place in line for {profile}."
+BACK_TO = "Choose {profile} again"
+
+SILENT = "Slurm is not responding at the moment. Your server is not affected."
+LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
+NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")
+
+PLACE_KEPT = "We keep your place in line until you stop this server."
+PLACE_KEPT_UNTIL = "We keep your place in line until {time}."
+AT_THE_LATEST = "{time} at the latest, unless jobs with a higher priority are submitted."
+NOT_BEFORE = "{time} at the earliest."
+OVERDUE = "It was expected {time}; it should start soon."
+NO_ESTIMATE = "Slurm has no estimate yet."
+
+STOP_HEADING = "Your server is stopping"
+STOP_HEADING_NAMED = "Server {name} is stopping"
+STOP_WHY = "Slurm is ending the job and releasing its GPUs. This takes a few seconds; then you can start a new server."
+REFRESH = "Refresh"
+
+FAILED = "Your server did not start"
+FAILED_NAMED = "Server {name} did not start"
+ENDED = "Your last server has ended"
+ENDED_NAMED = "Server {name} has ended"
+NOTHING_RUNS = "You have no running server"
+NOT_RUNNING_HEADING = "Your server is not running"
+NOT_RUNNING_NAMED = "Server {name} is not running"
+IMPLICIT = "It will start again automatically in a few seconds."
+TIME_LIMIT = "The job reached its time limit of {time}."
+UNKNOWN_FAILURE = "The reason is unknown. Your administrator may find it in the hub's log."
+ELSEWHERE = "This page is open in more than {limit} tabs. This tab now updates less often."
+TIMED_OUT = (
+    "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
+    "Last known state: {known}"
+)
+TIMED_OUT_ADVICE = "Start again. If it happens again, contact {contact}."
+NOT_SUBMITTED = "Slurm did not accept the job within {time}, so the start was cancelled."
+WAITED = "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up."
+WAITED_ADVICE = "Start again, or choose fewer resources: a smaller job may start sooner."
+WAITED_HINT = "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner."
+UNANSWERED = "Your server was started but did not respond to the hub within {time}."
+UNREACHABLE = "Your server was started, but the hub cannot reach it."
+NO_ANSWER = "The server was started but did not respond to the hub in time."
+NO_ANSWER_ADVICE = "Start again. If it happens again, contact {contact}."
+FOR_ADMIN = "For administrators"
+LOG_FILE = "Log file"
+TRY_LATER = (
+    "Try again in a minute; if it still fails, contact {contact}. Servers that are already running are not affected."
+)
+REFUSED = "Choose something else, or something smaller; if that does not help, contact {contact}."
+CONTACT = "your administrator"
+"""Whom to ask, unless the site says so."""
+ASK = "Please contact {contact}."
+LAST_LINES = "Last lines of the log"
+DOWNLOAD = "Download"
+AGAIN = "Start again with the same choice"
+CHOOSE = "Choose something else"
+START_SERVER = "Start a server"
+FILLED_IN = "You can review your choice first."
+
+
+def heading(plain: str, named: str, name: str) -> str:
+    """``named`` with the server's name in it, or ``plain`` for the default server."""
+    return named.format(name=name) if name else plain
+
+
+def titled(headline: str, name: str) -> str:
+    """``Waiting in line``, or ``Waiting in line: second`` for a named server."""
+    return f"{headline}: {name}" if name else headline
+
+
+def switch_to(profile: str) -> str:
+    """The rest of a button's name, for screen readers."""
+    return f"to {profile}"
+
+
+def took(seconds: int | None) -> str:
+    """How long a stage took; empty where that is unknown, or less than a second."""
+    return TOOK.format(duration=duration(seconds)) if seconds else ""
+
+
+def lasts(since: str, *, now: float | None = None) -> str:
+    """How long a stage has lasted that began at ``since`` (ISO 8601); empty below a second."""
+    seconds = (time.time() if now is None else now) - parse_time(since).timestamp()
+    return LASTS.format(duration=duration(seconds)) if seconds >= 1 else ""
+
+
+def about_job(job_id: str, told: str) -> str:
+    """``told`` about that job, as the progress stream says it."""
+    return f"Job {job_id}: {told}"
+
+
+def place(people_ahead: int) -> str:
+    """``You are next``, or such as ``2 people ahead of you``."""
+    return f"{people(people_ahead)} ahead of you" if people_ahead else "You are next"
+
+
+def span(seconds: int) -> str:
+    """Such as ``1 h 30 min``."""
+    return duration(seconds)
+
+
+AS_OF = "Measured {time}."
+USE_SIMULATED = "Simulated, like the GPUs."
+UNKNOWN = "use unknown"
+NEVER_KNOWN = "use unknown for the whole time"
+USE_EXPLAINED = (
+    "The share of the time in which a program ran on the GPU, and its memory. It is measured every half minute "
+    "and sent every five minutes. You, your instructors and the administrators can see it."
+)
+TABLE = "The chart in words"
+HEAD = ("Until", "Mean", "Highest", "Memory")
+
+
+def percent(value: float | None) -> str:
+    """``83 %``, with a space that does not break."""
+    return UNKNOWN if value is None else f"{value:.0f}\N{NO-BREAK SPACE}%"
+
+
+def memory_used(used_mib: int | None, total_mib: int | None) -> str:
+    """``21 of 40 GB``; empty where it is unknown."""
+    if used_mib is None:
+        return ""
+    used = f"{used_mib / 1024:.0f}" if used_mib >= 10240 or used_mib == 0 else f"{used_mib / 1024:.1f}"
+    return f"{used} of {total_mib / 1024:.0f} GB" if total_mib else f"{used} GB"
+
+
+def processes(number: int | None) -> str:
+    """``2 processes``; empty where it is unknown."""
+    return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
+
+
+def cores(value: float) -> str:
+    """CPU time per time."""
+    return f"CPU: {value:.1f} cores"
+
+
+def job_memory(mib: int) -> str:
+    """The job's memory."""
+    return f"memory: {mib / 1024:.1f} GiB"
+
+
+def chart_title(name: str) -> str:
+    """The title of a GPU's chart."""
+    return f"{name}, the last hour"
+
+
+def chart_said(mean: float | None, most: float | None) -> str:
+    """A chart in words."""
+    if mean is None or most is None:
+        return f"{NEVER_KNOWN}."
+    return f"used {mean:.0f} % on average, at most {most:.0f} %."
+
+
+KEEP_IDLE = "Keep"
+NOT_USED = "The GPUs of this server have not been used since {time}."
+NOT_USED_CORES = "This server has not been used since {time}."
+STOPS_AT = "It will be stopped at {time} unless they are used before then."
+STOPS_AT_CORES = "It will be stopped at {time} unless it is used before then."
+PLEASE_STOP = "Others may be waiting for them: please stop the server if you do not need it."
+PLEASE_STOP_CORES = "Please stop it if you do not need it."
+NOT_IDLE = "This server is not idle: there is nothing to keep it from."
+NO_KEEP_LEFT = "This server cannot be kept again. It is not stopped if you use it."
+KEPT_FOR = "This server is kept for {duration}."
+
+
+def not_used(*, gpus: bool) -> str:
+    """Since when it is idle."""
+    return NOT_USED if gpus else NOT_USED_CORES
+
+
+def what_follows(*, gpus: bool, stops: bool) -> str:
+    """That it will be stopped, or that its user may stop it."""
+    if stops:
+        return STOPS_AT if gpus else STOPS_AT_CORES
+    return PLEASE_STOP if gpus else PLEASE_STOP_CORES
+
+
+def keeps(by: int, left: int) -> str:
+    """What *Keep* does."""
+    if not left:
+        return NO_KEEP_LEFT
+    return f"{duration(by)} more. You can do this {'once' if left == 1 else f'{left} times'}."
+
+
+def stopped_as_idle(title: str, *, job_id: str, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
+    """What a card says after the policy has stopped a server; a server without GPUs was seen by its cores."""
+    return (
+        f"{title} was stopped at {{time}} because it was idle: "
+        f"{seen(gpus=gpus, idle_for=idle_for, most=most, held_mib=held_mib)}; "
+        f"job {job_id} {'released ' + counted(gpus, 'GPU') if gpus else 'was cancelled'}."
+    )
+
+
+def seen(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
+    """What was seen of an idle server, as a clause."""
+    if not gpus:
+        return f"it had not been used for {duration(idle_for)} (at most {most:.2f} cores)"
+    whose = "its GPUs had" if gpus > 1 else "its GPU had"
+    held = f", {memory(held_mib)} of GPU memory held" if held_mib >= 1024 else ""
+    return f"{whose} not been used for {duration(idle_for)} (at most {most:.0f} %{held})"
+
+
+LOG_PATH = "Full log on the cluster"
+LOG_EMPTY = "The log is empty, or the hub cannot read it."
+LOG_UNKNOWN = "The log was not found: Slurm is not responding, or no longer has a record of the job."
+HOME = "Home"
+
+
+def log_of(server: str) -> str:
+    """The page's heading; ``server`` is the heading of the server's card."""
+    return f"Log: {server}"
+
+
+def last_lines(number: int) -> str:
+    """How much of the log is shown."""
+    return "Last line" if number == 1 else f"Last {number:,} lines"
