@@ -23,8 +23,8 @@ from jupyterhub_gpuspawner.hub.course.pace import WorkKind
 from jupyterhub_gpuspawner.hub.course.starts import Stage
 from jupyterhub_gpuspawner.hub.ending.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
-from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
+from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
+from jupyterhub_gpuspawner.jobs.status import never_clears
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -197,19 +197,9 @@ def _asked_for(found: Participant, start: CourseStart | None, since: float, queu
 
 
 def _state(server: Server, since: float) -> State:
-    if server.pending == "stop":
-        return State.STOPPING
-    if server.pending:
-        queued = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
-        return State.WAITING if queued else State.STARTING
-    if server.ready:
-        return State.RUNNING
     ending = server.ending
-    if ending is not None:
-        if ending.at is not None and ending.at < since:
-            return State.ABSENT
-        return State.ENDED if ending.served else State.FAILED
-    return State.FAILED if server.failure is not None and server.stopped is None else State.ABSENT
+    earlier = not server.active and ending is not None and ending.at is not None and ending.at < since
+    return State.ABSENT if earlier or server.state is ServerState.STOPPED else State(server.state.value)
 
 
 def _weight(found: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:

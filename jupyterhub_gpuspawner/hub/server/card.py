@@ -14,9 +14,9 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import bounds
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, server_facts, usage_card
+from jupyterhub_gpuspawner.hub.spawners.server import ServerState
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.profiles.idle import IdleAction
 
 if TYPE_CHECKING:
@@ -140,19 +140,16 @@ def server_card(server: Server, *, now: float | None = None) -> ServerCard:
     """The card of a server."""
     now = time.time() if now is None else now
     title = words.title(server.name, server.display_name, server.profile_name)
-    if server.pending == "stop":
-        return ServerCard(server.name, title, "stopping", words.STOPPING)
+    state = server.state
+    if state is ServerState.STOPPING:
+        return ServerCard(server.name, title, state.value, words.STOPPING)
     if server.pending:
         known = replace(server.start, silent=False) if server.start is not None else None
         progress = str(event(known, now=now)["message"]) if known is not None else ""
-        return _dated(ServerCard(server.name, title, _starting(server), progress), server)
-    if server.ready:
+        return _dated(ServerCard(server.name, title, state.value, progress), server)
+    if state is ServerState.RUNNING:
         return _running(server, title, now)
     return _over(server, title)
-
-
-def _starting(server: Server) -> str:
-    return "waiting" if server.job is not None and server.job.phase is Phase.QUEUED else "starting"
 
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
@@ -205,17 +202,17 @@ def _dated(card: ServerCard, server: Server) -> ServerCard:
 
 
 def _over(server: Server, title: str) -> ServerCard:
-    ending, stopped = server.ending, server.stopped
+    ending, stopped, state = server.ending, server.stopped, server.state
     if ending is not None:
-        card = ServerCard(server.name, title, "failed", ending.what, advice=ending.advice, log=bool(ending.log))
-        if not ending.served:
+        card = ServerCard(server.name, title, state.value, ending.what, advice=ending.advice, log=bool(ending.log))
+        if state is ServerState.FAILED:
             return card
-        return replace(card, state="ended", ended=words.ENDED_AT if ending.at is not None else "", at=ending.at)
-    if server.failure is not None:
-        return ServerCard(server.name, title, "failed", first_line(server.failure) or words.START_FAILED)
+        return replace(card, ended=words.ENDED_AT if ending.at is not None else "", at=ending.at)
+    if state is ServerState.FAILED and server.failure is not None:
+        return ServerCard(server.name, title, state.value, first_line(server.failure) or words.START_FAILED)
     if stopped is not None:
-        return ServerCard(server.name, title, "stopped", ended=stopped.what, at=stopped.at)
-    return ServerCard(server.name, title, "stopped")
+        return ServerCard(server.name, title, state.value, ended=stopped.what, at=stopped.at)
+    return ServerCard(server.name, title, state.value)
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:

@@ -31,7 +31,6 @@ from jupyterhub_gpuspawner.hub.spawners.stop_record import (
     server_title,
     stop_record,
     stopper_of,
-    waits_in_line,
 )
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.times import parse_time
@@ -93,7 +92,7 @@ class StopPage(BaseHandler):
             fault=fault,
             server=server,
             title=words.of_user(server_title(server), user.name if user is not self.current_user else ""),
-            waits=waits_in_line(server),
+            waits=server.waits_in_line,
             runs_since=_runs_since(since, now=time.time()) if since is not None else "",
             since=since,
         )

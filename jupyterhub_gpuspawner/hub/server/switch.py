@@ -32,7 +32,6 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 
@@ -66,12 +64,6 @@ class Alternative:
     display_name: str
     gets: tuple[str, ...]
     """Its resources, in a few words each."""
-
-
-def waits_in_line(server: Server) -> bool:
-    """Whether the server is being started and its job is pending."""
-    in_queue = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
-    return server.pending == "spawn" and in_queue
 
 
 async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> tuple[Alternative, ...]:
@@ -198,7 +190,7 @@ class SwitchPage(BaseHandler):
 
     async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
         """The query of the page that follows."""
-        if not waits_in_line(server_of(spawner, with_start=False)) or spawner.child_profile == slug:
+        if not server_of(spawner, with_start=False).waits_in_line or spawner.child_profile == slug:
             return {}
         await spawner.look_at_profiles()
         if slug not in (each.slug for each in await alternatives(spawner, fresh=True)):

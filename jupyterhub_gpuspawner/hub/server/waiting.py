@@ -34,7 +34,6 @@ from jupyterhub_gpuspawner.hub.server.switch import (
     NOT_FREE,
     alternatives,
     parse_choice_query,
-    waits_in_line,
 )
 from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of, updated_server, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
@@ -131,14 +130,14 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     server = await updated_server(spawner, patience=_PATIENCE)
     profiles = with_profiles(spawner)
     # not within the moment in which Slurm has not looked at the job yet: it may start at once
-    waits = waits_in_line(server) and server.start is not None and headline(server.start) == words.WAITING
+    waits = server.waits_in_line and server.start is not None and headline(server.start) == words.WAITING
     instead = await alternatives(profiles) if profiles is not None and waits else ()
     return {
         "told": document(server.start, now=time.time()) if server.start is not None else None,
         "profile": _profile_name(spawner, server.profile),
         "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
-        "switch_note": words.NOT_FREE if NOT_FREE in query and waits_in_line(server) else "",
+        "switch_note": words.NOT_FREE if NOT_FREE in query and server.waits_in_line else "",
     }
 
 

@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -35,6 +36,22 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
+
+
+class ServerState(str, Enum):
+    """What a server is doing, the same on every page and over REST."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Its job is pending."""
+    STARTING = "starting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    """It does not run, and nothing is to be said about that: a person stopped it, or it never ran."""
+    ENDED = "ended"
+    """It ran, and ended by itself."""
+    FAILED = "failed"
+    """Its last start failed."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,25 @@ class Server:
     """How it stands by the idle policy; None where it does not run, or was not looked at yet."""
     can_show_log: bool = False
     """The log of the job that runs now can be asked for (:func:`running_log`)."""
+
+    @property
+    def state(self) -> ServerState:
+        """What it is doing."""
+        if self.pending == "stop":
+            return ServerState.STOPPING
+        if self.pending:
+            queued = self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
+            return ServerState.WAITING if queued else ServerState.STARTING
+        if self.ready:
+            return ServerState.RUNNING
+        if self.ending is not None:
+            return ServerState.ENDED if self.ending.served else ServerState.FAILED
+        return ServerState.FAILED if self.failure is not None and self.stopped is None else ServerState.STOPPED
+
+    @property
+    def waits_in_line(self) -> bool:
+        """It is being started, and its job is pending."""
+        return self.pending == "spawn" and self.state is ServerState.WAITING
 
     @property
     def active(self) -> bool:

@@ -9,7 +9,6 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
 from jupyterhub_gpuspawner.hub.spawners.server import life_of, server_of
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) 
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Stopper = Stopper.OWNER) -> Ending:
     """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
     told = words.stopped(
-        server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=waits_in_line(server)
+        server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=server.waits_in_line
     )
     return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(stopper))
 
@@ -77,8 +76,3 @@ def gpus_of(server: Server) -> int:
 def server_title(server: Server) -> str:
     """The heading of the server's card."""
     return words.title(server.name, server.display_name, server.profile_name)
-
-
-def waits_in_line(server: Server) -> bool:
-    """Whether its job is pending."""
-    return server.pending == "spawn" and server.job is not None and server.job.phase is Phase.QUEUED

@@ -256,3 +256,23 @@ def test_an_idle_server_is_told_as_its_profile_says(action: str, keeps: int, exp
     idle = IdleServer("12", gpus=True, rule=rule, verdict=verdict, keeps_before=keeps)
 
     assert server_card(replace(RUNNING, idle=idle), now=NOW).idle == expected
+
+
+STATES = {
+    "pending": (Server(pending="spawn", job=QUEUED.job), "waiting"),
+    "pending in Slurm's last answer, while its node has reported": (
+        Server(pending="spawn", job=QUEUED.job, placement=PLACED),
+        "starting",
+    ),
+    "stopping while its job is pending": (Server(pending="stop", job=QUEUED.job), "stopping"),
+    "stopped by a person in the middle of its start": (
+        Server(failure=RuntimeError(), stopped=Ending("", at=NOW, stopped=True)),
+        "stopped",
+    ),
+}
+
+
+@pytest.mark.parametrize(("server", "state"), STATES.values(), ids=STATES)
+def test_a_server_is_in_one_state(server: Server, state: str) -> None:
+    """The state that card, course and stop page read."""
+    assert (server.state.value, server_card(server, now=NOW).state) == (state, state)
