@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
 from jupyterhub.user import User
 from tornado import web
@@ -21,6 +20,7 @@ from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
 
 if TYPE_CHECKING:
@@ -185,11 +185,7 @@ def _iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-BODY_LIMIT = 65536
-"""Bytes at most of the body of a trial."""
-
-
-class OfUser(APIHandler):
+class OfUser(RESTHandler):
     """A handler for one user: the caller, or the user that the address names."""
 
     def asked_user(self, user_name: str | None) -> str:
@@ -279,9 +275,7 @@ class TrialHandler(OfUser):
         self.write(json.dumps(trial_document(trial).to_json()))
 
     def _options(self) -> dict[str, Any]:
-        if len(self.request.body) > BODY_LIMIT:
-            raise web.HTTPError(413, f"The options are larger than {BODY_LIMIT} bytes.")
-        body = self.get_json_body()
+        body = self.limited_body()
         options = body.get("user_options", {}) if isinstance(body, dict) else None
         if not isinstance(options, dict) or set(body) - {"user_options"}:
             raise web.HTTPError(400, 'The body must be {"user_options": {...}}.')

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.apihandlers import APIHandler
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.course import words
@@ -20,6 +19,7 @@ from jupyterhub_gpuspawner.hub.course.actions import session_name
 from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 if TYPE_CHECKING:
@@ -229,15 +229,13 @@ def _iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-BODY_LIMIT = 65536
-"""Bytes at most of the body of a request."""
 FRESH = 5.0
 """Seconds after which the courses are read again for a request."""
 LONGEST_PAUSE = 60.0
 """Seconds between two starts that a request may ask for."""
 
 
-class OfCourses(APIHandler):
+class OfCourses(RESTHandler):
     """A handler for those who teach."""
 
     async def courses(self, scopes: Sequence[str]) -> tuple[HubCourse, ...]:
@@ -321,10 +319,8 @@ class CourseActionHandler(OfCourses):
         `minutes` (default: as the profile says).
         """
         course = await self.course(course_name, _SCOPES[action])
-        if len(self.request.body) > BODY_LIMIT:
-            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
         try:
-            asked = parse_action(self.get_json_body(), action)
+            asked = parse_action(self.limited_body(), action)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
         self.write(json.dumps(outcomes_document(await self._do(action, course, asked)).to_json()))

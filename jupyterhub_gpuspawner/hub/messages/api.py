@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.apihandlers import APIHandler
 from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
@@ -20,13 +19,12 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = 1
-BODY_LIMIT = 65536
-"""Bytes at most of the body of a request."""
 SHOWN = 24 * 60
 """Minutes that a message is shown, unless the request says otherwise."""
 SHOWN_AT_MOST = 30 * 24 * 60
@@ -102,7 +100,7 @@ def audiences(user_name: str, spawners: list[Any]) -> Iterator[Audience]:
                 yield Audience(Kind.NODE, server.placement.node)
 
 
-class MessagesHandler(APIHandler):
+class MessagesHandler(RESTHandler):
     """Messages of administrators, for whoever has the scope `admin:servers` without a filter."""
 
     async def get(self) -> None:
@@ -132,10 +130,8 @@ class MessagesHandler(APIHandler):
             raise web.HTTPError(403, "Messages need the scope admin:servers for all servers.")
 
     def _asked(self, *, with_text: bool = True) -> MessageRequest:
-        if len(self.request.body) > BODY_LIMIT:
-            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
         try:
-            asked = parse_message(self.get_json_body(), with_text=with_text)
+            asked = parse_message(self.limited_body(), with_text=with_text)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
         if with_text and asked.to.user and self.find_user(asked.to.user) is None:

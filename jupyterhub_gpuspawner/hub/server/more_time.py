@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import Scope, needs_scope
 from jupyterhub.user import User
 from tornado import web
@@ -22,7 +20,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admi
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler
 
 if TYPE_CHECKING:
     from jupyterhub.handlers.base import BaseHandler
@@ -36,8 +34,6 @@ REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""
 PATIENCE = 2.0
 """Seconds for which GET waits for Slurm."""
-BODY_LIMIT = 1024
-"""Bytes."""
 
 
 def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
@@ -71,8 +67,10 @@ def _teaches(handler: BaseHandler, spawner: Spawner) -> bool:
     return any(slug_of(course.slug) == profile and teaches(handler, course.slug) for course in courses)
 
 
-class _RunningServerHandler(APIHandler):
+class _RunningServerHandler(RESTHandler):
     """About one server, for whoever may start and stop it, and for the server's own token."""
+
+    body_limit = 1024
 
     async def _permitted(self, action: str, user_name: str, server_name: str) -> None:
         own_token = self._own_token(user_name, server_name)
@@ -89,11 +87,7 @@ class _RunningServerHandler(APIHandler):
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
-        seconds = REQUESTS.wait((user_name, server_name))
-        if seconds > 0:
-            late = web.HTTPError(429, "Too many requests about this server.")
-            late.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
-            raise late
+        self.try_later(429, REQUESTS.wait((user_name, server_name)), "Too many requests about this server.")
         return user.spawners[server_name]
 
 
@@ -139,9 +133,7 @@ class MoreTimeHandler(_RunningServerHandler):
         self.write(json.dumps({**more_time_document(server_of(spawner)), "extended": done.seconds}))
 
     def _minutes(self) -> int | None:
-        if len(self.request.body) > BODY_LIMIT:
-            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
-        body = self.get_json_body()
+        body = self.limited_body()
         if body is None:
             return None
         minutes = body.get("minutes") if isinstance(body, dict) else body

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
@@ -19,7 +17,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
-from jupyterhub_gpuspawner.hub.web.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, utc
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
 
@@ -58,7 +56,7 @@ DATABASE_RETRY = 2.0
 
 
 @stream_request_body
-class ReportHandler(APIHandler):
+class ReportHandler(RESTHandler):
     """Takes the launcher's report; only the server's own token is accepted.
 
     JupyterHub treats a token that could not be looked up like one that does not exist. Here that is 503, because a
@@ -69,14 +67,14 @@ class ReportHandler(APIHandler):
     """
 
     limit = REPORTS
-    what = "report"
-    """In the errors."""
+    body_limit = REPORT_LIMIT
+    body_name = "report"
 
     async def prepare(self) -> None:
         """Refuse a request that announces too large a body; 413."""
         self._body = bytearray()
         if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
-            raise web.HTTPError(413, f"The {self.what} is larger than {REPORT_LIMIT} bytes.")
+            self.refuse_large_body()
         # for a body without an announced length: beyond this, tornado closes the connection
         self.request.connection.set_max_body_size(REPORT_LIMIT)
         # for a body that does not arrive: after this, tornado closes the connection
@@ -99,7 +97,7 @@ class ReportHandler(APIHandler):
 
     def _not_looked_up(self, error: SQLAlchemyError) -> None:
         self._looked_up = False
-        self.log.warning("A %s is delayed by the hub's database: %s", self.what, fault(error))
+        self.log.warning("A %s is delayed by the hub's database: %s", self.body_name, fault(error))
         roll_back(self.db)
 
     def data_received(self, chunk: bytes) -> None:
@@ -114,7 +112,7 @@ class ReportHandler(APIHandler):
         except SQLAlchemyError as error:
             self._not_looked_up(error)
         if not self._looked_up:
-            self._later(503, DATABASE_RETRY, "The hub cannot look up this token at the moment.")
+            self.try_later(503, DATABASE_RETRY, "The hub cannot look up this token at the moment.")
         self.set_status(204)
 
     def take(self) -> None:
@@ -129,7 +127,7 @@ class ReportHandler(APIHandler):
         try:
             accept(report)
         except ReportTooEarly as error:
-            self._later(503, 1.0, str(error))
+            self.try_later(503, 1.0, str(error))
         except ReportError as error:
             raise web.HTTPError(409, "%s", error) from error
 
@@ -142,22 +140,14 @@ class ReportHandler(APIHandler):
         """The reporting server's spawner, None if it is gone; raises 403 for another token, 429 beyond the limit."""
         user = self.current_user
         if not came_with_token(self) or not isinstance(user, User):
-            raise web.HTTPError(403, f"A {self.what} needs the server's own token.")
+            raise web.HTTPError(403, f"A {self.body_name} needs the server's own token.")
         name = reporting_server(self.expanded_scopes, user.name)
         if name is None:
-            raise web.HTTPError(403, f"A {self.what} needs the token of one server.")
+            raise web.HTTPError(403, f"A {self.body_name} needs the token of one server.")
         spawner = user.spawners.get(name)
         more = min(other_nodes_of(spawner), LIST_LIMIT) * REPORTS_OF_A_NODE if spawner is not None else 0
-        self._later(429, self.limit.wait((user.name, name), more=more), "This server reports too often.")
+        self.try_later(429, self.limit.wait((user.name, name), more=more), "This server reports too often.")
         return spawner
-
-    def _later(self, status: int, seconds: float, sentence: str) -> None:
-        """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""
-        if seconds > 0:
-            refusal = web.HTTPError(status, "%s", sentence)
-            # JupyterHub's write_error sends these headers
-            refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
-            raise refusal
 
 
 def _announced(length: str) -> int:
@@ -211,11 +201,7 @@ class UsageDocument:
 
 def usage_document(usage: tuple[Use, ...]) -> UsageDocument:
     """The document of these summaries."""
-    return UsageDocument(tuple(TimedSummary(_utc(use.since), _utc(use.at), use.summary) for use in usage))
-
-
-def _utc(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+    return UsageDocument(tuple(TimedSummary(utc(use.since), utc(use.at), use.summary) for use in usage))
 
 
 @stream_request_body
@@ -223,7 +209,7 @@ class UsageReportHandler(ReportHandler):
     """Takes summaries of a server's use; only the server's own token is accepted."""
 
     limit = SUMMARIES
-    what = "usage summary"
+    body_name = "usage summary"
 
     async def post(self) -> None:
         """Keep the summary for an hour; 204, 400 naming the field, or 404 where the server takes none."""

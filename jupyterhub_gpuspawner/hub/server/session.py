@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.apihandlers import APIHandler
 from jupyterhub.user import User
 from tornado import web
 
@@ -21,7 +19,7 @@ from jupyterhub_gpuspawner.hub.server.facts import gpus_in_words, server_facts
 from jupyterhub_gpuspawner.hub.server.more_time import PATIENCE, more_time_document
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.spawners.server import lab_minutes, refresh_more_time, server_of
-from jupyterhub_gpuspawner.hub.web.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,7 +154,7 @@ def _utc(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).isoformat()
 
 
-class _OwnServer(APIHandler):
+class _OwnServer(RESTHandler):
     """For the token of a running server, which need not be named: it is the server that asks."""
 
     def own_spawner(self) -> Spawner:
@@ -165,11 +163,7 @@ class _OwnServer(APIHandler):
         name = reporting_server(self.expanded_scopes, user.name) if isinstance(user, User) else None
         if not came_with_token(self) or name is None:
             raise web.HTTPError(403, "A session is told to the server's own token alone.")
-        seconds = REQUESTS.wait((user.name, name))
-        if seconds > 0:
-            late = web.HTTPError(429, "This server asks too often.")
-            late.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
-            raise late
+        self.try_later(429, REQUESTS.wait((user.name, name)), "This server asks too often.")
         spawner = user.spawners.get(name)
         if spawner is None or not spawner.active:
             raise web.HTTPError(404, "This server does not run.")

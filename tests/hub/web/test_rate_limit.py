@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.hub.web.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit
 
 
 def test_some_at_once_and_then_so_many_a_minute() -> None:

@@ -1,15 +1,20 @@
-"""A rate limit for each caller: a burst, then a number per minute. Pure, except for the clock that it is given."""
+"""What the handlers of REST requests share: the body, its limit, refusals for a while, and a rate limit."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from tornado import web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-_KEPT = 1000
+_CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""
 
 
@@ -34,7 +39,7 @@ class RateLimit:
         left = self._allowance(caller, now, more)
         if left < 1.0:
             return (1.0 - left) * 60.0 / self.per_minute
-        if len(self._left) >= _KEPT:
+        if len(self._left) >= _CALLERS:
             self._left = {
                 each: known
                 for each, known in self._left.items()
@@ -47,3 +52,35 @@ class RateLimit:
         burst = float(self.burst + more)
         left, since, _ = self._left.get(caller, (burst, now, more))
         return min(burst, left + (now - since) * self.per_minute / 60.0)
+
+
+class RESTHandler(APIHandler):
+    """A handler of JupyterHub's, with what ours need beside."""
+
+    body_limit = 65536
+    """Bytes at most of the body of a request."""
+    body_name = "body"
+    """What error messages call it."""
+
+    def limited_body(self) -> Any:
+        """The body's JSON, None for an empty one; raises 413 for one that is too large."""
+        if len(self.request.body) > self.body_limit:
+            self.refuse_large_body()
+        return self.get_json_body()
+
+    def refuse_large_body(self) -> None:
+        """Raise 413."""
+        raise web.HTTPError(413, f"The {self.body_name} is larger than {self.body_limit} bytes.")
+
+    def try_later(self, status: int, seconds: float, sentence: str) -> None:
+        """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""
+        if seconds > 0:
+            refusal = web.HTTPError(status, "%s", sentence)
+            # JupyterHub's write_error sends these headers
+            refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
+            raise refusal
+
+
+def utc(at: float) -> str:
+    """ISO 8601, UTC, in full seconds."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
