@@ -422,7 +422,6 @@ PLEASE_STOP = "Others may be waiting for them: please stop the server if you do 
 PLEASE_STOP_CORES = "Please stop it if you do not need it."
 NOT_IDLE = "This server is not idle: there is nothing to keep it from."
 NO_KEEP_LEFT = "This server cannot be kept again. It is not stopped if you use it."
-KEPT_FOR = "This server is kept for {duration}."
 
 
 def not_used(*, gpus: bool) -> str:
