@@ -91,7 +91,7 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
     profiles: tuple[Profile, ...] = ()
     slurm_site = spawner
     if isinstance(spawner, GPUProfilesSpawner):
-        profiles, slurm_site = spawner.offered(), spawner.slurm_site()
+        profiles = spawner.offered()
     if options.profile and all(each.slug != options.profile for each in profiles):
         known = ", ".join(each.slug for each in profiles) or "none"
         raise ConfigError(f"there is no profile {options.profile!r}.", hint=f"Profiles are {known}.")
@@ -107,7 +107,7 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
         slurm_site=slurm_site,
         client=client,
         profiles=profiles,
-        defaults=site_defaults(slurm_site),
+        defaults=site_defaults(slurm_site.site_settings()),
         people=await asyncio.to_thread(people_of, site.config),
         now=datetime.now().astimezone(),
         version=version,

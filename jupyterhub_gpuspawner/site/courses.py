@@ -8,7 +8,6 @@ import stat
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,14 +24,14 @@ from jupyterhub_gpuspawner.courses.course_profile import opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
-from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.site.people import people_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from traitlets.config import Config
 
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.courses.dates import CourseDate
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.report import SessionReport
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -151,8 +149,9 @@ async def _answer(site: Site, file: CourseFile, known: CourseInputs, session: Co
     assert file.course is not None  # noqa: S101 - course_file
     spawner = site.spawner(user, [group for group, inside in (known.groups or {}).items() if user in inside])
     try:
-        spawner.prepare(request_of(file, session, known, user))
-        job = spawner.batch_job(await spawner.account())
+        request = request_of(file, session, known, user)
+        settings = spawner.settings_of(request)
+        job = batch_job(settings, request, await spawner.account(settings), start_id="")
         client: SlurmClient = spawner.connection().client
         environment = {"USER": user, "LOGNAME": user}
         script = _begun_at(job.script, opens_at(file.course, session).timestamp())
@@ -187,8 +186,8 @@ async def course_site(
     """What these courses are checked against: Slurm is asked once for all of them, and not for a given snapshot."""
     spawner = spawner_of(site)
     groups = (await asyncio.to_thread(people_of, site.config)).groups
-    slurm = spawner.slurm_site()
-    client = client or slurm.connection().client
+    defaults = site_defaults(spawner.site_settings())
+    client = client or spawner.connection().client
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
     accounting, unknown = await _accounting(client, everybody)
     courses = [file.course for file in files if file.course is not None]
@@ -197,13 +196,13 @@ async def course_site(
     return CourseInputs(
         profiles=profiles,
         snapshot=snapshot or await client.snapshot(),
-        defaults=site_defaults(slurm),
+        defaults=defaults,
         groups=groups,
-        without_account=await _without_account(slurm, everybody),
+        without_account=await _without_account(spawner, everybody),
         accounting=accounting,
-        licenses=await client.licenses() if _wants_licenses(profiles, site_defaults(slurm)) else None,
+        licenses=await client.licenses() if _wants_licenses(profiles, defaults) else None,
         hub=hub_limits(site),
-        absent_instructors=() if slurm.req_homedir else await _without_account(slurm, teachers),
+        absent_instructors=() if spawner.req_homedir else await _without_account(spawner, teachers),
         everybody=True,
         unknown=unknown,
     )
@@ -219,14 +218,11 @@ def _wants_licenses(profiles: Sequence[Profile], defaults: Resources) -> bool:
 def hub_limits(site: Site) -> HubLimits:
     """The settings of the hub that concern many servers at once."""
     hub, spawner = site.config.JupyterHub, site.spawner("nobody")
-    slurm = spawner.slurm_site() if isinstance(spawner, GPUProfilesSpawner) else None
-    own = any("start_timeout" in site.config.get(cls.__name__, {}) for cls in _wrappers(type(spawner)))
-    times = spawner if own or slurm is None else slurm  # as for a server: the wrapper's own time, else the child's
     return HubLimits(
         concurrent_spawns=hub.get("concurrent_spawn_limit", HubLimits.concurrent_spawns),
         active_servers=hub.get("active_server_limit", HubLimits.active_servers),
-        start_timeout=times.start_timeout,
-        queue_timeout=slurm.queue_limit if slurm is not None else None,
+        start_timeout=spawner.start_timeout,
+        queue_timeout=spawner.site_queue_limit if isinstance(spawner, GPUSlurmSpawner) else None,
         culled_after=min(filter(None, map(_culled_after, _services(hub))), default=None),
     )
 
@@ -235,11 +231,6 @@ def _services(hub: Config) -> Sequence[Mapping[str, Any]]:
     """The hub's services; those that JupyterHub would refuse are left out."""
     services = configured_value(hub.get("services"))
     return [service for service in services if isinstance(service, dict)] if isinstance(services, list) else []
-
-
-def _wrappers(of: type) -> Iterator[type]:
-    """The spawner's class and its bases, without JupyterHub's own, whose settings are those of all spawners."""
-    return takewhile(lambda cls: cls is not Spawner, of.__mro__)
 
 
 def _culled_after(service: Mapping[str, Any]) -> int | None:

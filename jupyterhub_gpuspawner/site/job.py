@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.courses.check import members
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.start.build import batch_job, plain_request, site_defaults
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.courses import course_file, no_session, spawner_of
 from jupyterhub_gpuspawner.site.people import people_of
@@ -35,12 +35,15 @@ async def job_of(
             request, notes = _course_request(site, choice, user, groups, server)
         else:
             request = spawner.resolve(choice)
-        spawner.prepare(request)
         if request.kind != "slurm":
             raise RequestError(
                 f"Profile {choice['profile']!r} is not a Slurm job and has no batch script.", field="profile"
             )
-    job: BatchJob = spawner.batch_job(await spawner.account())
+        settings = spawner.settings_of(request)
+    else:
+        settings = spawner.job_settings()
+        request = plain_request(settings, username=user, server_name=server)
+    job = batch_job(settings, request, await spawner.account(settings), start_id="")
     return replace(job, notes=(*notes, *job.notes))
 
 
@@ -57,7 +60,7 @@ def _course_request(
     session = next((each for each in file.course.dates if now < each.end), None)
     if session is None:
         raise no_session(file, "from now on")
-    moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.slurm_site())
+    moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.site_settings())
     offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session)
     request = resolve(
         (offered.profile,),

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import option_fields
 from jupyterhub_gpuspawner.hub.choose.profiles import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from tests.snapshots import cluster, node
 
@@ -57,7 +57,7 @@ def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
         groups=(),
         snapshot=SNAPSHOT,
         now=datetime.now().astimezone(),
-        defaults=site_defaults(spawner.slurm_site()),
+        defaults=site_defaults(spawner.site_settings()),
     )
     return found
 
@@ -208,7 +208,7 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
         **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
     )
     assert submitted(spawner, {}) == list(script.options(request.resources, "best-effort"))
-    assert spawner.rehearsal(request).batch_job(SOMEBODY).script == spawner.batch_job(SOMEBODY).script
+    assert batch_job(spawner.settings_of(request), request, SOMEBODY, start_id="") == spawner.batch_job(SOMEBODY)
 
 
 @settings(max_examples=40, deadline=None)

@@ -297,7 +297,7 @@ def _site_of(context: Context, user: str) -> GPUSlurmSpawner:
 def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tried]:
     """The Slurm profiles whose job can be written for the user; whether the user may use them is another check's."""
     if not context.profiles:
-        request = plain_request(site, username=user, server_name="")
+        request = plain_request(site.job_settings(), username=user, server_name="")
         yield Tried(request.profile, request, site.cmd[0])
     for profile in context.profiles:
         if profile.kind != "slurm" or context.options.profile not in ("", profile.slug):
@@ -316,7 +316,8 @@ def _command(request: JobRequest, site: GPUSlurmSpawner) -> str:
 
 def _plan(site: GPUSlurmSpawner, trial: Trial) -> LaunchPlan:
     """The launcher's plan: it reports to nobody, promises nothing, and claims no GPU."""
-    return replace(launch_plan(site, trial.profiles[0].request), report=False, gpus=None, cpus=None, claim=None)
+    plan = launch_plan(site.job_settings(), trial.profiles[0].request)
+    return replace(plan, report=False, gpus=None, cpus=None, claim=None)
 
 
 def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tuple[Tried, ...], hub: str) -> Trial:

@@ -440,7 +440,7 @@ def _of_files(errors: Sequence[ConfigError]) -> Iterator[Finding]:
 
 def _of_site(context: Context, locations: Locations) -> list[Finding]:
     """In a hub without profiles the site's defaults are the only request."""
-    profile = site_profile(context.slurm_site).model_copy(update={"slurm": Resources()})
+    profile = site_profile(context.slurm_site.site_settings()).model_copy(update={"slurm": Resources()})
     return [*faults_of(profile, context, locations)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, request_of
@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.choose.trial import availability_of, of_start, undelayed
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import plain_request
+from jupyterhub_gpuspawner.hub.start.build import batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
 from jupyterhub_gpuspawner.site.courses import hub_limits
 from jupyterhub_gpuspawner.words import moment, people
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.finding import Context
     from jupyterhub_gpuspawner.check.profiles.offered import Case
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.hub.start.build import JobSettings
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 
 
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
@@ -144,9 +145,10 @@ async def check_trials(context: Context) -> list[Finding]:
     except ConfigError as error:
         return [FAILED.error(f"user {user}", error.message, error.hint)]
     if not isinstance(context.spawner, GPUProfilesSpawner):
-        site: Any = context.site.spawner(user, groups)
-        site.request = plain_request(site, username=user, server_name="")
-        return [await _answer(site, f"user {user}", context)]
+        plain: GPUSlurmSpawner = context.site.spawner(user, groups)
+        settings = plain.job_settings()
+        request = plain_request(settings, username=user, server_name="")
+        return [await _answer(plain, settings, request, f"user {user}", context)]
     found, locations = list[Finding](), Locations(context)
     for profile in context.profiles:
         if profile.kind != "slurm" or context.options.profile not in ("", profile.slug):
@@ -177,18 +179,21 @@ async def _of_case(
     where = f"{locations.of(profile, case.path)}, user {user}"
     try:
         request = request_of(profile, case.options, context, user=user, groups=groups, now=context.now)
-        return await _answer(context.site.spawner(user, groups).rehearsal(request), where, context)
+        spawner: GPUProfilesSpawner = context.site.spawner(user, groups)
+        return await _answer(spawner, spawner.settings_of(request), request, where, context)
     except RequestError as error:
         return REFUSED.error(where, error.message, error.hint)
 
 
-async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Finding:
-    """Slurm's answer for a prepared spawner."""
+async def _answer(
+    spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, where: str, context: Context
+) -> Finding:
+    """Slurm's answer for the request of a user, whose spawner this is."""
     user = context.options.user
     try:
-        job = child.batch_job(await child.account())
+        job = batch_job(settings, request, await spawner.account(settings), start_id="")
         answer = await context.client.test_only(
-            job.script, prefix=child.as_user(), environment={"USER": user, "LOGNAME": user}
+            job.script, prefix=spawner.as_user(), environment={"USER": user, "LOGNAME": user}
         )
     except SlurmUnavailable:
         raise
@@ -201,7 +206,7 @@ async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Findi
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
     now = context.now.timestamp()
-    trial = undelayed(of_start(answer, now=now), await availability_of(child, context.snapshot, now=now))
+    trial = undelayed(of_start(answer, now=now), await availability_of(spawner, request, context.snapshot, now=now))
     if trial.chance is Chance.NEVER:
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     time = moment(context.now.fromtimestamp(trial.starts_at, context.now.tzinfo)) if trial.starts_at else ""

@@ -137,7 +137,7 @@ def calendar(*, name: str, config: Path) -> None:
         found = named_course(site, name)
     except GPUSpawnerError as error:
         fail(error)
-    hub = site.spawner("nobody").slurm_site().hub_name
+    hub = site.spawner("nobody").hub_name
     click.echo(calendar(name, found, hub=hub, now=datetime.now(timezone.utc)), nl=False)
 
 

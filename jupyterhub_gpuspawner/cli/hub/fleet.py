@@ -96,7 +96,7 @@ def _health(kept: Kept, site: Site) -> FleetHealth:
 async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:
     """The generic resources of each node as Slurm has them now; None if it does not answer."""
     try:
-        snapshot = await site.spawner("nobody").slurm_site().connection().client.snapshot()
+        snapshot = await site.spawner("nobody").connection().client.snapshot()
     except GPUSpawnerError as error:
         click.echo(f"gpuspawner: Slurm's configuration is that of the last reports: {error}", err=True)
         return None

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-    from jupyterhub_gpuspawner.hub.choose.offer import Offer, OfferSource
+    from jupyterhub_gpuspawner.hub.choose.offer import Offer
     from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
 
@@ -58,44 +59,44 @@ PATIENCE = 0.5
 """Seconds that it waits where older data is there to be shown, with its age."""
 
 
-async def render_form(source: OfferSource) -> str:
+async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
-    await source.look_at_profiles()
-    offered = _offered(source)
-    connection, defaults, owner, site_queue_limit = _site(source, offered)
+    await spawner.look_at_profiles()
+    offered = _offered(spawner)
+    connection, defaults, owner, site_queue_limit = _site(spawner, offered)
     snapshot = None
     if connection is not None:
         cluster = connection.cluster
         snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
     visit = VISIT.get() or Visit()
-    visit.filled_in = _filled_in(source, visit)
+    visit.filled_in = _filled_in(spawner, visit)
     now = datetime.now().astimezone()
     statuses = profile_statuses(
         offered,
-        username=source.user.name,
-        groups=source.groups_of_user(),
+        username=spawner.user.name,
+        groups=spawner.groups_of_user(),
         snapshot=snapshot,
         now=now,
         defaults=defaults,
         owner=owner,
-        own_jobs=job_ids_of([source.user]),
+        own_jobs=job_ids_of([spawner.user]),
         unix_groups=await allowed_groups(snapshot, owner),
         site_queue_limit=site_queue_limit,
         choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
     )
     if visit.posted is None:
         visit.filled_in = told_of(statuses, visit.filled_in, linked=bool(visit.linked))
-    found = offers(statuses, visit.filled_in, base_url=_base_url(source), snapshot=snapshot)
-    found = with_courses(found, _courses(source), visit.filled_in)
+    found = offers(statuses, visit.filled_in, base_url=_base_url(spawner), snapshot=snapshot)
+    found = with_courses(found, _courses(spawner), visit.filled_in)
     visit.fault_at = fault_at(found, visit.filled_in)
-    visit.closed = nothing_to_start(found, contact_of(source))
+    visit.closed = nothing_to_start(found, contact_of(spawner))
     return form_html(
         found,
         now=now.timestamp(),
         silent=connection is not None and (connection.silent or snapshot is None),
         as_of=snapshot.taken_at if snapshot is not None else None,
-        faults=_faults(source),
-        doubts=_doubts(source, offered),
+        faults=_faults(spawner),
+        doubts=_doubts(spawner, offered),
     )
 
 
@@ -117,16 +118,16 @@ def form_html(
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 
-async def render_question(source: OfferSource | None) -> str:
+async def render_question(spawner: GPUProfilesSpawner | None) -> str:
     """The HTML in place of a form where the admin wants none: what one click starts.
 
-    ``source`` is None in a hub without profiles.
+    ``spawner`` is None in a hub without profiles.
     """
     visit = VISIT.get() or Visit()
     choice: Mapping[str, object] = {}
-    if visit.linked and source is not None:
-        await source.look_at_profiles()
-        visit.filled_in = _filled_in(source, visit)
+    if visit.linked and spawner is not None:
+        await spawner.look_at_profiles()
+        visit.filled_in = _filled_in(spawner, visit)
         choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
     return _environment().get_template("question.html").render(choice=choice)
 
@@ -156,23 +157,23 @@ def _environment() -> Environment:
     return environment
 
 
-def _offered(source: OfferSource) -> tuple[Profile, ...]:
+def _offered(spawner: GPUProfilesSpawner) -> tuple[Profile, ...]:
     try:
-        return source.offered()
+        return spawner.offered()
     except ConfigError as error:
-        source.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - the message is enough
+        spawner.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - the message is enough
         return ()
 
 
-def _courses(source: OfferSource) -> tuple[CourseProfile, ...]:
+def _courses(spawner: GPUProfilesSpawner) -> tuple[CourseProfile, ...]:
     try:
-        return source.course_profiles()
+        return spawner.course_profiles()
     except ConfigError:  # logged where the profiles are read
         return ()
 
 
 def _site(
-    source: OfferSource, offered: Sequence[Profile]
+    spawner: GPUProfilesSpawner, offered: Sequence[Profile]
 ) -> tuple[Connection | None, Resources | None, str, int | None]:
     """The connection to Slurm, the site's defaults, the jobs' owner and the queue's limit.
 
@@ -181,39 +182,38 @@ def _site(
     if not any(profile.kind == "slurm" for profile in offered):
         return None, None, "", None
     try:
-        site = source.slurm_site()
-        owner = job_owner(site.exec_prefix, source.user.name)
-        return site.connection(), site_defaults(site), owner, site.queue_limit
+        owner = job_owner(spawner.exec_prefix, spawner.user.name)
+        return spawner.connection(), site_defaults(spawner.site_settings()), owner, spawner.site_queue_limit
     except ConfigError as error:
-        source.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
+        spawner.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
         return None, None, "", None
 
 
-def _filled_in(source: OfferSource, visit: Visit) -> FilledIn:
+def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
     try:
         if visit.posted is not None:
             return of_a_form(visit.posted, visit.refusal)
         if visit.linked:
-            return of_a_link(visit.linked, source.resolve)
-        return of_the_last_time(source.user_options, source.resolve)
+            return of_a_link(visit.linked, spawner.resolve)
+        return of_the_last_time(spawner.user_options, spawner.resolve)
     except ConfigError:  # logged where the profiles are read
         return FilledIn()
 
 
-def _base_url(source: OfferSource) -> str:
-    return str(source.hub.base_url) if source.hub is not None else "/hub/"
+def _base_url(spawner: GPUProfilesSpawner) -> str:
+    return str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
 
 
-def _faults(source: OfferSource) -> tuple[str, ...]:
+def _faults(spawner: GPUProfilesSpawner) -> tuple[str, ...]:
     """Faults in files of profiles, for administrators: paths and fields are nobody else's business."""
-    return tuple(str(error) for error in source.profile_errors()) if _for_an_admin(source) else ()
+    return tuple(str(error) for error in spawner.profile_errors()) if _for_an_admin(spawner) else ()
 
 
-def _doubts(source: OfferSource, offered: Sequence[Profile]) -> tuple[str, ...]:
+def _doubts(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[str, ...]:
     """Values of profiles that are almost surely mistakes, for administrators."""
-    return tuple(told for each in offered for told in doubts_of(each)) if _for_an_admin(source) else ()
+    return tuple(told for each in offered for told in doubts_of(each)) if _for_an_admin(spawner) else ()
 
 
-def _for_an_admin(source: OfferSource) -> bool:
-    reader = source.handler.current_user if source.handler is not None else None
+def _for_an_admin(spawner: GPUProfilesSpawner) -> bool:
+    reader = spawner.handler.current_user if spawner.handler is not None else None
     return reader is not None and bool(reader.admin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-    from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.profiles.option import ProfileOption
     from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
     Check = Callable[[Mapping[str, object]], object]
     """Raises RequestError for user options that are not allowed."""
@@ -361,54 +360,6 @@ def with_courses(found: Sequence[Offer], courses: Sequence[CourseProfile], fille
     if now is None or filled_in.profile or filled_in.fault:
         return cards
     return [replace(card, checked=card is now) for card in cards]
-
-
-# What the form reads of the spawner for which it is shown.
-
-
-class OfferSource(Protocol):
-    """The profiles of one user's server; :class:`GPUProfilesSpawner` is one."""
-
-    @property
-    def log(self) -> Any:
-        """A logger."""
-
-    @property
-    def user(self) -> Any:
-        """JupyterHub's user."""
-
-    @property
-    def hub(self) -> Any:
-        """JupyterHub's hub, for the address of its pages; None outside of one."""
-
-    @property
-    def handler(self) -> Any:
-        """The request for which the form is made; None where there is none."""
-
-    @property
-    def user_options(self) -> Mapping[str, object]:
-        """The last choice."""
-
-    async def look_at_profiles(self) -> None:
-        """Read the folder of profiles again."""
-
-    def offered(self) -> tuple[Profile, ...]:
-        """All profiles, in order; raises ConfigError."""
-
-    def course_profiles(self) -> tuple[CourseProfile, ...]:
-        """The courses among them; raises ConfigError."""
-
-    def profile_errors(self) -> tuple[ConfigError, ...]:
-        """Faults in files of profiles and courses."""
-
-    def groups_of_user(self) -> frozenset[str]:
-        """The names of the user's JupyterHub groups."""
-
-    def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
-        """Check a choice; raises RequestError or ConfigError."""
-
-    def slurm_site(self) -> Any:
-        """A spawner with the settings of all Slurm servers; raises ConfigError."""
 
 
 # One request of the page on which a server is chosen: what page and form tell each other.

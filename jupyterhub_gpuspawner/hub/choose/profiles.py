@@ -228,13 +228,12 @@ class ProfilesHandler(OfUser):
         await spawner.look_at_profiles()
         try:
             offered = spawner.offered()
-            site = spawner.slurm_site()
-            connection, defaults = site.connection(), site_defaults(site)
+            connection, defaults = spawner.connection(), site_defaults(spawner.site_settings())
         except ConfigError as error:
             self.refuse(error)
             return
         snapshot = await connection.cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
-        owner = job_owner(site.exec_prefix, user_name)
+        owner = job_owner(spawner.exec_prefix, user_name)
         found = profile_statuses(
             offered,
             username=user_name,
@@ -245,7 +244,7 @@ class ProfilesHandler(OfUser):
             owner=owner,
             own_jobs=job_ids_of([spawner.user]),
             unix_groups=await allowed_groups(snapshot, owner),
-            site_queue_limit=site.queue_limit,
+            site_queue_limit=spawner.site_queue_limit,
         )
         document = profiles_document(found, snapshot, silent=connection.silent)
         self.write(json.dumps(document.to_json()))
@@ -265,7 +264,7 @@ class TrialHandler(OfUser):
         await spawner.look_at_profiles()
         try:
             request = spawner.resolve(options)
-            trial = NOT_SLURM.get(request.kind) or await trial_of(spawner.rehearsal(request))
+            trial = NOT_SLURM.get(request.kind) or await trial_of(spawner, request)
         except RequestError as error:
             self.refuse(error, field=error.field)
             return

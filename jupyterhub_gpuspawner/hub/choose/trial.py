@@ -19,13 +19,18 @@ from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, ava
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
+from jupyterhub_gpuspawner.hub.start.build import batch_job
+from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
     from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 
 KEPT = 30.0
@@ -117,23 +122,20 @@ class Trials:
         self._turns_of_user: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
         self._logged: set[str] = set()
 
-    async def of(self, child: GPUSlurmSpawner) -> Trial:
-        """Try the job of a child spawner that is prepared and not started.
+    async def of(self, client: SlurmClient, script: str, *, user: str, prefix: tuple[str, ...]) -> Trial:
+        """Try the job of this script; faults of Slurm or sudo are part of the answer.
 
-        Faults of Slurm, sudo or the account are part of the answer. Raises RequestError or ConfigError if no batch
-        script can be written.
+        ``prefix`` runs a command as the user.
         """
-        account = await child.account()
-        job = child.batch_job(account)
-        key = (child.user.name, child.as_user(), directives(job.script))
+        key = (user, prefix, directives(script))
         self._forget()
         if key not in self._kept:
-            turns = self._turns_of_user.get(child.user.name)
+            turns = self._turns_of_user.get(user)
             if turns is None:
-                turns = self._turns_of_user[child.user.name] = _Turns()
+                turns = self._turns_of_user[user] = _Turns()
             if turns.waiting >= WAITING:
                 return Trial(Chance.UNKNOWN, "please wait: Slurm is still checking your earlier choices")
-            asked = asyncio.ensure_future(self._ask(child, job.script, turns.lock))
+            asked = asyncio.ensure_future(self._ask(client, script, user, prefix, turns.lock))
             turns.waiting += 1
             asked.add_done_callback(turns.done)
             self._kept[key] = (self._clock() + KEPT, asked)
@@ -148,14 +150,13 @@ class Trials:
         for key in [key for key, (until, trial) in self._kept.items() if until <= now and trial.done()]:
             del self._kept[key]
 
-    async def _ask(self, child: GPUSlurmSpawner, script: str, turn: asyncio.Lock) -> Trial:
-        user = child.user.name
+    async def _ask(
+        self, client: SlurmClient, script: str, user: str, prefix: tuple[str, ...], turn: asyncio.Lock
+    ) -> Trial:
         async with turn, self._slots:
             try:
                 await refuse_root(user)
-                answer = await child.connection().client.test_only(
-                    script, prefix=child.as_user(), environment={"USER": user, "LOGNAME": user}
-                )
+                answer = await client.test_only(script, prefix=prefix, environment={"USER": user, "LOGNAME": user})
             except GPUSpawnerError as error:
                 self.log(error)
                 return of_error(error)
@@ -188,45 +189,52 @@ def trials_of(connection: Connection) -> Trials:
     return _TRIALS.setdefault(connection, Trials())
 
 
-async def trial_of(child: GPUSlurmSpawner) -> Trial:
-    """Return the trial of a prepared child spawner.
+async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Trial:
+    """The trial of a request for a Slurm job, which this spawner could start. Raises RequestError.
 
     Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
     partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
     """
+    connection = spawner.connection()
     try:
-        connection = child.connection()
+        settings = spawner.settings_of(request)
         snapshot = await connection.cluster.recent()
-        found = await availability_of(child, snapshot, now=time.time())
-        if found is not None and child.request is not None:
+        found = await availability_of(spawner, request, snapshot, now=time.time())
+        if found is not None:
             if found.chance is Chance.NEVER:
                 return of_availability(found)
             if found.partition:
-                resources = replace(child.request.resources, partition=found.partition)
-                child.request = replace(child.request, resources=resources)
+                request = replace(request, resources=replace(request.resources, partition=found.partition))
         if connection.silent:
             return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
-        trial = undelayed(await trials_of(connection).of(child), found)
-        return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, child.queue_limit, now=time.time()))
+        job = batch_job(settings, request, await spawner.account(settings), start_id="")
+        trial = undelayed(
+            await trials_of(connection).of(
+                connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user()
+            ),
+            found,
+        )
+        limit = queue_limit(request.queue_timeout, spawner.site_queue_limit)
+        return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, limit, now=time.time()))
     except ConfigError as error:
-        trials_of(child.connection()).log(error)
+        trials_of(connection).log(error)
         return of_error(error)
 
 
 async def availability_of(
-    child: GPUSlurmSpawner, snapshot: ClusterSnapshot | None, *, now: float
+    spawner: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot | None, *, now: float
 ) -> Availability | None:
-    """What a cluster snapshot says of the job of a prepared child spawner; None without either."""
-    if snapshot is None or child.request is None:
+    """What a cluster snapshot says of a user's request for a Slurm job; None without one."""
+    if snapshot is None:
         return None
-    owner = job_owner(child.exec_prefix, child.user.name)
+    owner = job_owner(spawner.exec_prefix, spawner.user.name)
     groups = await allowed_groups(snapshot, owner)
     return availability(
-        child.request.resources,
+        request.resources,
         snapshot,
         now=now,
         user=owner,
-        shared=owner != child.user.name,
-        own_jobs=job_ids_of([child.user]),
+        shared=owner != spawner.user.name,
+        own_jobs=job_ids_of([spawner.user]),
         groups=groups,
     )

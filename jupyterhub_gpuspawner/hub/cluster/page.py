@@ -106,7 +106,7 @@ class ClusterSight:
         spawner_class = self.settings["spawner_class"]
         if not starts_slurm_jobs(spawner_class):
             raise web.HTTPError(404, "This hub does not start Slurm jobs.")
-        site = spawner_class(config=self.settings["config"], hub=self.settings["hub"]).slurm_site()
+        site = spawner_class(config=self.settings["config"], hub=self.settings["hub"])
         connection: Connection = site.connection()
         return connection
 

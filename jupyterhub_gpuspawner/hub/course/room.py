@@ -358,13 +358,12 @@ class CourseRoom:
         spawner = with_profiles(spawner_class(config=self._settings["config"], hub=self._settings["hub"]))
         if spawner is None:
             return None
-        site = spawner.slurm_site()
-        slurm = site.connection()
+        slurm = spawner.connection()
         snapshot = await slurm.cluster.recent(AGE)
         if snapshot is None or slurm.silent:
             return None
         offered = spawner.offered()
-        return CourseInputs(offered, snapshot, site_defaults(site), groups=self._groups(offered))
+        return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=self._groups(offered))
 
     def _groups(self, offered: Sequence[Profile]) -> dict[str, Collection[str]]:
         """The groups that profiles are for and those on the roster, with their members."""

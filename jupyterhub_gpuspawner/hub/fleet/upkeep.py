@@ -129,7 +129,7 @@ class FleetUpkeep:
         new = [each for each in servers if each.job_id not in self._done]
         store = FleetStore(self._app.db.get_bind())
         if new:
-            site = self._app.spawner_class(config=self._app.config, hub=self._app.hub).slurm_site()
+            site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
             snapshot = await site.connection().cluster.recent(AGE)
             for server in new:
                 await self._keep_report(store, server, snapshot)

@@ -72,8 +72,8 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
     ``fresh``: by a snapshot that is as new as the form's.
     """
     try:
-        offered, site = spawner.offered(), spawner.slurm_site()
-        defaults, cluster = site_defaults(site), site.connection().cluster
+        offered = spawner.offered()
+        defaults, cluster = site_defaults(spawner.site_settings()), spawner.connection().cluster
     except ConfigError:  # logged where the profiles are read
         return ()
     snapshot = await cluster.recent(patience=_PATIENCE) if fresh else cluster.latest
@@ -93,7 +93,7 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
         )
     except RequestError:  # its profile is no longer offered
         return ()
-    owner = job_owner(site.exec_prefix, name)
+    owner = job_owner(spawner.exec_prefix, name)
     statuses = profile_statuses(
         offered,
         username=name,

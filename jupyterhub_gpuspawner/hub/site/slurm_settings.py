@@ -353,12 +353,16 @@ class SlurmSettings(SlurmSpawner):
                 bin_dir=self.slurm_bin_dir,
                 wrapper_dir=self.wrapper_dir,
                 query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
-                timeout=self.slurm_timeout,
+                timeout=self.site_value("slurm_timeout"),
                 limit=COMMANDS_AT_A_TIME,
                 active_interval=watcher.ACTIVE_INTERVAL,
                 rest_interval=watcher.REST_INTERVAL,
             )
         )
+
+    def site_value(self, name: str) -> Any:
+        """The value of a setting as the site has set it, whatever the server's profile sets."""
+        return getattr(self, name)
 
     def requests(self) -> dict[str, Any]:
         """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""

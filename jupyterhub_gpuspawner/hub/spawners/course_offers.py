@@ -115,7 +115,7 @@ def _made(
     if not files:
         return {}
     now = datetime.now().astimezone()
-    profiles, defaults = spawner.source.profiles(), site_defaults(spawner.slurm_site())
+    profiles, defaults = spawner.source.profiles(), site_defaults(spawner.site_settings())
 
     def made(file: CourseFile) -> CourseProfile | ConfigError:
         try:

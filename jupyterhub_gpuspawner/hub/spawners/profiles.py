@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +28,7 @@ from jupyterhub_gpuspawner.hub.ending.ending import (
     spawn_failure,
     stored_ending,
 )
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS, OwnStartTimeout
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
@@ -54,9 +55,10 @@ from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 
 if TYPE_CHECKING:
     from collections import abc
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
+    from jupyterhub_gpuspawner.hub.start.build import JobSettings
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
 CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
@@ -156,6 +158,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         names = (*SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
         self._before: dict[str, Any] = {}  # the values of settings that the profile has set
+        self._stored_traits: Mapping[str, Any] = {}  # of a delegate that was restored
 
     def _join_environments(self) -> None:
         """Variables of all spawners, of all jobs and of this class are joined; the nearest class wins."""
@@ -217,7 +220,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             groups=self.groups_of_user(),
             server_name=self.name,
             now=datetime.now().astimezone(),
-            defaults=site_defaults(self.slurm_site()),
+            defaults=site_defaults(self.site_settings()),
         )
         courses = self.course_profiles() if request.profile.startswith(PREFIX) else ()
         return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile), ""))
@@ -297,22 +300,35 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         changed = {name for name, value in self._configured.items() if getattr(self, name) != value}
         return frozenset(configured | (changed - set(self._before)))
 
-    def slurm_site(self) -> GPUProfilesSpawner:
-        """Return a spawner with this one's settings of Slurm servers, and of no profile; it starts nothing."""
-        arguments = {name: getattr(self, name) for name in CONSTRUCTOR_ARGUMENTS if self.has_trait(name)}
-        spawner = type(self)(**arguments)
-        for name in GPUSlurmSpawner.class_trait_names(config=True):
-            if self.trait_has_value(name):
-                value = self._before.get(name, getattr(self, name))
-                if value != getattr(spawner, name):
-                    setattr(spawner, name, copy.deepcopy(value))
-        return spawner
+    def site_value(self, name: str) -> Any:
+        """Return the value of a setting as the site has set it, whatever the chosen profile sets."""
+        return self._before.get(name, getattr(self, name))
 
-    def rehearsal(self, request: JobRequest) -> GPUProfilesSpawner:
-        """Return a spawner for a Slurm job that is only tried; a running server is not affected. Raises ConfigError."""
-        spawner = self.slurm_site()
-        spawner._choose(request)  # noqa: SLF001 - another one of this class
-        return spawner
+    def site_settings(self) -> JobSettings:
+        """Return the settings of a job as the site has set them, whatever the chosen profile sets."""
+        with self._without_profile():
+            return super().site_settings()
+
+    def settings_of(self, request: JobRequest) -> JobSettings:
+        """Return the settings of the job of a request that is not chosen; raises ConfigError."""
+        where = f"profile {request.profile}"
+        self._refuse(request.traits, where=where)
+        with self._without_profile():
+            self._set(request.traits, where=where)
+            return self.job_settings()
+
+    @contextmanager
+    def _without_profile(self) -> Iterator[None]:
+        """Within the block, what the chosen profile sets is as the site has set it; afterwards it is set again."""
+        chosen, before = {name: getattr(self, name) for name in self._before}, self._before
+        self._restore()
+        try:
+            yield
+        finally:
+            self._restore()
+            for name, value in chosen.items():
+                setattr(self, name, value)
+            self._before = before
 
     def check(self) -> None:
         """Raise ConfigError for what would fail every start: a configured profile, or a missing folder."""

@@ -13,13 +13,14 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.ending import ending_of, parse_ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
     from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
     from jupyterhub_gpuspawner.hub.report.usage import ServerUsage, Use
-    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
@@ -280,12 +280,7 @@ async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:
 
 async def ended_log(spawner: Any, ending: Ending, extent: Extent) -> str:
     """The last lines of the log of a server that has ended: of the file, or those that were kept with its ending."""
-    lines = ""
-    if hasattr(spawner, "slurm_site"):
-        try:
-            lines = await spawner.slurm_site().log_of_ended(ending, extent)
-        except ConfigError:  # logged where the settings are read
-            lines = ""
+    lines = await spawner.log_of_ended(ending, extent) if hasattr(spawner, "log_of_ended") else ""
     return str(lines) or ending.lines
 
 
@@ -317,12 +312,12 @@ def life_of(spawner: Any) -> Life | None:
 
 def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
     """This spawner where it offers profiles; None for any other, and for none."""
-    return spawner if hasattr(spawner, "rehearsal") else None
+    return spawner if isinstance(spawner, GPUProfilesSpawner) else None
 
 
 def starts_slurm_jobs(spawner_class: type) -> bool:
     """Whether a hub with this spawner class starts its servers, or some of them, as Slurm jobs of ours."""
-    return hasattr(spawner_class, "slurm_site")
+    return issubclass(spawner_class, GPUSlurmSpawner)
 
 
 def with_current_end(placement: PlacementDocument, job: JobStatus | None) -> PlacementDocument:

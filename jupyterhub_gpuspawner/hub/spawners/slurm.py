@@ -36,7 +36,14 @@ from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
-from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, refuse_options, site_profile
+from jupyterhub_gpuspawner.hub.start.build import (
+    BatchJob,
+    JobSettings,
+    batch_job,
+    plain_request,
+    refuse_options,
+    site_profile,
+)
 from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch, Liveness, status_or_running
 from jupyterhub_gpuspawner.hub.start.progress import events
 from jupyterhub_gpuspawner.hub.start.startup import Startup
@@ -139,7 +146,12 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     def queue_limit(self) -> int | None:
         """Seconds that the job may be pending: the profile's limit, else the site's; None: no limit."""
         asked = self.request.queue_timeout if self.request is not None else None
-        return queue_limit(asked, parse_wait(self.queue_timeout))
+        return queue_limit(asked, self.site_queue_limit)
+
+    @property
+    def site_queue_limit(self) -> int | None:
+        """Seconds that a job may be pending where its profile sets no limit; None: no limit."""
+        return parse_wait(self.site_value("queue_timeout"))
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
@@ -191,13 +203,43 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             failure = ConfigError(str(error), where=where)
             raise spawn_failure(failure, server=self._log_name, contact=contact_of(self)) from error
 
-    def slurm_site(self) -> GPUSlurmSpawner:
-        """A spawner with the settings of all Slurm servers."""
-        return self
+    def job_settings(self) -> JobSettings:
+        """The settings from which the server's job is made, as they are now."""
+        variables = {*self.get_env(), *self._startup.start.certificates} if self.batch_script else ()
+        return self._read_settings(frozenset(variables))
+
+    def site_settings(self) -> JobSettings:
+        """The same as the site has set them, whatever the server's profile sets, and without variables."""
+        return self._read_settings(frozenset())
+
+    def _read_settings(self, variables: frozenset[str]) -> JobSettings:
+        requests = self.requests()
+        return JobSettings(
+            args=tuple(self.get_args()),
+            batch_script=self.batch_script,
+            cmd=tuple(self.cmd),
+            exec_prefix=self.exec_prefix,
+            gpus_option=self.gpus_option,
+            hub_name=self.hub_name,
+            job_name=self.job_name,
+            lab_companion=self.lab_companion,
+            log_dir=self.log_dir,
+            memory_policy=self.memory_policy,
+            placement_policy=self.placement_policy,
+            port_range=self.port_range,
+            req_epilogue=self.req_epilogue,
+            req_homedir=self.req_homedir,
+            req_prologue=self.req_prologue,
+            topology_file=self.topology_file,
+            usage_interval=self.usage_interval,
+            requests=requests,
+            locations={name: self.configured_as(name) for name in requests},
+            variables=variables,
+        )
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
-        site_profile(self)
+        site_profile(self.site_settings())
         check_commands(self)
         for gate in (False, True):  # takes a fifth of a second, once: now, not in the hub's loop during a start
             launcher_archive(gate=gate)
@@ -208,10 +250,10 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     # --- the job --------------------------------------------------------------------------------
 
-    async def account(self) -> Account:
-        """Home and shell of the server's user; raises ConfigError if there is no such account."""
+    async def account(self, settings: JobSettings | None = None) -> Account:
+        """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""
         name = self._username or self.user.name
-        home = self.req_homedir.replace("{username}", name)
+        home = (settings or self).req_homedir.replace("{username}", name)
         return await account_of(name, home=home, cluster=self.connection().accounts)
 
     def get_env(self) -> dict[str, str]:
@@ -230,8 +272,9 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     def batch_job(self, account: Account) -> BatchJob:
         """The job as it would be submitted now; raises ConfigError or RequestError."""
-        request = self.request or plain_request(self, username=self.user.name, server_name=self.name)
-        return batch_job(self, request, account, start_id=self._startup.start.start_id)
+        settings = self.job_settings()
+        request = self.request or plain_request(settings, username=self.user.name, server_name=self.name)
+        return batch_job(settings, request, account, start_id=self._startup.start.start_id)
 
     def cancellation(self, username: str, identity: JobIdentity, *, trusted_until: float | None = 0.0) -> Cancellation:
         """What cancels a job as this user, if it is the one of ``identity``."""

@@ -1,4 +1,4 @@
-"""Makes the batch job of a checked request from the site's settings, as ``gpuspawner show`` prints it."""
+"""Makes the batch job of a checked request from a spawner's settings, as ``gpuspawner show`` prints it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SETTINGS = {ours: old for old, ours in TYPED.items()}
 """A profile's field, and batchspawner's name for it without ``req_``."""
 
+ACCOUNT_VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
+"""Environment variables that a job gets for the account that it runs as."""
 CERTIFICATE_VARIABLES = {
     "keyfile": "JUPYTERHUB_SSL_KEYFILE_CONTENT",
     "certfile": "JUPYTERHUB_SSL_CERTFILE_CONTENT",
@@ -41,11 +43,14 @@ CERTIFICATE_VARIABLES = {
 """JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/certificates.py``)."""
 
 
-class JobSettings(Protocol):
-    """The settings of the spawner from which jobs are made; see the reference of ``c.GPUSlurmSpawner``."""
+@dataclass(frozen=True)
+class JobSettings:
+    """The settings from which a job is made, read from a spawner; see the reference of ``c.GPUSlurmSpawner``."""
 
+    args: tuple[str, ...]
+    """The arguments of the server's command."""
     batch_script: str
-    cmd: list[str]
+    cmd: tuple[str, ...]
     exec_prefix: str
     gpus_option: str
     hub_name: str
@@ -56,22 +61,16 @@ class JobSettings(Protocol):
     placement_policy: str
     port_range: str
     req_epilogue: str
-    req_keepvars_extra: str
+    req_homedir: str
     req_prologue: str
     topology_file: str
     usage_interval: float
-
-    def requests(self) -> Mapping[str, Any]:
-        """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
-
-    def configured_as(self, name: str) -> str:
-        """The setting as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
-
-    def get_args(self) -> list[str]:
-        """The arguments of the server's command."""
-
-    def job_environment(self, account: Account) -> dict[str, str]:
-        """The environment variables of the job."""
+    requests: Mapping[str, Any]
+    """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
+    locations: Mapping[str, str]
+    """Each of these as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
+    variables: frozenset[str]
+    """Names of the job's variables beside the account's; empty without a ``batch_script``, and for no server."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,12 @@ def site_profile(settings: JobSettings) -> Profile:
 
     A setting that is empty requests nothing.
     """
-    traits = {name: value for name, value in settings.requests().items() if value and name != "req_keepvars_extra"}
+    traits = {name: value for name, value in settings.requests.items() if value and name != "req_keepvars_extra"}
 
     def where(path: Sequence[str | int]) -> str:
         field = str(path[-1]) if path else "*"
-        return settings.configured_as(f"req_{SETTINGS.get(field, field)}")
+        name = f"req_{SETTINGS.get(field, field)}"
+        return settings.locations.get(name, f"c.GPUSlurmSpawner.{name}")
 
     return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)
 
@@ -137,7 +137,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         uid=owner_number(settings.exec_prefix, account),
         tag=tag,
     )
-    command = server_command(request, settings.cmd, settings.get_args())
+    command = server_command(request, settings.cmd, settings.args)
     launcher = launcher_archive(gate=request.app is not None)
     log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
@@ -202,11 +202,11 @@ def template_variables(settings: JobSettings, request: JobRequest, account: Acco
     They are the ``req_*`` settings as set, and what the job requests of Slurm. The request includes the site's
     defaults, so what it does not ask for is empty whatever a setting says.
     """
-    variables: dict[str, Any] = {name.removeprefix("req_"): value for name, value in settings.requests().items()}
+    variables: dict[str, Any] = {name.removeprefix("req_"): value for name, value in settings.requests.items()}
     variables.update(in_batchspawners_names(request.resources))
     variables.update(username=account.name, homedir=account.home)
-    names = sorted(settings.job_environment(account))
-    variables["keepvars"] = ",".join([*names, *filter(None, [settings.req_keepvars_extra])])
+    names = [*sorted({*settings.variables, *ACCOUNT_VARIABLES}), settings.requests["req_keepvars_extra"]]
+    variables["keepvars"] = ",".join(filter(None, names))
     return {key: str(value) for key, value in variables.items()}
 
 

@@ -83,7 +83,7 @@ def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
         profiles = {}
     book = course_book(settings)
     courses = {slug_of(course.slug): course for course in book.courses()} if book is not None else {}
-    return Rules(Idle(**site.slurm_site().idle), profiles, courses)
+    return Rules(Idle(**site.idle), profiles, courses)
 
 
 LOOK = 60.0

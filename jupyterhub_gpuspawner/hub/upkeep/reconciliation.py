@@ -262,7 +262,7 @@ def begin_reconciliation(app: JupyterHub) -> None:
         return
 
     def begin() -> None:
-        site = app.spawner_class(config=app.config, hub=app.hub).slurm_site()
+        site = app.spawner_class(config=app.config, hub=app.hub)
         look = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
         every(app, slurm_settings.RECONCILE_INTERVAL, look, "The check for jobs without a server")
 

@@ -7,8 +7,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -25,7 +24,9 @@ from jupyterhub_gpuspawner.hub.choose.trial import (
     of_start,
     undelayed,
 )
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
@@ -124,37 +125,6 @@ class Slurm:
         return WillRun(time.time(), ("g1",), 1, "gpu")
 
 
-@dataclass
-class Child:
-    """What a trial reads of a prepared child spawner."""
-
-    slurm: Slurm
-    name: str
-    gpus: int = 1
-    more: tuple[str, ...] = ()
-
-    @property
-    def user(self) -> Any:
-        return SimpleNamespace(name=self.name)
-
-    @property
-    def request(self) -> Any:
-        raise AssertionError("Slurm is asked about the script")
-
-    async def account(self) -> None:
-        """The user has an account."""
-
-    def batch_job(self, _account: None) -> Any:
-        lines = ["#!/bin/bash", f"#SBATCH --gpus={self.gpus}", *self.more, "", "echo", "#SBATCH --not-read"]
-        return SimpleNamespace(script="\n".join(lines))
-
-    def as_user(self) -> tuple[str, ...]:
-        return ("as", self.name)
-
-    def connection(self) -> Any:
-        return SimpleNamespace(client=self.slurm)
-
-
 @pytest.fixture
 def slurm() -> Slurm:
     """A Slurm that answers."""
@@ -169,9 +139,10 @@ def trials(slurm: Slurm) -> Trials:
     return Trials(clock=lambda: slurm.now)
 
 
-def child(slurm: Slurm, name: str, gpus: int = 1, *more: str) -> GPUSlurmSpawner:
-    """Return a prepared child spawner, with ``more`` lines in its batch script."""
-    return cast("GPUSlurmSpawner", Child(slurm, name, gpus, more))
+async def trial(trials: Trials, slurm: Slurm, user: str, gpus: int = 1, *more: str) -> Trial:
+    """The trial of a user's job with ``more`` lines in its batch script."""
+    lines = ["#!/bin/bash", f"#SBATCH --gpus={gpus}", *more, "", "echo", "#SBATCH --not-read"]
+    return await trials.of(cast("SlurmClient", slurm), "\n".join(lines), user=user, prefix=("as", user))
 
 
 async def settled(slurm: Slurm, count: int) -> None:
@@ -183,9 +154,9 @@ async def settled(slurm: Slurm, count: int) -> None:
 async def test_answer_is_cached_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
     """The same question is not asked again for a while; another user or another job is a new question."""
     for each in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
-        assert (await trials.of(child(slurm, *each))).sentence == "would start now on g1"
+        assert (await trial(trials, slurm, *each)).sentence == "would start now on g1"
     slurm.now += KEPT
-    await trials.of(child(slurm, "alice"))
+    await trial(trials, slurm, "alice")
     one, two = "#SBATCH --gpus=1", "#SBATCH --gpus=2"
     assert slurm.asked == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
 
@@ -194,14 +165,14 @@ async def test_answer_is_cached_by_what_slurm_reads_of_the_script(slurm: Slurm, 
     """A stricter placement policy is another question; another environment module is not."""
     strict = "#SBATCH --gres-flags=enforce-binding"
     for more in ((), (strict,), ("", "module load CUDA"), (strict, "# a comment")):
-        await trials.of(child(slurm, "alice", 1, *more))
+        await trial(trials, slurm, "alice", 1, *more)
     assert slurm.asked == ["alice #SBATCH --gpus=1", f"alice #SBATCH --gpus=1 {strict}"]
 
 
 async def test_one_trial_at_a_time_for_a_user(slurm: Slurm, trials: Trials) -> None:
     """Trials of one user run one after the other; beyond a few the user is asked to wait."""
     slurm.answers.clear()
-    asked = [asyncio.ensure_future(trials.of(child(slurm, "alice", gpus))) for gpus in range(WAITING + 1)]
+    asked = [asyncio.ensure_future(trial(trials, slurm, "alice", gpus)) for gpus in range(WAITING + 1)]
     (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
     assert refused.result().sentence == "please wait: Slurm is still checking your earlier choices"
     slurm.answers.set()
@@ -212,7 +183,7 @@ async def test_one_trial_at_a_time_for_a_user(slurm: Slurm, trials: Trials) -> N
 async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) -> None:
     """However many users ask."""
     slurm.answers.clear()
-    asked = [asyncio.ensure_future(trials.of(child(slurm, f"user{n}"))) for n in range(20)]
+    asked = [asyncio.ensure_future(trial(trials, slurm, f"user{n}")) for n in range(20)]
     await settled(slurm, AT_ONCE)
     slurm.answers.set()
     await asyncio.gather(*asked)
@@ -222,13 +193,13 @@ async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) ->
 async def test_a_client_that_disconnects_does_not_end_the_trial(slurm: Slurm, trials: Trials) -> None:
     """Its answer serves the next request."""
     slurm.answers.clear()
-    leaves = asyncio.ensure_future(trials.of(child(slurm, "alice")))
+    leaves = asyncio.ensure_future(trial(trials, slurm, "alice"))
     await settled(slurm, 1)
     leaves.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaves
     slurm.answers.set()
-    assert (await trials.of(child(slurm, "alice"))).chance is Chance.NOW
+    assert (await trial(trials, slurm, "alice")).chance is Chance.NOW
     assert len(slurm.asked) == 1
 
 
@@ -236,7 +207,7 @@ async def test_sudo_that_refuses_is_logged_once(slurm: Slurm, trials: Trials, ca
     """The participant can go on without an answer; the admin reads what to allow."""
     slurm.fault = ConfigError("sbatch was not run: sudo does not allow it.", where="exec_prefix")
     with caplog.at_level(logging.INFO):
-        found = [await trials.of(child(slurm, name)) for name in ("alice", "bob")]
+        found = [await trial(trials, slurm, name) for name in ("alice", "bob")]
     assert {each.sentence for each in found} == {"this hub cannot check in advance when a job would start"}
     assert [record.getMessage() for record in caplog.records] == [
         "Slurm cannot be asked in advance whether a job would start: "

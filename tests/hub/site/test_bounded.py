@@ -144,7 +144,7 @@ def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
     """Also at the bounds of each setting and each field."""
     profiles = parse_profiles([{"display_name": "P", **fields}])
     request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3))
-    plan = launch_plan(GPUSlurmSpawner(**site), request)
+    plan = launch_plan(GPUSlurmSpawner(**site).job_settings(), request)
 
     assert recover_plan(plan.dumps()) == (plan, "")
 

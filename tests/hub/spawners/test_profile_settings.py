@@ -68,6 +68,33 @@ def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
     assert (spawner.start_timeout, spawner.http_timeout, spawner.poll_interval) == (900, 30, 30)
 
 
+def test_a_job_that_is_only_tried_leaves_a_running_servers_settings_as_they_are() -> None:
+    """Its own settings are read, and those of the site; one that is not valid changes nothing either."""
+    spawner = spawner_of(GPUSlurmSpawner={"req_prologue": "site", "log_dir": "/site"})
+    spawner.prepare(request(traits={"req_prologue": "runs", "http_timeout": 6}))
+
+    tried = spawner.settings_of(request(traits={"req_prologue": "tried", "log_dir": "/tried"}))
+    site = spawner.site_settings()
+    with pytest.raises(ConfigError, match="http_timeout"):
+        spawner.settings_of(request(traits={"log_dir": "/tried", "http_timeout": "long"}))
+
+    assert (tried.req_prologue, tried.log_dir) == ("tried", "/tried")
+    assert (site.req_prologue, site.log_dir) == ("site", "/site")
+    assert (spawner.req_prologue, spawner.log_dir, spawner.http_timeout) == ("runs", "/site", 6)
+    spawner.prepare(request())
+    assert (spawner.req_prologue, spawner.log_dir, spawner.http_timeout) == ("site", "/site", 30)
+
+
+def test_a_hub_with_a_batch_script_of_its_own_is_checked_before_anybody_has_a_server() -> None:
+    """The variables of a server, which a template may name, are those of a user's server alone."""
+    spawner = spawner_of(GPUSlurmSpawner={"batch_script": "#!/bin/bash\n#SBATCH --export={keepvars}\n{cmd}\n"})
+    spawner.profiles = [("P", "p", "batchspawner.SlurmSpawner", {"req_nprocs": "2"})]
+
+    spawner.check()
+
+    assert spawner.site_settings().variables == frozenset()
+
+
 @pytest.mark.parametrize(
     ("fields", "app"),
     [({}, ""), ({"app": "code-server"}, "VS Code"), ({"app": {"kind": "streamlit", "name": "Maps"}}, "Maps")],
@@ -97,7 +124,7 @@ def test_what_the_hubs_class_is_given_reaches_the_server() -> None:
 def test_a_time_in_which_no_server_can_start_is_refused(section: str, name: str) -> None:
     """When the hub starts, not with each start."""
     with pytest.raises((ConfigError, TraitError), match=f"{name}: -5 must be at least 1 second"):
-        spawner_of(**{section: {name: -5}}).slurm_site()
+        spawner_of(**{section: {name: -5}})
 
 
 SITE: dict[str, Any] = {"GPUSlurmSpawner": {"exec_prefix": "sudo -n -u {username}"}}
@@ -246,7 +273,7 @@ async def test_group_overrides_of_any_setting_reach_the_job() -> None:
     spawner = await overridden(override, traits={"slurm_timeout": 60.0})
 
     assert settings(spawner, override) == {**override, "slurm_timeout": 60.0}
-    assert {name: getattr(spawner.slurm_site(), name) for name in override} == override
+    assert {name: spawner.site_value(name) for name in override} == override
     assert spawner.get_state()["connection"] == {"slurm_bin_dir": "/opt/b/bin"}
 
 

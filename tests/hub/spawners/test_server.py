@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.ending.ending import Ending, start_failed
 from jupyterhub_gpuspawner.hub.ending.job_log import OF_PAGE, Extent
-from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     ended_log,
@@ -172,12 +172,11 @@ async def test_a_log_is_the_jobs() -> None:
 async def test_the_log_of_an_ended_server_is_read_again_where_that_is_possible() -> None:
     """Else it is what was kept with its ending."""
 
-    class Site:
-        async def log_of_ended(self, ending: Ending, extent: Extent) -> str:
-            return "" if ending.log == "/gone" else f"{ending.log} {extent.size}"
+    async def log_of_ended(ending: Ending, extent: Extent) -> str:
+        return "" if ending.log == "/gone" else f"{ending.log} {extent.size}"
 
     kept, gone = Ending("It ended.", log="/7.log", lines="kept"), Ending("It ended.", log="/gone", lines="kept")
-    ours = stock(slurm_site=Site)
+    ours = stock(log_of_ended=log_of_ended)
     found = [await ended_log(*each, OF_PAGE) for each in ((ours, kept), (ours, gone), (stock(), kept))]
 
     assert found == [f"/7.log {OF_PAGE.size}", "kept", "kept"]
@@ -231,7 +230,7 @@ def test_the_end_is_the_one_that_slurm_reports_now() -> None:
 
 def test_who_offers_profiles() -> None:
     """A spawner with profiles is given back; any other, and none, is not."""
-    ours = stock(rehearsal=print)
+    ours = GPUProfilesSpawner()
     assert (with_profiles(ours), with_profiles(stock()), with_profiles(None)) == (ours, None, None)
 
 
