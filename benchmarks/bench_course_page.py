@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import participants_of
 from jupyterhub_gpuspawner.hub.course.room import CourseFeed, CourseView, course_view
 from jupyterhub_gpuspawner.hub.course.tiles import Tile
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.spawners.server import Server

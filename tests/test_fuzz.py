@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.ending.job_log import OF_ENDING, shown
+from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, shown
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.start.build import in_batchspawners_names
 from jupyterhub_gpuspawner.jobs.identity import parse_tag

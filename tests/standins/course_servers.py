@@ -16,7 +16,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.course import actions
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.batch.script import option, options
 from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.check.job.on_node import MARK
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.ending.job_log import Extent, last_lines
+from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.wire.documents import printable
 

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     told_of,
     with_courses,
 )
-from jupyterhub_gpuspawner.hub.ending.ending import contact_of
+from jupyterhub_gpuspawner.hub.job.ending import contact_of
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of

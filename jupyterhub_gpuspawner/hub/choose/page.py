@@ -17,7 +17,7 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.form import render_question
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
-from jupyterhub_gpuspawner.hub.ending.ending import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.switch import as_query

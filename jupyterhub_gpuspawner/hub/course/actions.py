@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.course.book import HubCourse
     from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
     from jupyterhub_gpuspawner.hub.course.service_account import Answer, ServiceAccount
-    from jupyterhub_gpuspawner.hub.ending.ending import Ending
+    from jupyterhub_gpuspawner.hub.job.ending import Ending
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import session_name
 from jupyterhub_gpuspawner.hub.course.participants import ServerKey
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.tasks import Failures
 from jupyterhub_gpuspawner.hub.spawners.server import server_of

@@ -21,7 +21,7 @@ from sqlalchemy import Integer, Text, Unicode, column, select, table
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.course.pace import WorkKind
 from jupyterhub_gpuspawner.hub.course.starts import Stage
-from jupyterhub_gpuspawner.hub.ending.ending import stored_ending
+from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
 from jupyterhub_gpuspawner.jobs.status import never_clears

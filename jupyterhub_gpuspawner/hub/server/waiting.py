@@ -25,8 +25,8 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.ending.ending import Ending, contact_of, ending_of
-from jupyterhub_gpuspawner.hub.ending.job_log import OF_DOWNLOAD, OF_PAGE
+from jupyterhub_gpuspawner.hub.job.ending import Ending, contact_of, ending_of
+from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights
 from jupyterhub_gpuspawner.hub.server.switch import (
     AT_MOST,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.spawner import Spawner
 
-    from jupyterhub_gpuspawner.hub.ending.job_log import Extent
+    from jupyterhub_gpuspawner.hub.job.log import Extent
 
 # ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.
 

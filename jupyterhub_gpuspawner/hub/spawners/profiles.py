@@ -21,7 +21,7 @@ from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.ending import (
+from jupyterhub_gpuspawner.hub.job.ending import (
     database_away,
     ending_state,
     of_profile,

@@ -13,7 +13,9 @@ from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.ending import (
+from jupyterhub_gpuspawner.hub.events.life import Life
+from jupyterhub_gpuspawner.hub.extension.extension import Extension
+from jupyterhub_gpuspawner.hub.job.ending import (
     Ending,
     contact_of,
     database_away,
@@ -21,10 +23,8 @@ from jupyterhub_gpuspawner.hub.ending.ending import (
     spawn_failure,
     stored_ending,
 )
-from jupyterhub_gpuspawner.hub.ending.job_log import JobLog
-from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
-from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.extension.extension import Extension
+from jupyterhub_gpuspawner.hub.job.log import JobLog
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import GroupOverrides, LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
@@ -57,7 +57,7 @@ from jupyterhub_gpuspawner.units import parse_wait
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from jupyterhub_gpuspawner.hub.ending.job_log import Extent
+    from jupyterhub_gpuspawner.hub.job.log import Extent
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
 from jupyterhub_gpuspawner.hub.spawners.server import life_of, server_of
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by

@@ -8,7 +8,7 @@ from jupyterhub.scopes import Scope
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, group_name
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.ending.ending import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
 

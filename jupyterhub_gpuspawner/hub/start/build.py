@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.ending.ending import spawn_failure
+from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.jobs import identity

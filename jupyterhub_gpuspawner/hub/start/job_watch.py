@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.slurm.watcher import Watch
 

@@ -12,7 +12,7 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
+from jupyterhub_gpuspawner.hub.job.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, resolved, way
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
-    from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.start.attempt import Start

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
-from jupyterhub_gpuspawner.hub.ending.ending import database_away, spawn_failure, start_failed
-from jupyterhub_gpuspawner.hub.ending.verdict import why_never
+from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure, start_failed
+from jupyterhub_gpuspawner.hub.job.verdict import why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     begin_pending_start,
     checked_server_name,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
-    from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.events.life import Life
+    from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
     from jupyterhub_gpuspawner.hub.site.account import Account
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState

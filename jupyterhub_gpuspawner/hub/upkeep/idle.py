@@ -21,9 +21,9 @@ from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.upkeep import course_book
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_server
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background

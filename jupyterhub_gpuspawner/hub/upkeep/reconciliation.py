@@ -24,7 +24,7 @@ from jupyterhub import orm
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.ending import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.account import job_owner

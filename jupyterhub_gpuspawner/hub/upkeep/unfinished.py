@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start, stop_server
 from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, server_of, starts_slurm_jobs

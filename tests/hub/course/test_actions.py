@@ -23,9 +23,9 @@ from jupyterhub_gpuspawner.hub.course.participants import ServerKey
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.course.service_account import Answer
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, Stage
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason
 from jupyterhub_gpuspawner.hub.extension.extension import Extended, NotExtended
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from tests.fixtures.databases import hub_session
 

@@ -6,7 +6,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.course.ahead import Seen, Step, Window, next_step, next_step_by_hand, seen
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 TIMES = Window("2026-03-02", opens=1000.0, starts=1600.0, deadline=3400.0, ends=9000.0)

@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 )
 from jupyterhub_gpuspawner.hub.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
 from jupyterhub_gpuspawner.hub.course.tiles import Asked, Line, Tile, asked, concerns, tile, told
-from jupyterhub_gpuspawner.hub.ending.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     totals,
 )
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
-from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_state
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.ending.ending import Ending, start_failed
-from jupyterhub_gpuspawner.hub.ending.job_log import OF_PAGE, Extent
+from jupyterhub_gpuspawner.hub.job.ending import Ending, start_failed
+from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Start, Timeouts

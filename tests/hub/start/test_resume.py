@@ -10,7 +10,7 @@ import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
-from jupyterhub_gpuspawner.hub.ending.ending import spawn_failure
+from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
 from jupyterhub_gpuspawner.hub.start import startup
 from jupyterhub_gpuspawner.hub.start.startup import interrupted, take_up
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.ending.job_log import (
+from jupyterhub_gpuspawner.hub.job.log import (
     OF_DOWNLOAD,
     OF_ENDING,
     OF_PAGE,

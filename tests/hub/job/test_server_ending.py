@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_of
-from jupyterhub_gpuspawner.hub.ending.job_log import OF_ENDING, Extent, JobLog
-from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of
+from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobDetail, JobStatus, Phase
 
 DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.ending.ending import Ending, ending_of, spawn_failure
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected

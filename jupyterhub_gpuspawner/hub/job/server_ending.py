@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.ending.ending import Ending, contact_of, start_failed
-from jupyterhub_gpuspawner.hub.ending.job_log import outgrew_memory
+from jupyterhub_gpuspawner.hub.job.ending import Ending, contact_of, start_failed
+from jupyterhub_gpuspawner.hub.job.log import outgrew_memory
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.records.cause import end_of_job, job_ended_in_start
@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.hub.ending.job_log import JobLog
+    from jupyterhub_gpuspawner.hub.job.log import JobLog
     from jupyterhub_gpuspawner.records.cause import Cause
 
 TIME_LIMIT = 5.0

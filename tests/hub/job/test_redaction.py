@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.ending.job_log import redacted
+from jupyterhub_gpuspawner.hub.job.log import redacted
 
 HIDDEN = {
     "a variable": ("JUPYTERHUB_API_TOKEN=0123 HOME=/home/ada", "JUPYTERHUB_API_TOKEN=(not shown) HOME=/home/ada"),

@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.ending.ending import (
+from jupyterhub_gpuspawner.hub.job.ending import (
     TEXT_LIMIT,
     Ending,
     ending_of,

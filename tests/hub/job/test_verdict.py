@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
+from jupyterhub_gpuspawner.hub.job.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources

@@ -1,1 +1,0 @@
-"""How a start failed or a server ended, and what its page says of it."""
