@@ -52,8 +52,8 @@ account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters co
 constraint container container-id container-type contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu
 cpus-per-task deadline delay-boot dependency distribution error exclude exclusive export export-file extra
 extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags
-help hint hold ignore-pbs input job-name kill-on-invalid-dep licenses mail- type mail-user mcs-label mem mem-bind
-mem-per-cpu mem-per-gpu mem-update mincpus network nice no-kill no- requeue nodefile nodelist nodes ntasks
+help hint hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind
+mem-per-cpu mem-per-gpu mem-update mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks
 ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket oom-kill-step open-mode output overcommit
 oversubscribe parsable partition power prefer priority profile propagate qos quiet reboot requeue reservation
 resources resv-ports segment signal sockets-per-node spread-job spread-segments stepmgr switches tasks-per-node

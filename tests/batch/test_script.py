@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.batch.script import render
+from jupyterhub_gpuspawner.batch.script import options_of, render
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.jobs.identity import tag
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
@@ -98,6 +98,20 @@ def _everything() -> str:
         prologue="echo before\n",
         epilogue="echo after\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("--mail-ty=END -p gpu", [("mail-type", "END"), ("partition", "gpu")]),
+        ("--no-req --exclusive --mem 4G", [("no-requeue", ""), ("exclusive", ""), ("mem", "4G")]),
+        ("--mem-per=4G", [("mem-per", "4G")]),
+    ],
+    ids=["an abbreviation and a letter", "options without a value", "the beginning of two options"],
+)
+def test_a_line_of_options_is_read_as_getopt_reads_it(line: str, options: list[tuple[str, str]]) -> None:
+    """sbatch takes the beginning of a long option for the option where only one begins so."""
+    assert list(options_of(line)) == options
 
 
 @pytest.mark.parametrize(
