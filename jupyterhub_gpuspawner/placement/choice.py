@@ -98,8 +98,8 @@ def choose(
     """Choose the best ``count`` of the ``granted`` GPUs (positions); all of them if fewer are granted.
 
     ``cpus`` are the granted CPUs, empty if not known. The policy ``none`` keeps the order of ``granted``;
-    ``restricted`` and ``single-numa-node`` rank few NUMA nodes, near to the CPUs, above bandwidth. Raises ValueError
-    for an unknown policy, a negative count, or a position that is not in the topology.
+    ``restricted`` ranks few NUMA nodes, near to the CPUs, above bandwidth. Raises ValueError for an unknown
+    policy, a negative count, or a position that is not in the topology.
     """
     if policy not in POLICIES:
         raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
