@@ -8,6 +8,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
@@ -230,7 +231,7 @@ def test_the_end_is_the_one_that_slurm_reports_now() -> None:
 
 def test_who_offers_profiles() -> None:
     """A spawner with profiles is given back; any other, and none, is not."""
-    ours = GPUProfilesSpawner()
+    ours = GPUProfilesSpawner(config=Config())
     assert (with_profiles(ours), with_profiles(stock()), with_profiles(None)) == (ours, None, None)
 
 
