@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
 
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 

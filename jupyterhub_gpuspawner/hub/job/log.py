@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator, Sequence
 
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
 
@@ -177,17 +178,6 @@ Slurm 26.05 begins the line with the time, earlier versions with the daemon's na
 """
 
 
-class LoggedJob(Protocol):
-    """The server's job."""
-
-    @property
-    def job_id(self) -> str:
-        """Slurm's id."""
-
-    def is_own(self, job: JobStatus) -> bool:
-        """Whether ``job``, which Slurm reports under this id, is the server's."""
-
-
 class LogReader(Protocol):
     """How the hub reads a job's log: the spawner's settings."""
 
@@ -205,7 +195,7 @@ class LogReader(Protocol):
 class JobLog:
     """The log of one server's job."""
 
-    def __init__(self, job: LoggedJob, reader: LogReader, *, server: str, log: logging.Logger) -> None:
+    def __init__(self, job: JobWatch, reader: LogReader, *, server: str, log: logging.Logger) -> None:
         """``server`` is the name for the hub's own log."""
         self._job = job
         self._reader = reader

@@ -20,24 +20,13 @@ from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.job.log import JobLog
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
     from jupyterhub_gpuspawner.records.cause import Cause
 
 TIME_LIMIT = 5.0
 """Seconds to find out how a job ended, and to read its log."""
 _BY_ITSELF = (End.FAILED, End.FINISHED)
 _REQUEUED = "Slurm requeued the job, which ended its server."
-
-
-class EndedJob(Protocol):
-    """The server's job."""
-
-    @property
-    def job_id(self) -> str:
-        """Slurm's id; empty before the submission."""
-
-    @property
-    def stopping(self) -> bool:
-        """The hub was asked to stop the server."""
 
 
 class KeepsEnding(Protocol):
@@ -49,7 +38,7 @@ class KeepsEnding(Protocol):
 class ServerEnding:
     """Explains the end of one spawner's servers; the last one is kept as the ``ending`` of the spawner."""
 
-    def __init__(self, job: EndedJob, log: JobLog, spawner: KeepsEnding) -> None:
+    def __init__(self, job: JobWatch, log: JobLog, spawner: KeepsEnding) -> None:
         self._job = job
         self._log = log
         self._spawner = spawner

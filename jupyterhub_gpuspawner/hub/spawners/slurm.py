@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.job.ending import (
 )
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import GroupOverrides, LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
@@ -44,11 +45,11 @@ from jupyterhub_gpuspawner.hub.start.build import (
     refuse_options,
     site_profile,
 )
-from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch, Liveness, status_or_running
 from jupyterhub_gpuspawner.hub.start.progress import events
 from jupyterhub_gpuspawner.hub.start.startup import Startup
 from jupyterhub_gpuspawner.hub.start.submission import Cancellation, cancel_surely
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, tag
+from jupyterhub_gpuspawner.jobs.status import Phase, sentence
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
@@ -88,7 +89,6 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self._log_file = JobLog(self._job, self, **name)
         self._ending = ServerEnding(self._job, self._log_file, self)
         self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)
-        self._liveness = Liveness(self, self._job, self._ending, name=self._log_name)
         self.extension = Extension(self, self._job, self._state, name=self._log_name)
 
     @default("apply_user_options")
@@ -317,17 +317,46 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
         In the hub's first check after a restart, it waits for a start that was under way.
         """
-        return await status_or_running(self._recordable_status(), name=self._log_name, log=self.log)
-
-    async def _recordable_status(self) -> int | None:
-        status = await self.server_status()
-        return status if status is None or await takes_changes(self.orm_spawner, TO_TELL) else None
+        try:
+            status = await self.server_status()
+            return status if status is None or await takes_changes(self.orm_spawner, TO_TELL) else None
+        except Exception:  # JupyterHub would stop the server, in its first check after a restart
+            self.log.exception(
+                "Whether the server of %s still runs could not be determined, and it is kept", self._log_name
+            )
+            return None
 
     async def server_status(self) -> int | None:
         """None while the server runs, as far as is known; else its exit code."""
         if not self.job_id:
             return 0
-        return await (self._startup.take_up() if self._startup.interrupted else self._liveness.exit_code())
+        return await (self._startup.take_up() if self._startup.interrupted else self._job_status())
+
+    async def _job_status(self) -> int | None:
+        """None while the server may run; else the job's exit code, or 1 where that is 0 or unknown.
+
+        Only what Slurm reports ends a server; silence does not.
+        """
+        status = await self._job.first_status()
+        if status is None or not self._job.over():
+            self._lives(status)
+            return None
+        if status.phase is not Phase.ENDED:
+            self.log.warning(
+                "Slurm requeued job %s of %s; its server is gone: cancelling it", self.job_id, self._log_name
+            )
+            self.cancel_in_background()
+        await self._ending.keep_job_end(status)
+        self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
+        code = status.exit_code.partition(":")[0]
+        return int(code) if code.isdigit() and int(code) else 1
+
+    def _lives(self, status: JobStatus | None) -> None:
+        metrics.adopted(self, "running")
+        if self.pending != "spawn" and status is not None and status.phase in (Phase.RUNNING, Phase.ENDING):
+            self._job.served_before()
+        if self._job.served_at is not None:
+            self._job.look_out(self.poll_and_notify)
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Cancel the job; unless ``now``, wait a few seconds for its end. Waits for the database."""

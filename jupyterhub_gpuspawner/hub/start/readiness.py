@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.start.attempt import Start
-    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.slurm.client import SlurmClient

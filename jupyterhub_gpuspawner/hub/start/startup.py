@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.events.life import Life
     from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
     from jupyterhub_gpuspawner.hub.site.account import Account
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
-    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
     from jupyterhub_gpuspawner.hub.start.submission import Cancellation
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 

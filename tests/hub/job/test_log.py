@@ -136,7 +136,7 @@ class Wrapped:
 )
 async def test_a_wrapper_is_not_asked_for_the_log_of_another_job(path: str, lines: str) -> None:
     """Slurm gives ids again after it has lost its state."""
-    reader = Wrapped(path)
+    reader: Any = Wrapped(path)
     log = JobLog(reader, reader, server="ada", log=logging.getLogger("test"))
 
     assert await log.lines_of_ended("/home/ada/7.log", "7", OF_PAGE) == lines

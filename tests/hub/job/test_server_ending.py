@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobDetail, JobStatus, Phase
 
 DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
@@ -39,7 +40,7 @@ class Job:
 class Log(JobLog):
     """A log with these lines; without a detail Slurm does not answer."""
 
-    def __init__(self, job: Job, lines: str = "last line", detail: JobDetail | None = DETAIL) -> None:
+    def __init__(self, job: Any, lines: str = "last line", detail: JobDetail | None = DETAIL) -> None:
         super().__init__(job, job, server="ada", log=logging.getLogger("test"))
         self.lines, self.detail = lines, detail
 
@@ -58,7 +59,7 @@ class Server:
 
     def __init__(self, **log: Any) -> None:
         self.ending: Ending | None = None
-        self.job = Job()
+        self.job = cast("JobWatch", Job())
         self.ended = ServerEnding(self.job, Log(self.job, **log), self)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobStatus
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
