@@ -16,9 +16,7 @@ from jupyterhub_gpuspawner.cli.hub.message import message
 from jupyterhub_gpuspawner.cli.hub.migrate import migrate
 from jupyterhub_gpuspawner.cli.hub.sessions import sessions
 from jupyterhub_gpuspawner.cli.node.bandwidth import bandwidth
-from jupyterhub_gpuspawner.cli.node.bind import bind
-from jupyterhub_gpuspawner.cli.node.place import place
-from jupyterhub_gpuspawner.cli.node.run import run
+from jupyterhub_gpuspawner.cli.node.place import bind, place, run
 from jupyterhub_gpuspawner.cli.node.topology import topology
 from jupyterhub_gpuspawner.cli.options import fail
 from jupyterhub_gpuspawner.errors import GPUSpawnerError

@@ -1,15 +1,19 @@
-"""``gpuspawner place``: which GPUs of a node the launcher would choose."""
+"""``gpuspawner place``, ``bind`` and ``run``: the choice of GPUs, and commands that are bound to them."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.node.source import Source, give_up, source_options
+from jupyterhub_gpuspawner.cli.node.topology import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.placement.choice import POLICIES, choose
+from jupyterhub_gpuspawner.node.step.options import WORDS, Options, Word
+from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES, choose
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.choice import Choice
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     default="best-effort",
     show_default=True,
     type=click.Choice(POLICIES),
-    help="none takes the first GPUs; the last two prefer few NUMA nodes over bandwidth.",
+    help="none takes the first GPUs; restricted prefers few NUMA nodes over bandwidth.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def place(
@@ -109,3 +113,112 @@ def _words(told: dict[str, Any]) -> str:
     if told["aligned"] is not None:
         lines["CPUs"] = "on the same NUMA nodes" if told["aligned"] else "not on the same NUMA nodes"
     return "\n".join([*(f"{name + ':':<15}{value}" for name, value in lines.items()), "", told["why"]])
+
+
+# ``gpuspawner bind``: run any command bound to GPUs, cores and memory, as the launcher runs a server.
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--gpus", type=click.IntRange(min=0), help="Number of granted GPUs to use.  [default: all]")
+@click.option("--cpus", type=click.IntRange(min=1), help="Number of granted CPUs to use.  [default: all]")
+@click.option("--policy", default="best-effort", show_default=True, type=click.Choice(POLICIES), help="As in profiles.")
+@click.option(
+    "--memory-policy",
+    default="preferred",
+    show_default=True,
+    type=click.Choice(MEMORY_POLICIES),
+    help="As in profiles.",
+)
+@click.option(
+    "--topology-file",
+    metavar="FILE",
+    help="Topology file to use instead of this node's hardware; {node} is replaced by its name.",
+)
+@click.option(
+    "--threads/--no-threads",
+    default=True,
+    help="Set OMP_NUM_THREADS and similar variables, unless they are already set.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Print the binding on standard error.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def bind(
+    *,
+    gpus: int | None,
+    cpus: int | None,
+    policy: str,
+    memory_policy: str,
+    topology_file: str | None,
+    threads: bool,
+    verbose: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND on this job's GPUs in their best order, bound to the cores and memory closest to them.
+
+    Example: srun --ntasks-per-node=4 gpuspawner bind -v -- python train.py
+
+    If srun starts several tasks on a node, each gets its own part of the step's GPUs on that node: neighbours in the
+    best ring, in the order of the tasks, with the cores closest to them. If there are more tasks than GPUs, the tasks
+    share them round-robin. What Slurm has already assigned to each task (--gpus-per-task, --gpu-bind, --cpu-bind) is
+    kept. Options count per task.
+
+    Only resources that this process already has are used. What cannot be done is reported on standard error, and the
+    command runs anyway.
+
+    A server of the hub carries its own copy of this command: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND.
+    To start a program on all its nodes and GPUs, use gpuspawner-run.
+    """
+    from jupyterhub_gpuspawner.node.launch import VERBOSE, launch
+
+    if verbose:
+        os.environ[VERBOSE] = "1"
+    plan = LaunchPlan(
+        gpus=gpus,
+        cpus=cpus,
+        policy=policy,
+        memory_policy=memory_policy,
+        topology_file=topology_file,
+        set_threads=threads,
+        report=False,
+    )
+    launch(plan, command, os.environ)
+
+
+# ``gpuspawner run``: what ``gpuspawner-run`` does inside a server, where this package is installed.
+
+
+def _option(word: Word) -> click.Option:
+    if not word.metavar:
+        return click.Option([*word.names, word.field], is_flag=True, help=word.help)
+    kind = click.STRING if word.least is None else click.IntRange(min=word.least)
+    return click.Option(
+        [*word.names, word.field], type=kind, metavar=word.metavar, multiple=word.repeated, help=word.help
+    )
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(command: tuple[str, ...], **given: Any) -> None:
+    """Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.
+
+    Examples: gpuspawner-run -- python train.py; gpuspawner-run -N 2 -- torchrun train.py
+
+    Every server of the hub has this command in its PATH as gpuspawner-run, also where this package is not installed;
+    $GPUSPAWNER_RUN has its full path, for terminals whose shell sets its own PATH.
+
+    Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and MASTER_PORT, and the
+    interfaces for NCCL and Gloo. torchrun gets its number of nodes and processes, and its rendezvous, unless they are
+    given. Ctrl-C ends all ranks. If a rank fails, the others are ended, and the exit code is that of the rank.
+    """
+    import os
+
+    from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+    from jupyterhub_gpuspawner.node.step.run import run as start
+
+    try:
+        asked = Options(command=command, **given).checked()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    sys.exit(start(asked, os.environ, archive=launcher_archive, plan="{}"))
+
+
+run.params += [_option(word) for word in WORDS]
