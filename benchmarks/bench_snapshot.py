@@ -23,7 +23,7 @@ import pytest
 
 from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
-from jupyterhub_gpuspawner.hub.upkeep.garbage import set_aside
+from jupyterhub_gpuspawner.hub.site.tasks import set_aside
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 

@@ -9,11 +9,10 @@ import click
 from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.cli.course.commands import course
 from jupyterhub_gpuspawner.cli.course.live import COMMANDS
-from jupyterhub_gpuspawner.cli.hub.check import check, show
+from jupyterhub_gpuspawner.cli.hub.check import check, migrate, show
 from jupyterhub_gpuspawner.cli.hub.fleet import fleet
 from jupyterhub_gpuspawner.cli.hub.idle import idle
 from jupyterhub_gpuspawner.cli.hub.message import message
-from jupyterhub_gpuspawner.cli.hub.migrate import migrate
 from jupyterhub_gpuspawner.cli.hub.sessions import sessions
 from jupyterhub_gpuspawner.cli.node.bandwidth import bandwidth
 from jupyterhub_gpuspawner.cli.node.place import bind, place, run

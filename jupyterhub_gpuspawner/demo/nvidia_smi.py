@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.usage import simulated
+from jupyterhub_gpuspawner.node.usage import window
 from jupyterhub_gpuspawner.placement.topology import load
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
     if gpu is None:
         return None
     index = int(name) if name.isdigit() else gpu.index
-    use = simulated.reading(index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
+    use = window.reading(index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
     return Shown(index, gpu, use, topology.driver, topology.mig_device(topology.gpus.index(gpu)))
 
 

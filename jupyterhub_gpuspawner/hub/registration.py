@@ -10,7 +10,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
   that has no effect named in the log;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
 * brings the tables of this package in the hub's database up to date (:mod:`.site.schema`);
-* sets the objects of the started hub aside from garbage collections (:mod:`.upkeep.garbage`);
+* sets the objects of the started hub aside from garbage collections (:mod:`.site.tasks`);
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
   watch (:mod:`.upkeep.unfinished`);
 * looks each minute for servers that do not use their GPUs (:mod:`.upkeep.idle`);
@@ -53,10 +53,10 @@ from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.site.schema import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
+from jupyterhub_gpuspawner.hub.site.tasks import begin_garbage
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
-from jupyterhub_gpuspawner.hub.upkeep.garbage import begin_garbage
 from jupyterhub_gpuspawner.hub.upkeep.idle import begin_idle
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import begin_reconciliation
 from jupyterhub_gpuspawner.hub.upkeep.slugs import begin_slugs

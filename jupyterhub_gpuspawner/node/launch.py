@@ -175,9 +175,9 @@ def _deliver(
     say: child.Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]
 ) -> None:
     try:
-        from jupyterhub_gpuspawner.node.report import delivery
+        from jupyterhub_gpuspawner.node.report import http
 
-        delivery.deliver(say, report, port_range, environ)
+        http.deliver(say, report, port_range, environ)
     except Exception as error:  # noqa: BLE001 - it belongs to this one file
         say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
 

@@ -1,8 +1,10 @@
-"""``gpuspawner check``: what would go wrong, before a user finds out."""
+"""``gpuspawner check``, ``show`` and ``migrate``: commands that read a hub's configuration."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +14,6 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from jupyterhub_gpuspawner.check.finding import Finding
 
@@ -108,3 +109,42 @@ def show(
     for note in job.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(job.script, nl=False)
+
+
+# ``gpuspawner migrate``: converts the configuration of an older spawner.
+
+
+@click.command()
+@click.argument("config", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option(
+    "--only",
+    type=click.Choice(["settings", "profiles", "differences"]),
+    help="Print this part alone, such as for a file of its own.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all parts as one JSON object.")
+def migrate(*, config: Path, only: str | None, as_json: bool) -> None:
+    """Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.
+
+    FILE is executed, as the hub does, and not changed. Printed are the settings to write in place of the older ones,
+    the profiles as YAML, and a list of all differences: those that you have to decide about come first.
+    """
+    from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
+    from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
+
+    try:
+        migration = migration_of(config)
+    except GPUSpawnerError as error:
+        fail(error)
+    parts = {
+        "settings": settings_text(migration),
+        "profiles": profiles_yaml(migration.in_files),
+        "differences": differences_tables(migration.differences, "##"),
+    }
+    if as_json:
+        differences = [difference.document() for difference in migration.differences]
+        click.echo(json.dumps({**parts, "differences": differences}, indent=2))
+    elif only is not None:
+        click.echo(parts[only].strip("\n"))
+    else:
+        headings = {"settings": "jupyterhub_config.py", "profiles": "profiles.yaml", "differences": "Differences"}
+        click.echo("\n\n".join(f"# {heading}\n\n{parts[name].strip()}" for name, heading in headings.items()))

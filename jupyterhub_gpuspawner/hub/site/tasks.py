@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import socket
@@ -19,16 +20,18 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from jupyterhub.app import JupyterHub
     from sqlalchemy.orm import Session
+
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+
 
 __all__ = [
     "Failures",
@@ -265,3 +268,21 @@ async def _pause(seconds: float, wake: asyncio.Event | None) -> None:
         async with timeout(seconds):
             await wake.wait()
     wake.clear()
+
+
+# Leave the objects of a started hub out of Python's garbage collections.
+#
+# A full collection visits every object of the process and holds the event loop meanwhile: 0.2 seconds for the modules,
+# tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once, when it has
+# started (gc.freeze). What is made later is collected as before.
+
+
+def set_aside() -> None:
+    """Collect what is garbage now, and leave all other objects out of later collections."""
+    gc.collect()
+    gc.freeze()
+
+
+def begin_garbage(app: JupyterHub) -> None:
+    """Set the objects of the hub aside once it has started."""
+    every(app, 0, set_aside, "Setting the hub's objects aside from garbage collections")

@@ -16,7 +16,6 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.window import Sample, Window, same_number
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
@@ -31,11 +30,13 @@ from jupyterhub_gpuspawner.wire.documents import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TypeVar
 
     from jupyterhub_gpuspawner.node.usage.window import GpuReading
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
     Readings = tuple[tuple[GpuReading, ...], tuple[str, ...]]
+    Result = TypeVar("Result")
 
 DRIVER_PATIENCE = 10.0
 """Seconds that the driver has for one sample."""
@@ -49,6 +50,39 @@ _POLL = 2.0
 """Seconds between two looks whether the server lives, where the kernel has no pidfd (Linux before 5.3)."""
 _GONE = (404, 405)
 """The hub's status where it takes no summaries of this server."""
+
+
+class Aside:
+    """Work that may hang, in a thread beside: its caller waits for a limited time, and for one thing at a time.
+
+    A driver that does not respond, or a resolver, blocks its thread; the sampler goes on without it. The thread does
+    not keep the process from ending (:func:`~jupyterhub_gpuspawner.node.child.leave` ends it by ``_exit``).
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def ask(self, work: Callable[[], Result], seconds: float) -> Result:
+        """What ``work`` returns or raises; TimeoutError after ``seconds`` or while earlier work hangs."""
+        if self._thread is not None and self._thread.is_alive():
+            raise TimeoutError
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+                errors.append(error)
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        self._thread.join(seconds)
+        if results:
+            return results[0]
+        if errors:
+            raise errors[0]
+        raise TimeoutError
 
 
 class UnwantedError(Exception):
@@ -207,12 +241,11 @@ class Looking:
         return self._read()
 
     def _of_simulated(self) -> Readings:
-        from jupyterhub_gpuspawner.node.usage import simulated
+        from jupyterhub_gpuspawner.node.usage import window
 
         now = time.time()
         return tuple(
-            simulated.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
-            for gpu in self._gpus
+            window.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid) for gpu in self._gpus
         ), ()
 
     def _of_driver(self) -> Callable[[], Readings]:

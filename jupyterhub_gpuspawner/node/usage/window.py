@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -168,3 +169,37 @@ def same_number(gpus: Iterable[GpuReading], number: int) -> tuple[GpuReading, ..
     """As many readings as there are GPUs; missing ones are unknown."""
     known = tuple(gpus)[:number]
     return known + (UNKNOWN,) * (number - len(known))
+
+
+# The use of simulated GPUs: a curve that depends only on the time and the GPU's number, or the MIG device's UUID.
+#
+# Each is busy for twelve minutes and idle for eight, not all at the same time. What is simulated is marked as such
+# wherever it is shown.
+
+PERIOD, BUSY = 1200, 720
+"""Seconds of one turn, and those of it in which the GPU is busy."""
+MEMORY_MIB = 12288
+"""Memory of a GPU for which the topology names none."""
+
+
+def reading(index: int, memory_mib: int | None, now: float, *, mig: bool = False, uuid: str = "") -> GpuReading:
+    """The simulated use at ``now`` (seconds since the epoch); a MIG device has no power.
+
+    ``index`` of a MIG device is that of its GPU; ``uuid`` tells it from the GPU's other devices.
+    """
+    total = memory_mib or MEMORY_MIB
+    seed, ahead = index, index * 300
+    if mig and uuid:
+        seed = zlib.crc32(uuid.encode())
+        ahead = seed % PERIOD
+    seconds = int(now) + ahead
+    busy = seconds % PERIOD < BUSY
+    noise = zlib.crc32(b"%d %d" % (seed, seconds // 30)) % 1000 / 1000
+    use = round(70 + 25 * noise) if busy else 0
+    return GpuReading(
+        utilization=float(use),
+        memory_mib=total,
+        memory_used_mib=round(total * (0.4 + 0.2 * noise)) if busy else total // 25,
+        processes=1 if busy else 0,
+        power_watts=None if mig else 30.0 + 2 * use,
+    )

@@ -10,7 +10,7 @@ PROGRAM = """
 import asyncio, gc, json
 from jupyterhub.app import JupyterHub
 from jupyterhub_gpuspawner.hub.site import tasks
-from jupyterhub_gpuspawner.hub.upkeep.garbage import begin_garbage
+from jupyterhub_gpuspawner.hub.site.tasks import begin_garbage
 
 async def hub():
     tasks._START_POLL_SECONDS = 0.01
