@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.batch.shell import (
     srun_cpus,
     unpack,
 )
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.units import format_memory
 
 if TYPE_CHECKING:
@@ -172,10 +173,7 @@ def options(asked: ResolvedResources, policy: str, gpus_option: str = "gres") ->
     yield f"--nodes={asked.nodes}"
     wanted = {
         "partition": asked.partition,
-        "account": asked.account,
-        "qos": asked.qos,
-        "reservation": asked.reservation,
-        "constraint": asked.constraint,
+        **{name: getattr(asked, field) for name, field in SBATCH_OPTIONS.items()},
         "time": asked.time_option,
         "cpus-per-task": asked.cpus,
         "mem": None if asked.memory is None else format_memory(asked.memory),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from jupyterhub_gpuspawner.batch.script import option
+from jupyterhub_gpuspawner.batch.script import LONG, option
 from jupyterhub_gpuspawner.batch.shell import (
     call,
     find_python,
@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.batch.shell import (
     unpack,
 )
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,16 +36,11 @@ SHELL = ("prologue", "epilogue")
 """Variables with the admin's own shell lines; every other variable is one printable line."""
 _ASKED = {
     "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
-    "account": ("account", "A"),
-    "qos": ("qos", "q"),
-    "reservation": ("reservation",),
-    "constraint": ("constraint", "C"),
+    **{name: (name, *(letter for letter, long in LONG.items() if long == name)) for name in SBATCH_OPTIONS},
 }
 """Variables that a profile may set and a template may omit, with the options that request them."""
-_WITH_VALUE = (
-    "account chdir comment constraint cpus-per-task error export gres job-name mem ntasks nodes output partition qos"
-)
-_NEEDS_VALUE = frozenset(f"{_WITH_VALUE} reservation time".split())
+_WITH_VALUE = "chdir comment cpus-per-task error export gres job-name mem ntasks nodes output partition time"
+_NEEDS_VALUE = frozenset([*_WITH_VALUE.split(), *SBATCH_OPTIONS])
 _BRACES = "Write each brace of the shell twice: ${{HOME}}."
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS, Resources
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,
@@ -43,7 +43,7 @@ SETTABLE = (
     "default_url",
 )
 """Fields that a text may set; each has its own grammar."""
-NUMBERS = ("slurm.nodes", "slurm.gpus", "slurm.shards", "slurm.cpus", "slurm.memory", "slurm.time")
+NUMBERS = tuple(f"slurm.{name}" for name in NUMBER_FIELDS)
 """Fields that a range may set."""
 _MEMORY_UNITS = {"K": "K", "M": "M", "G": "G", "T": "T"}
 _TIME_UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}

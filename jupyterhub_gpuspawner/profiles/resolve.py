@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import put_over
-from jupyterhub_gpuspawner.profiles.resources import names_in_gres, over_defaults
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, names_in_gres, over_defaults
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime
 from jupyterhub_gpuspawner.words import day, moment
@@ -311,7 +311,9 @@ def resolved(asked: Resources, day: date) -> ResolvedResources:
     if asked.gpus and asked.shards:
         raise RequestError("GPUs and shards cannot be requested together.", field="slurm.gpus", hint="Choose one.")
     gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
+    plain = {name: getattr(asked, name) for name in SBATCH_OPTIONS.values()}
     return ResolvedResources(
+        **{**plain, "reservation": reservation},
         partition=asked.partition,
         nodes=asked.nodes or 1,
         gpus=gpus,
@@ -320,10 +322,6 @@ def resolved(asked: Resources, day: date) -> ResolvedResources:
         cpus=asked.cpus,
         memory=asked.memory,
         time=asked.time,
-        account=asked.account,
-        qos=asked.qos,
-        reservation=reservation,
-        constraint=asked.constraint,
         exclusive=bool(asked.exclusive),
         extra=asked.extra or (),
     )

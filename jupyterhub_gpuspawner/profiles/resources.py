@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import date
-from typing import Annotated
+from typing import Annotated, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -120,6 +121,14 @@ def _iso_day(key: object) -> date:
         raise BadValue("is not a valid date: use 2024-05-31, or default", key) from None
 
 
+@dataclass(frozen=True)
+class SbatchOption:
+    """Annotates a field whose value is passed to sbatch as it is; a template may leave the option out."""
+
+    name: str
+    """Without the hyphens."""
+
+
 class Resources(Frozen):
     """What a job requests from Slurm. A field that is left out has the site's default; ``null`` removes the default.
 
@@ -143,13 +152,13 @@ class Resources(Frozen):
     """Memory in MiB, or with K, M, G or T; 0 requests all of the node's memory."""
     time: Time | None = None
     """Time limit in sbatch's formats (a bare number is minutes), or UNLIMITED. Kept in seconds."""
-    account: Name | None = None
+    account: Annotated[Name | None, SbatchOption("account")] = None
     """Account to charge."""
-    qos: Name | None = None
+    qos: Annotated[Name | None, SbatchOption("qos")] = None
     """Quality of service."""
-    reservation: Annotated[ReservationRule | None, BeforeValidator(as_rule)] = None
+    reservation: Annotated[ReservationRule | None, BeforeValidator(as_rule), SbatchOption("reservation")] = None
     """A name, a pattern with strftime(3) codes such as ``ml-hpc-%u``, or a table by ISO date, with ``default``."""
-    constraint: Constraint | None = None
+    constraint: Annotated[Constraint | None, SbatchOption("constraint")] = None
     """Node features, in Slurm's syntax."""
     exclusive: bool | None = None
     """The whole node."""
@@ -172,6 +181,23 @@ class Resources(Frozen):
         return self
 
 
+SBATCH_OPTIONS = {
+    mark.name: name
+    for name, field in Resources.model_fields.items()
+    for mark in field.metadata
+    if isinstance(mark, SbatchOption)
+}
+"""Options of sbatch, and the field whose value each has."""
+
+
+def _is_number(annotation: object) -> bool:
+    """Whether values are numbers, or texts that stand for a number."""
+    kinds = [get_args(part)[0] for part in get_args(annotation) if get_origin(part) is Annotated]
+    return any(int in (kind, *get_args(kind)) for kind in kinds)
+
+
+NUMBER_FIELDS = tuple(name for name, field in Resources.model_fields.items() if _is_number(field.annotation))
+"""Fields that a range may set."""
 _COMMENT = re.compile(r"--com(?:m(?:e(?:nt?)?)?)?")
 """getopt_long(3) takes every beginning of an option that no other one has."""
 _GRES = "--gres="

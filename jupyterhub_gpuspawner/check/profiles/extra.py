@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, re
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration
 
@@ -26,8 +27,7 @@ FIELD = Code("extra-field", "`extra` has an option of sbatch for which profiles 
 SETTING = Code("extra-setting", "`extra` has an option of sbatch that the hub sets itself for every job.")
 NO_TOKEN = Code("extra-export", "`extra` keeps the hub's variables from jobs, so no server can sign in to the hub.")
 FIELDS = {
-    "account": "account",
-    "constraint": "constraint",
+    **SBATCH_OPTIONS,
     "cpus-per-task": "cpus",
     "exclusive": "exclusive",
     "gpus": "gpus",
@@ -36,8 +36,6 @@ FIELDS = {
     "mem": "memory",
     "nodes": "nodes",
     "partition": "partition",
-    "qos": "qos",
-    "reservation": "reservation",
     "time": "time",
 }
 """Fields of ``slurm`` by the options of sbatch that they stand for."""

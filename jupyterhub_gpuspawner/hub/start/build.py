@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -219,10 +220,7 @@ def in_batchspawners_names(resources: ResolvedResources) -> dict[str, str]:
         "nnodes": str(resources.nodes),
         "memory": format_memory(resources.memory) if resources.memory is not None else "",
         "runtime": resources.time_option or "",
-        "account": resources.account or "",
-        "qos": resources.qos or "",
-        "reservation": resources.reservation or "",
-        "constraint": resources.constraint or "",
+        **{name: str(getattr(resources, field) or "") for name, field in SBATCH_OPTIONS.items()},
         "gres": resources.gres_option,
         "options": " ".join(resources.options),
     }
