@@ -61,6 +61,7 @@ class ResolvedResources:
     qos: str | None = None
     reservation: str | None = None
     constraint: str | None = None
+    nice: int | None = None
     exclusive: bool = False
     extra: tuple[str, ...] = ()
 

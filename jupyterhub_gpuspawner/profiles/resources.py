@@ -160,6 +160,8 @@ class Resources(Frozen):
     """A name, a pattern with strftime(3) codes such as ``ml-hpc-%u``, or a table by ISO date, with ``default``."""
     constraint: Annotated[Constraint | None, SbatchOption("constraint")] = None
     """Node features, in Slurm's syntax."""
+    nice: Annotated[Annotated[int, whole(0, 2147483645)] | None, SbatchOption("nice")] = None
+    """How far the job's priority in the queue is lowered; negative values are Slurm's operators' alone."""
     exclusive: bool | None = None
     """The whole node."""
     extra: Annotated[tuple[ExtraLine, ...], Lines] | None = ()

@@ -153,6 +153,19 @@ def test_a_template_of_the_sites_own_gets_the_request() -> None:
     )
 
 
+def test_a_job_gives_way_to_others_as_its_profile_or_its_user_says() -> None:
+    """And in a template that leaves the option out."""
+    option = {"display_name": "Give way by", "range": {"min": 0, "max": 500, "sets": "slurm.nice"}}
+    profile = {"display_name": "P", "slug": "p", "slurm": {"nice": 100}, "profile_options": {"way": option}}
+    own = {"batch_script": "#!/bin/bash\n{cmd}\n"}
+
+    assert submitted(spawner_of({}, profile), {}) == ["--nodes=1", "--nice=100"]
+    assert submitted(spawner_of({}, profile), {"profile": "p", "way": 500}) == ["--nodes=1", "--nice=500"]
+    assert submitted(spawner_of(own, profile), {"profile": "p", "way": 7}) == ["--nodes=1", "--nice=7"]
+    with pytest.raises(RequestError, match="from 0 to 500"):
+        spawner_of({}, profile).resolve({"profile": "p", "way": -1})
+
+
 FIELDS: dict[str, tuple[st.SearchStrategy[Any], str]] = {
     "partition": (st.sampled_from(["gpu", "batch"]), "req_partition"),
     "nodes": (st.integers(1, 3), "req_nnodes"),
