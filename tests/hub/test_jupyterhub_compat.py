@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.server.home import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.readiness import READY, ask_readiness_at
+from jupyterhub_gpuspawner.hub.start.readiness import READY_PATH, ask_readiness_at
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from tests.fixtures.databases import hub_session
@@ -508,7 +508,7 @@ async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready()
     server = SimpleNamespace(wait_up=wait_up, url="")
     spawner = SimpleNamespace(server=server, http_timeout=1)
     user: Any = SimpleNamespace(settings={}, log=logging.getLogger(), name="ada")
-    for path in (READY, "healthz"):
+    for path in (READY_PATH, "healthz"):
         ask_readiness_at(spawner, path)
         await User._wait_up(user, spawner)
 

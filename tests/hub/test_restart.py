@@ -265,7 +265,7 @@ def test_a_job_that_was_cancelled_while_the_hub_was_down_is_told_of(restarted: R
 # --- stored states ---------------------------------------------------------------------------------
 
 PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
-CLOCK = {"stage": "start", "since": [1.5, "this", 2.5], "timeouts": [600, 14400], "starts_at": 1.0}
+CLOCK = {"stage": "allocated", "since": [1.5, "this", 2.5], "timeouts": [600, 14400], "starts_at": 1.0}
 
 
 def test_a_state_that_wrapspawner_stored_is_taken_up() -> None:

@@ -18,7 +18,7 @@ import pytest
 from jupyterhub_gpuspawner.cluster.capacity import queue_position
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.job.verdict import verdict
+from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

@@ -42,7 +42,9 @@ def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one
     if state in ("waiting", "stuck"):
         job = JobStatus("2", Phase.QUEUED, reason="Resources" if state == "waiting" else "BadConstraints")
         place = QueuePosition(number, 9, "gpu", people=number % 3, starts_at=BEGAN + 1200)
-        return Server(user, pending="spawn", job=job, start=StartFacts("2", job=job, matching="GPUs", place=place))
+        return Server(
+            user, pending="spawn", job=job, start=StartFacts("2", job=job, matching="GPUs", queue_position=place)
+        )
     if state == "failed":
         told = "The job failed with exit code 1."
         return Server(user, ending=Ending(told, at=BEGAN, log="/home/x/jupyterhub.log", lines=LOG))

@@ -137,8 +137,8 @@ def _of_start(found: Participant, now: float) -> Iterator[Line]:
     if found.stuck:
         yield Line(words.STUCK)
         return
-    if facts.place is not None:
-        yield Line(words.ahead(facts.place.people))
+    if facts.queue_position is not None:
+        yield Line(words.ahead(facts.queue_position.people))
     if told["starts_at"]:
         at = parse_time(told["starts_at"]).timestamp()
         yield Line(words.NOT_BEFORE if told["sure"] == "not before" else words.EXPECTED, at)

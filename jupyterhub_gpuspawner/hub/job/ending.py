@@ -1,7 +1,13 @@
-"""How a start failed or a server ended: what its page says, kept in the spawner's state until the next start."""
+"""How a start failed or a server ended: what its page says, kept in the spawner's state until the next start.
+
+:class:`ServerEnding` explains the end of a job's server, or why its start failed.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -9,18 +15,30 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import inspect
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.job.log import outgrew_memory
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
-from jupyterhub_gpuspawner.records.cause import Cause, parse_cause
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
+from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
+from jupyterhub_gpuspawner.records.cause import Cause, end_of_job, job_ended_in_start, parse_cause
+from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
+from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tornado import web
 
-    from jupyterhub_gpuspawner.errors import GPUSpawnerError
+    from jupyterhub_gpuspawner.hub.job.log import JobLog
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 
 TEXT_LIMIT = 2000
@@ -110,9 +128,9 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
         ending = Ending(error.message, advice=error.hint)
         return _failure(ending, message=error.told, reason=error.reason, status_code=error.status_code)
     get_logger().error("The start of %s failed: %s", server, error)
-    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
-    ending = Ending(error.told, advice=advice, hint=error.for_admin)
-    return _failure(ending, message=f"{error.told} {advice}", reason=error.reason, status_code=error.status_code)
+    advised = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
+    ending = Ending(error.told, advice=advised, hint=error.for_admin)
+    return _failure(ending, message=f"{error.told} {advised}", reason=error.reason, status_code=error.status_code)
 
 
 def contact_of(spawner: Any) -> str:
@@ -156,3 +174,182 @@ def _failure(ending: Ending, *, message: str, reason: str, status_code: int, det
     failure = spawn_exception(message, reason=reason, status_code=status_code, html=html, detail=detail)
     vars(failure)["gpuspawner_ending"] = ending
     return failure
+
+
+EXPLAIN_SECONDS = 5.0
+"""Seconds to find out how a job ended, and to read its log."""
+_BY_ITSELF = (End.FAILED, End.FINISHED)
+_REQUEUED = "Slurm requeued the job, which ended its server."
+
+
+class ServerEnding:
+    """Explains the end of one spawner's servers."""
+
+    def __init__(self, job: JobWatch, log: JobLog, spawner: SlurmSettings) -> None:
+        self._job = job
+        self._log = log
+        self._spawner = spawner
+        self.last: Ending | None = None
+        """How the last server ended, or why the last start failed; kept until the next start."""
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why it ended; None where that is not kept."""
+        return self.last.cause if self.last is not None else None
+
+    @property
+    def contact(self) -> str:
+        """Whom participants may ask."""
+        return contact_of(self._spawner)
+
+    # --- starts that failed ---------------------------------------------------------------------
+
+    def never_starts(self, status: JobStatus, *, why: str = "") -> Exception:
+        """The error of a start whose job waits for what will not come; ``why`` is known better than from its reason."""
+        ending = Ending(
+            why or sentence(status),
+            advice=advice(status, contact=self.contact),
+            hint=f"Job {self._job.job_id}: {sentence(status)} {admin_hint(status)}".strip(),
+            job_id=self._job.job_id,
+            at=time.time(),
+            cause=failed_start(SubmitRejected.reason),
+        )
+        self.last = ending
+        return start_failed(
+            f"{ending.what} {ending.advice}".strip(),
+            reason=SubmitRejected.reason,
+            status_code=SubmitRejected.status_code,
+            ending=ending,
+        )
+
+    async def died(self, status: JobStatus, *, reported: bool) -> Exception:
+        """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
+        return await self.failed(
+            f"Job {self._job.job_id} ended before your server was ready: {sentence(status)}",
+            hint=advice(status, contact=self.contact),
+            status_code=500 if status.end in _BY_ITSELF else 503,
+            silent=SILENT if status.end in _BY_ITSELF and not reported else "",
+            cause=job_ended_in_start(status.end),
+        )
+
+    def timed_out(self, seconds: float, state: str) -> Exception:
+        """The error of a job that did not serve within ``seconds`` of its allocation; ``state``: how far it was."""
+        what = words.TIMED_OUT.format(time=duration(seconds), known=state)
+        return self._given_up(what, advice=words.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
+
+    def not_submitted(self, seconds: float) -> Exception:
+        """The error of a start for which there was no job after ``seconds``."""
+        what = words.NOT_SUBMITTED.format(time=duration(seconds))
+        return self._given_up(what, advice=words.TRY_LATER, reason="timeout", status_code=503)
+
+    def waited_too_long(self, seconds: float) -> Exception:
+        """The error of a start whose job was pending for ``seconds``, the limit.
+
+        Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
+        """
+        return self._given_up(
+            words.WAITED.format(time=duration(seconds)),
+            advice=words.WAITED_ADVICE,
+            hint=words.WAITED_HINT,
+            reason="queue_timeout",
+            status_code=409,
+        )
+
+    def _given_up(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
+        advice_text = advice.format(contact=self.contact)
+        cause = failed_start(reason)
+        ending = Ending(what, advice=advice_text, hint=hint, job_id=self._job.job_id, at=time.time(), cause=cause)
+        self.last = ending
+        return start_failed(what, reason=reason, status_code=status_code, ending=ending)
+
+    async def failed(
+        self,
+        what: str,
+        *,
+        hint: str,
+        for_admin: str = "",
+        reason: str = "job_ended",
+        status_code: int,
+        silent: str = "",
+        cause: Cause | None = None,
+    ) -> Exception:
+        """The error of a start that failed, with the last lines of its job's log.
+
+        ``hint`` is the advice; ``silent`` replaces it where the log has no line. ``cause`` is by default a start that
+        failed for ``reason``.
+        """
+        cause = cause or failed_start(reason)
+        advice_text = hint.format(contact=self.contact)
+        ending = await self._completed(
+            Ending(what, advice=advice_text, hint=for_admin, job_id=self._job.job_id, at=time.time(), cause=cause)
+        )
+        if silent and not ending.lines.strip():
+            ending = replace(ending, advice=silent)
+            self.last = ending
+        log_file = f" Log file: {ending.log}" if ending.log else ""
+        return start_failed(
+            f"{what}{log_file}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending
+        )
+
+    # --- servers that ended ---------------------------------------------------------------------
+
+    async def keep_job_end(self, status: JobStatus) -> None:
+        """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it."""
+        if self.last is None and not self._job.stopping:
+            at = status.ends_at if status.ends_at is not None else time.time()
+            what = sentence(status) if status.phase is Phase.ENDED else _REQUEUED
+            ending = Ending(
+                what,
+                advice=advice(status, contact=self.contact),
+                job_id=self._job.job_id,
+                at=at,
+                served=True,
+                cause=end_of_job(status.end),
+            )
+            await self._completed(ending, status)
+
+    def stop_unconfirmed(self) -> None:
+        """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
+        if self.last is not None and self.last.stopped:
+            self.last = replace(self.last, what=words.stop_unconfirmed(self._job.job_id))
+
+    async def _completed(self, ending: Ending, status: JobStatus | None = None) -> Ending:
+        """``ending`` with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`; kept before and after."""
+        self.last = ending
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            async with timeout(EXPLAIN_SECONDS):
+                ending = await self._with_log(ending, status)
+            self.last = ending
+        return ending
+
+    async def _with_log(self, ending: Ending, status: JobStatus | None) -> Ending:
+        detail = await self._log.job()
+        if detail is None:
+            return ending
+        if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
+            ending = replace(ending, what=words.TIME_LIMIT.format(time=words.span(detail.time_limit)))
+        if not detail.stdout_path:
+            return ending
+        lines = await self._log.last_lines(detail.stdout_path)
+        if status is not None and outgrew_memory(status, lines):
+            status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+            text = advice(status, contact=self.contact)
+            ending = replace(ending, what=sentence(status), advice=text, cause=end_of_job(status.end))
+        return replace(ending, log=detail.stdout_path, lines=lines)
+
+
+async def why_never(connection: Connection, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:
+    """Why the job of a server can never run, in the words of the form; empty where the snapshot does not tell.
+
+    ``since``: when the start began, in seconds since the epoch. An older snapshot may contradict what Slurm has just
+    said, for example about a partition that was created in between.
+    """
+    if request is None:
+        return ""
+    snapshot = await connection.cluster.recent(max_age=time.time() - since)
+    if snapshot is None:
+        return ""
+    owner = job_owner(exec_prefix, request.username)
+    groups = await allowed_groups(snapshot, owner)
+    fit = availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)
+    return as_sentence(fit.sentence) if fit.chance is Chance.NEVER else ""

@@ -8,7 +8,7 @@ import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
     from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
 
 # Leaves out the lines of a job's log that say nothing about how its server fares. Pure.
@@ -178,33 +178,19 @@ Slurm 26.05 begins the line with the time, earlier versions with the daemon's na
 """
 
 
-class LogReader(Protocol):
-    """How the hub reads a job's log: the spawner's settings."""
-
-    @property
-    def wrapper_dir(self) -> str:
-        """Folder of the wrapper scripts; empty without them."""
-
-    def as_user(self) -> tuple[str, ...]:
-        """The command prefix that runs a command as the job's owner; empty where that is the hub's own account."""
-
-    def connection(self) -> Connection:
-        """The hub's connection to Slurm."""
-
-
 class JobLog:
     """The log of one server's job."""
 
-    def __init__(self, job: JobWatch, reader: LogReader, *, server: str, log: logging.Logger) -> None:
+    def __init__(self, job: JobWatch, spawner: SlurmSettings, *, server: str, log: logging.Logger) -> None:
         """``server`` is the name for the hub's own log."""
         self._job = job
-        self._reader = reader
+        self._spawner = spawner
         self._server = server
         self._log = log
 
     async def job(self) -> JobDetail | None:
         """The job as Slurm reports it now, with the path of its log; None if it does not. Raises GPUSpawnerError."""
-        detail = await self._reader.connection().client.job(self._job.job_id)
+        detail = await self._spawner.connection().client.job(self._job.job_id)
         return detail if detail is not None and self._job.is_own(detail) else None
 
     async def path_and_lines(self, extent: Extent = OF_PAGE) -> tuple[str, str]:
@@ -228,8 +214,8 @@ class JobLog:
         return ""
 
     async def _lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
-        if self._reader.as_user() and self._reader.wrapper_dir:  # the wrapper takes an id, which may have a new owner
-            detail = await self._reader.connection().client.job(job_id)
+        if self._spawner.as_user() and self._spawner.wrapper_dir:  # the wrapper takes an id, which may have a new owner
+            detail = await self._spawner.connection().client.job(job_id)
             if detail is None or detail.stdout_path != path:
                 return ""
         return await self.last_lines(path, extent, job_id=job_id)
@@ -240,10 +226,10 @@ class JobLog:
         Where jobs belong to users, so do their logs: they are read as the user, or not at all. ``job_id`` is that of
         the log, where it is not the server's.
         """
-        owner, job_id = self._reader.as_user(), job_id or self._job.job_id
+        owner, job_id = self._spawner.as_user(), job_id or self._job.job_id
         try:
-            if owner and self._reader.wrapper_dir:
-                text = await self._reader.connection().client.log_end(job_id, prefix=owner)
+            if owner and self._spawner.wrapper_dir:
+                text = await self._spawner.connection().client.log_end(job_id, prefix=owner)
                 return await _shown(text, replace(extent, size=OF_WRAPPER))
             # sudo allows the hub's account sbatch and scancel only; it would refuse tail, and report the attempt
             return await last_lines(path, owner, extent) if not owner or os.geteuid() == 0 else ""

@@ -1,4 +1,7 @@
-"""The Slurm job of one spawner's server: its status as the hub's watcher sees it, and whether its server runs."""
+"""The Slurm job of one spawner's server: its status as the hub's watcher sees it, and whether its server runs.
+
+:func:`verdict` decides when a start need not wait any longer: the job has ended, or can never start.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +9,30 @@ import asyncio
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.cluster.capacity import queue_position
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
+from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
+from jupyterhub_gpuspawner.hub.site.tasks import first_of, timeout
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_identity
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, never_clears
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
     from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
-_NOTIFY_AGAIN = 4.0
+NOTIFY_RETRY_SECONDS = 4.0
 """Seconds until the hub tries again to note that a server has ended, while its database is away."""
-_LINE = 60.0
+QUEUE_SECONDS = 60.0
 """Seconds for which the position in the queue is not asked for again."""
-_NOT_YET_SEEN = 15.0
+NEW_JOB_SECONDS = 15.0
 """The same for a job that was not in the queue."""
-
-
-class JobServer(Protocol):
-    """What the watch needs of the server's spawner."""
-
-    @property
-    def slurm_timeout(self) -> float:
-        """Seconds that a Slurm command may take."""
-
-    def connection(self) -> Connection:
-        """The hub's connection to Slurm."""
-
-    def expected_identity(self) -> JobIdentity:
-        """Owner and comment of the server's jobs: what is known of a job whose identity was not stored."""
 
 
 class JobWatch:
@@ -52,8 +41,8 @@ class JobWatch:
     The job is watched from the first question on; nothing here asks Slurm, except :meth:`update_queue`.
     """
 
-    def __init__(self, server: JobServer) -> None:
-        self._server = server
+    def __init__(self, spawner: SlurmSettings) -> None:
+        self._spawner = spawner
         self.stopping = False
         """The hub was asked to stop the server."""
         self.served_at: float | None = None
@@ -99,7 +88,7 @@ class JobWatch:
         if self._watch is not None:
             return self._watch.identity
         # stored by an earlier version, or by batchspawner: Slurm's first answer completes it
-        return self._submitted if self._submitted is not None else self._server.expected_identity()
+        return self._submitted if self._submitted is not None else self._spawner.expected_identity()
 
     def is_own(self, job: JobStatus) -> bool:
         """Whether ``job``, which Slurm reports under the id, is the server's."""
@@ -125,13 +114,13 @@ class JobWatch:
     @property
     def answered_at(self) -> float | None:
         """When Slurm last answered the hub's watcher, in seconds since the epoch; None before its first answer."""
-        return self._server.connection().watcher.last_answer
+        return self._spawner.connection().watcher.last_answer
 
     def watch(self) -> Watch:
         """The watch of this job, opened if it is not."""
         if self._watch is None:
             new = time.monotonic() < self._trusted_until
-            self._watch = self._server.connection().watcher.watch(self.job_id, self.identity, new=new)
+            self._watch = self._spawner.connection().watcher.watch(self.job_id, self.identity, new=new)
         return self._watch
 
     def over(self) -> bool:
@@ -147,7 +136,7 @@ class JobWatch:
         since_pending = self.since_pending
         if status.phase is not Phase.QUEUED or since_pending is None or self.served_at is None:
             return False
-        return time.monotonic() - since_pending > self.served_at + self._server.slurm_timeout
+        return time.monotonic() - since_pending > self.served_at + self._spawner.slurm_timeout
 
     def close(self) -> None:
         """Watch no longer."""
@@ -170,7 +159,7 @@ class JobWatch:
         watch = self.watch()
         if watch.status is None:
             with suppress(asyncio.TimeoutError):
-                async with timeout(self._server.slurm_timeout):
+                async with timeout(self._spawner.slurm_timeout):
                     await watch.changed()
         return watch.status
 
@@ -198,7 +187,7 @@ class JobWatch:
             while not self.over():
                 await watch.changed()
             while self.job_id and not self.stopping and await notify() is None:  # noqa: ASYNC110 - the database has no event
-                await asyncio.sleep(_NOTIFY_AGAIN)
+                await asyncio.sleep(NOTIFY_RETRY_SECONDS)
 
     async def update(self) -> JobStatus | None:
         """Ask Slurm about the job now, so that all pages have the answer; raises SlurmUnavailable."""
@@ -215,16 +204,16 @@ class JobWatch:
         however many are pending.
         """
         if self.status is not None and self.status.phase is Phase.QUEUED:
-            max_age = _NOT_YET_SEEN if self.place_in_queue() is None else _LINE
-            await self._server.connection().cluster.recent(max_age, timeout)
+            max_age = NEW_JOB_SECONDS if self.queue_position() is None else QUEUE_SECONDS
+            await self._spawner.connection().cluster.recent(max_age, timeout)
 
-    def place_in_queue(self) -> QueuePosition | None:
+    def queue_position(self) -> QueuePosition | None:
         """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""
-        snapshot, status = self._server.connection().cluster.latest, self.status
+        snapshot, status = self._spawner.connection().cluster.latest, self.status
         if snapshot is None or status is None or status.phase is not Phase.QUEUED:
             return None
         if self._in_queue is None or self._in_queue[0] is not snapshot:
-            self._in_queue = snapshot, queue_position(snapshot, self.job_id)
+            self._in_queue = snapshot, position_of(snapshot, self.job_id)
         return self._in_queue[1]
 
     # --- the spawner's state --------------------------------------------------------------------
@@ -244,3 +233,48 @@ class JobWatch:
             job_id = ""
         self.job_id = job_id
         self._submitted = parse_identity(state.get("identity"))
+
+
+VERDICT_POLL_SECONDS = 4.0
+"""Seconds between two looks at a job that does not change; the watcher asks more often."""
+VERDICT_QUESTIONS = 3
+"""Questions to Slurm at the short interval until the next look."""
+
+
+async def verdict(
+    watch: Watch,
+    *,
+    first_answer: Callable[[JobStatus], None] = lambda _: None,
+    look: Callable[[JobStatus | None], None] = lambda _: None,
+    sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+) -> JobStatus:
+    """Wait until the job has ended or can never start, and return the status that says so.
+
+    Two answers in a row must say that it can never start: Slurm may report BadConstraints once while nodes register.
+    While Slurm does not answer, nothing is decided. ``first_answer`` is called once, with the first status,
+    and ``look`` at each look, with the status; None before the first one.
+    """
+    answered = False
+    first: tuple[str, int] | None = None
+    """A reason that never clears, and the number of the answer that gave it first."""
+    while True:
+        status = watch.status
+        look(status)
+        if status is not None and not answered:
+            answered = True
+            first_answer(status)
+        if status is not None and status.phase is Phase.ENDED:
+            return status
+        if status is None or not _never_starts(status):
+            first = None
+        elif first is None or first[0] != status.reason:
+            first = status.reason, watch.answers
+        elif watch.answers > first[1]:
+            return status
+        watch.hurry(VERDICT_QUESTIONS)  # to notice soon a job that ends before its launcher reports
+        await first_of(watch.changed(), sleep(VERDICT_POLL_SECONDS))
+
+
+def _never_starts(status: JobStatus) -> bool:
+    """Whether the job can never start; a held job can be released by its owner or an admin."""
+    return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, default, validate
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, tag
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER, policy_in_use
 from jupyterhub_gpuspawner.profiles.idle import Idle
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.slurm import watcher
-from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
@@ -358,6 +360,16 @@ class SlurmSettings(SlurmSpawner):
                 active_interval=watcher.ACTIVE_INTERVAL,
                 rest_interval=watcher.REST_INTERVAL,
             )
+        )
+
+    def as_user(self) -> tuple[str, ...]:
+        """``exec_prefix`` as words: the prefix that runs a command as the server's user."""
+        return command_prefix(self.exec_prefix, self.user.name)
+
+    def expected_identity(self) -> JobIdentity:
+        """Owner and comment of this server's jobs, whatever their start."""
+        return JobIdentity(
+            owner=job_owner(self.exec_prefix, self.user.name), tag=tag(self.hub_name, self.user.name, self.name)
         )
 
     def site_value(self, name: str) -> Any:

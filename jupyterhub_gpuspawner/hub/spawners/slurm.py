@@ -7,52 +7,73 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension.extension import Extension
 from jupyterhub_gpuspawner.hub.job.ending import (
     Ending,
+    ServerEnding,
     contact_of,
     database_away,
     ending_state,
     spawn_failure,
     stored_ending,
+    why_never,
 )
 from jupyterhub_gpuspawner.hub.job.log import JobLog
-from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import GroupOverrides, LogName, OwnStartTimeout, UserOptions
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    GroupOverrides,
+    LogName,
+    OwnStartTimeout,
+    UserOptions,
+    checked_server_name,
+    cookie_secret,
+)
+from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.account import Account, account_of, job_owner
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
+from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
+from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, fault, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, CheckedTimeouts, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
+from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage, new_attempt, stored_attempt
 from jupyterhub_gpuspawner.hub.start.build import (
     BatchJob,
     JobSettings,
     batch_job,
+    certificate_variables,
     plain_request,
     refuse_options,
     site_profile,
 )
-from jupyterhub_gpuspawner.hub.start.progress import events
-from jupyterhub_gpuspawner.hub.start.startup import Startup
-from jupyterhub_gpuspawner.hub.start.submission import Cancellation, cancel_surely
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, tag
+from jupyterhub_gpuspawner.hub.start.progress import events, start_facts
+from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
+from jupyterhub_gpuspawner.hub.start.submission import (
+    TRUSTED,
+    Cancellation,
+    RecordedStart,
+    StartRecords,
+    cancel_surely,
+    submit,
+)
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark
 from jupyterhub_gpuspawner.jobs.status import Phase, sentence
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:
@@ -65,6 +86,12 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
+VISIBILITY_SECONDS = 300.0
+"""For so long it is known whether Slurm shows the hub its users' jobs."""
+DEADLINE = "--deadline"
+"""sbatch's option: Slurm removes a job that could not end before."""
+
+
 class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
@@ -74,8 +101,6 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     """What was asked for; None in a hub without profiles, and after a restart."""
     child_profile = ""
     """The slug of the server's profile; empty in a hub without profiles."""
-    ending: Ending | None = None
-    """How the last server ended, or why the last start failed; kept until the next start."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -88,7 +113,8 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self.usage = ServerUsage(self, taken=self.life.used)
         self._log_file = JobLog(self._job, self, **name)
         self._ending = ServerEnding(self._job, self._log_file, self)
-        self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)
+        self._attempt = Attempt()
+        self._deadline_task: asyncio.Future[None] | None = None
         self.extension = Extension(self, self._job, self._state, name=self._log_name)
 
     @default("apply_user_options")
@@ -138,9 +164,18 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         return self._report.address
 
     @property
+    def ending(self) -> Ending | None:
+        """How the last server ended, or why the last start failed; kept until the next start."""
+        return self._ending.last
+
+    @ending.setter
+    def ending(self, ending: Ending | None) -> None:
+        self._ending.last = ending
+
+    @property
     def in_queue(self) -> bool:
         """The job is being started and is pending, as far as is known."""
-        return self._startup.in_queue
+        return bool(self.job_id) and self._attempt.in_queue
 
     @property
     def queue_limit(self) -> int | None:
@@ -155,7 +190,13 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
-        return self._startup.facts()
+        return start_facts(
+            self._attempt,
+            self._job,
+            placement=self.placement,
+            request=self.request,
+            contact=contact_of(self),
+        )
 
     async def update_queue(self, patience: float) -> None:
         """While the job is pending, update its position in the queue; returns after ``patience`` seconds at most."""
@@ -177,14 +218,8 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     # --- settings -------------------------------------------------------------------------------
 
     def as_user(self) -> tuple[str, ...]:
-        """``exec_prefix`` as words: the prefix that runs a command as the server's user."""
+        """The same, also while the database is away."""
         return command_prefix(self.exec_prefix, self._username or self.user.name)
-
-    def expected_identity(self) -> JobIdentity:
-        """Owner and comment of this server's jobs, whatever their start."""
-        return JobIdentity(
-            owner=job_owner(self.exec_prefix, self.user.name), tag=tag(self.hub_name, self.user.name, self.name)
-        )
 
     def configured_as(self, name: str) -> str:
         """A setting as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
@@ -205,7 +240,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     def job_settings(self) -> JobSettings:
         """The settings from which the server's job is made, as they are now."""
-        variables = {*self.get_env(), *self._startup.start.certificates} if self.batch_script else ()
+        variables = {*self.get_env(), *self._attempt.certificates} if self.batch_script else ()
         return self._read_settings(frozenset(variables))
 
     def site_settings(self) -> JobSettings:
@@ -267,14 +302,14 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         env.update(USER=account.name, LOGNAME=account.name, HOME=account.home, SHELL=account.shell)
         env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
         env.setdefault("LANG", "C.UTF-8")
-        env.update(self._startup.start.certificates)
+        env.update(self._attempt.certificates)
         return env
 
     def batch_job(self, account: Account) -> BatchJob:
         """The job as it would be submitted now; raises ConfigError or RequestError."""
         settings = self.job_settings()
         request = self.request or plain_request(settings, username=self.user.name, server_name=self.name)
-        return batch_job(settings, request, account, start_id=self._startup.start.start_id)
+        return batch_job(settings, request, account, start_id=self._attempt.start_id)
 
     def cancellation(self, username: str, identity: JobIdentity, *, trusted_until: float | None = 0.0) -> Cancellation:
         """What cancels a job as this user, if it is the one of ``identity``."""
@@ -305,12 +340,140 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         return where
 
     async def start_server(self) -> Any:
-        """Submit the job, and wait for report and server."""
-        self._username = self.user.name
-        metrics.SERVERS.add(self)
-        await self._startup.run()
+        """Submit the job, and wait for the node's report and for the server."""
+        self._begin()
+        try:
+            require_registration()
+            checked_server_name(self.name)
+            await self._submit_in_time()
+            await self._until_ready()
+        except GPUSpawnerError as error:
+            if isinstance(error, SubmitRejected):
+                since = self._attempt.reached[Stage.SUBMITTED]
+                why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
+                error.told = why or error.told
+            raise self._start_error(error) from error
+        except SQLAlchemyError as error:
+            self.life.fault = "database"
+            self.log.error("The start of %s failed with the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
+            raise database_away(self.orm_spawner) from error
+        finally:
+            self.life.waited_for(tuple(self._attempt.reasons))
+        self._serves()
+        self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, self.address, self.reported_port)
         self.port = self.reported_port
         return self.address, self.reported_port
+
+    def _begin(self) -> None:
+        """A new attempt begins, and nothing of the last one counts."""
+        self._username = self.user.name
+        metrics.SERVERS.add(self)
+        self._report.forget()
+        self._ending.last = None
+        self._job.stopping = False
+        mark = hub_mark(cookie_secret(self))
+        self._attempt = new_attempt(mark, start_timeout=self.start_timeout, queue_timeout=self.queue_limit)
+        self.life.begin(
+            self._attempt.start_id,
+            username=self._username,
+            servername=self.name,
+            begun_at=self._attempt.reached[Stage.SUBMITTED],
+        )
+
+    async def _submit_in_time(self) -> None:
+        try:
+            async with timeout(self.start_timeout):
+                await self._prepare_and_submit()
+        except asyncio.TimeoutError:
+            raise self._ending.not_submitted(self.start_timeout) from None
+
+    async def _prepare_and_submit(self) -> None:
+        start = RecordedStart(self._username, self.name)
+        await refuse_root(start.user)
+        await self._refuse_hidden_jobs()
+        account = await self.account()
+        self._attempt.certificates = await asyncio.to_thread(certificate_variables, self.cert_paths)
+        await self._record(start)  # the job is made of rows, which are read anew after another task's rollback
+        await self._submit(self.batch_job(account), account)
+
+    async def _refuse_hidden_jobs(self) -> None:
+        """Raise ConfigError where Slurm does not show the hub its users' jobs: it could not tell whether they run."""
+        if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
+            raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)
+
+    async def _record(self, start: RecordedStart) -> None:
+        """Record the start before sbatch, so that a job that loses its server is known as this hub's."""
+        session = self._state.session
+        if session is not None and not await StartRecords(session).add(self._attempt.start_id, start):
+            self.life.fault = "database"
+            raise database_away()
+
+    async def _submit(self, job: BatchJob, account: Account) -> None:
+        for note in job.notes:
+            self.log.warning("Batch script of %s: %s", self._log_name, note)
+        job_id = await submit(
+            self.connection().client,
+            job,
+            prefix=self.as_user(),
+            environment=self.job_environment(account),
+            cancel=self.cancellation(self._username, job.identity, trusted_until=None),
+        )
+        self._job.submitted(job_id, job.identity, trusted=TRUSTED)
+        self._attempt.queued(Moment.now())
+        self.life.submitted(job_id, self.request)
+        self._state.store_soon()
+        self.log.info("Submitted %s as job %s", self._log_name, job_id)
+        if DEADLINE in job.script:
+            self._deadline_task = asyncio.ensure_future(self._read_deadline(job_id, self._attempt))
+
+    async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:
+        """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""
+        with suppress(GPUSpawnerError):  # the page does not say then until when the place is kept
+            detail = await self.connection().client.job(job_id)
+            if detail is not None and detail.latest_start is not None:
+                attempt.latest = detail.latest_start
+                self._state.store_soon()
+
+    async def _until_ready(self) -> None:
+        """Wait until the server answers; raises the error that says why it does not."""
+        await Readiness(
+            spawner=self,
+            attempt=self._attempt,
+            job=self._job,
+            report=self._report,
+            ending=self._ending,
+            state=self._state,
+            life=self.life,
+            request=self.request,
+        ).wait()
+
+    def _start_error(self, error: GPUSpawnerError) -> Exception:
+        """The exception that JupyterHub shows for an error of a start."""
+        self.life.fault = error.reason
+        return spawn_failure(error, server=self._log_name, contact=contact_of(self))
+
+    def _serves(self) -> None:
+        """The server answers from now on."""
+        self.life.ready(self._attempt.reached)
+        self._report.hand_over()
+        self._state.count_age_from_now()
+        self._job.serves(self.poll_and_notify)
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """The hub was restarted during the start, and has not resumed it."""
+        return self._attempt.stage is not None and interrupted(self, self.reported_port)
+
+    async def _resume(self) -> None:
+        """The rest of a start that a restart of the hub interrupted."""
+        self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
+        metrics.adopted(self, "starting")
+        try:
+            await self._until_ready()
+        except GPUSpawnerError as error:
+            raise self._start_error(error) from error
+        self._serves()
+        self._state.store_soon()  # after start() JupyterHub does that itself
 
     async def poll(self) -> int | None:
         """None unless Slurm reports that the job has ended, and the hub can note it; then its exit code, or 1.
@@ -330,7 +493,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         """None while the server runs, as far as is known; else its exit code."""
         if not self.job_id:
             return 0
-        return await (self._startup.take_up() if self._startup.interrupted else self._job_status())
+        return await (resume(self, self._resume()) if self._is_interrupted else self._job_status())
 
     async def _job_status(self) -> int | None:
         """None while the server may run; else the job's exit code, or 1 where that is 0 or unknown.
@@ -398,15 +561,16 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     def get_state(self) -> dict[str, Any]:
         """The facts of job, start and report; where nothing runs, how the last server ended."""
-        states = (part.to_state() for part in (self._job, self._startup, self._report, self.extension, self.life))
-        ended = {} if self.job_id else ending_state(self.ending)
-        return dict(item for state in states for item in state.items()) | ended
+        states = (part.to_state() for part in (self._job, self._report, self.extension, self.life))
+        state = dict(item for state in states for item in state.items())
+        return state | (self._attempt.to_state() if self.job_id else ending_state(self.ending))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
         self._username = self.user.name if self.user else ""
         self._job.load(state, server=self._log_name, log=self.log)
-        for part in (self._startup, self._report, self.extension, self.life):
+        self._attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
+        for part in (self._report, self.extension, self.life):
             part.load(state)
         self.ending = stored_ending(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
@@ -417,5 +581,6 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         """Forget the job, whose session is over; only JupyterHub decides when."""
         Spawner.clear_state(self)
         self.life.ended(self._ending.cause, self.job)
-        for part in (self._job, self._report, self.extension, self._startup):
+        self._attempt = Attempt()
+        for part in (self._job, self._report, self.extension):
             part.forget()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.site.tasks import Looks
+from jupyterhub_gpuspawner.hub.start.attempt import Stage
 from jupyterhub_gpuspawner.jobs.status import Phase, advice, never_clears, sentence
 from jupyterhub_gpuspawner.words import counted
 
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+    from jupyterhub_gpuspawner.hub.start.attempt import Attempt
     from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
-_AT_ONCE = ("", "None", "Prolog")
+_NOT_YET_QUEUED = ("", "None", "Prolog")
 """Reasons of a job that Slurm has not put into its queue, or is about to start."""
 _TIMED = ("BeginTime", "Reservation")
 """Reasons for which the expected start is a set time, not an estimate."""
@@ -49,7 +53,7 @@ class StartFacts:
     placement: PlacementDocument | None = None
     matching: str = "resources"
     """What the job waits for: ``GPUs`` or ``CPUs``."""
-    place: QueuePosition | None = None
+    queue_position: QueuePosition | None = None
     """Its position in its partition's queue, while it is pending."""
     silent: bool = False
     """Slurm does not answer now."""
@@ -57,12 +61,38 @@ class StartFacts:
     """Whom participants may ask."""
     answered_at: float | None = None
     """When Slurm last answered; None before its first answer."""
-    kept_until: float | None = None
+    queued_until: float | None = None
     """When the start is given up if the job is still pending; None: never."""
 
 
+def start_facts(
+    attempt: Attempt,
+    job: JobWatch,
+    *,
+    placement: PlacementDocument | None,
+    request: JobRequest | None,
+    contact: str,
+) -> StartFacts:
+    """What is known of an attempt; asks nothing."""
+    matching = "resources"
+    if request is not None:
+        matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
+    return StartFacts(
+        job_id=job.job_id,
+        reached=dict(attempt.reached),
+        job=job.status,
+        placement=placement,
+        matching=matching,
+        queue_position=job.queue_position(),
+        silent=job.silent,
+        contact=contact,
+        answered_at=job.answered_at,
+        queued_until=attempt.queued_until,
+    )
+
+
 @dataclass(frozen=True)
-class Stage:
+class StageProgress:
     """One step of a start."""
 
     name: str
@@ -75,50 +105,50 @@ class Stage:
     detail: str = ""
 
 
-def stages(facts: StartFacts) -> tuple[Stage, ...]:
+def stages(facts: StartFacts) -> tuple[StageProgress, ...]:
     """All stages of a start, from submitted to ready, with the state of each."""
     job = facts.job
     times = dict(facts.reached)
-    details = {"starting": placed(facts.placement) if facts.placement is not None else ""}
-    now = "queued" if facts.job_id else "submitted"
+    details = {Stage.STARTING: placement_sentence(facts.placement) if facts.placement is not None else ""}
+    current = Stage.QUEUED if facts.job_id else Stage.SUBMITTED
     if job is not None and job.phase in _HAS_NODE:
-        now = "allocated"
+        current = Stage.ALLOCATED
         if job.starts_at is not None:
-            times["allocated"] = job.starts_at
-        details["allocated"] = job.batch_host or job.nodes
-    if facts.placement is not None or "starting" in facts.reached:
-        now = "starting"
-    names = tuple(words.STAGES)
-    reached = names.index(now)
+            times[Stage.ALLOCATED] = job.starts_at
+        details[Stage.ALLOCATED] = job.batch_host or job.nodes
+    if facts.placement is not None or Stage.STARTING in facts.reached:
+        current = Stage.STARTING
+    order = tuple(Stage)
+    reached = order.index(current)
     return tuple(
-        Stage(
-            name,
+        StageProgress(
+            stage.value,
             "current" if n == reached else "done" if n < reached else "coming",
-            at=times.get(name) if n <= reached else None,
-            took=_took(times, names[n : n + 2]) if n < reached else None,
-            detail=details.get(name, "") if n <= reached else "",
+            at=times.get(stage) if n <= reached else None,
+            took=_took(times, order[n : n + 2]) if n < reached else None,
+            detail=details.get(stage, "") if n <= reached else "",
         )
-        for n, name in enumerate(names)
+        for n, stage in enumerate(order)
     )
 
 
-def _took(times: Mapping[str, float], stage_and_next: Sequence[str]) -> int | None:
-    began, ended = (times.get(name) for name in stage_and_next)
+def _took(times: Mapping[str, float], stage_and_next: Sequence[Stage]) -> int | None:
+    began, ended = (times.get(stage) for stage in stage_and_next)
     return None if began is None or ended is None else max(0, round(ended - began))
 
 
 def headline(facts: StartFacts) -> str:
     """``Waiting in line`` while Slurm keeps the job pending, else ``Starting``."""
     job = facts.job
-    waits = job is not None and job.phase is Phase.QUEUED and job.reason not in _AT_ONCE
+    waits = job is not None and job.phase is Phase.QUEUED and job.reason not in _NOT_YET_QUEUED
     return words.WAITING if waits and facts.placement is None else words.STARTING
 
 
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
-    percent, told = _told(facts)
+    percent, text = _percent_and_sentence(facts)
     of_job = facts.job is not None or facts.placement is not None or facts.silent
-    message = words.about_job(facts.job_id, told) if facts.job_id and of_job else told
+    message = words.about_job(facts.job_id, text) if facts.job_id and of_job else text
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
 
 
@@ -130,25 +160,25 @@ async def events(
     ``placed`` returns the event that is set once the placement is known. An event has percent and message only if the
     message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
     """
-    told, told_at, last = dict[str, Any](), 0.0, None
-    with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT + 1) as news:
+    sent, sent_at, placement_task = dict[str, Any](), 0.0, None
+    with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT + 1) as changes:
         try:
             while True:
                 await update()
-                news.seen()
-                due = time.monotonic() - told_at > _REPEAT
+                changes.seen()
+                due = time.monotonic() - sent_at > _REPEAT
                 now = event(facts(), now=time.time())
-                if now != told or due:
-                    yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
-                    told, told_at = now, time.monotonic()
+                if now != sent or due:
+                    yield now if now["message"] != sent.get("message") else {"gpuspawner": now["gpuspawner"]}
+                    sent, sent_at = now, time.monotonic()
                 # a server that is ready at once must not be there before its placement is told
-                if not placed().is_set() and (last is None or last.done()):
-                    last = asyncio.ensure_future(placed().wait())
-                    last.add_done_callback(news.wake)
-                await news.wait()
+                if not placed().is_set() and (placement_task is None or placement_task.done()):
+                    placement_task = asyncio.ensure_future(placed().wait())
+                    placement_task.add_done_callback(changes.wake)
+                await changes.wait()
         finally:
-            if last is not None:
-                last.cancel()
+            if placement_task is not None:
+                placement_task.cancel()
 
 
 def _relevant(facts: StartFacts) -> StartFacts:
@@ -159,13 +189,13 @@ def _relevant(facts: StartFacts) -> StartFacts:
 _LOOKS = Looks(_INTERVAL)
 
 
-def _told(facts: StartFacts) -> tuple[int, str]:
+def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
     """Percentage and sentence, without the job's id."""
     job_id, job = facts.job_id, facts.job
     if not job_id:
         return 5, words.ASKING
     if facts.placement is not None:
-        return 85, f"{placed(facts.placement)} {words.SERVER_STARTING}"
+        return 85, f"{placement_sentence(facts.placement)} {words.SERVER_STARTING}"
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
         return percent, words.SILENT
@@ -182,35 +212,37 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     before`` (a set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``, and
     ``answered`` says so.
     """
-    job, place = facts.job, facts.place
+    job, position = facts.job, facts.queue_position
     # the node's report may be here before squeue tells that the job runs
     waits = job is not None and job.phase is Phase.QUEUED and facts.placement is None
-    starts_at = (job.starts_at if job is not None and waits else None) or (place.starts_at if place and waits else None)
+    starts_at = (job.starts_at if job is not None and waits else None) or (
+        position.starts_at if position and waits else None
+    )
     sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
     partition = job.partition if job is not None else ""
-    said = _told(replace(facts, silent=False))[1]
+    text = _percent_and_sentence(replace(facts, silent=False))[1]
     return {
         "headline": headline(facts),
-        "sentence": said[:1].upper() + said[1:],
+        "sentence": text[:1].upper() + text[1:],
         "stages": [
-            {"name": each.name, "state": each.state, "at": _iso(each.at), "took": each.took, "detail": each.detail}
-            for each in stages(facts)
+            {"name": stage.name, "state": stage.state, "at": _iso(stage.at), "took": stage.took, "detail": stage.detail}
+            for stage in stages(facts)
         ],
         "job": words.job_in(facts.job_id, partition) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
         "reason": sentence(job, matching=facts.matching) if job is not None else "",
         "hint": advice(job, contact=facts.contact) if job is not None and facts.placement is None else "",
-        "position": place.position if place is not None else None,
-        "of": place.of if place is not None else None,
-        "place": words.place(place.people) if place is not None else "",
+        "position": position.position if position is not None else None,
+        "of": position.of if position is not None else None,
+        "place": words.place(position.people) if position is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
         "estimate": _estimate(starts_at, sure, now)
         if job is not None and waits and not never_clears(job.reason)
         else "",
-        "kept": "" if not waits else words.PLACE_KEPT if facts.kept_until is None else words.PLACE_KEPT_UNTIL,
-        "kept_until": _iso(facts.kept_until) if waits else None,
+        "kept": "" if not waits else words.PLACE_KEPT if facts.queued_until is None else words.PLACE_KEPT_UNTIL,
+        "kept_until": _iso(facts.queued_until) if waits else None,
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",
@@ -229,7 +261,7 @@ def _iso(when: float | None) -> str | None:
     return None if when is None else datetime.fromtimestamp(round(when), timezone.utc).isoformat()
 
 
-def placed(placement: PlacementDocument) -> str:
+def placement_sentence(placement: PlacementDocument) -> str:
     """One sentence for a participant: node, GPUs, CPUs, and how many other nodes the job has."""
     names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
     gpus = f", {len(placement.gpus)} \N{MULTIPLICATION SIGN} {' and '.join(names)}" if placement.gpus else ""

@@ -114,7 +114,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         starting(
             pending("Resources"),
             matching="GPUs",
-            place=QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600),
+            queue_position=QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600),
         ),
         Tile(
             "ada",
@@ -140,7 +140,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         ),
     ),
     "a job that never starts": (
-        starting(pending("BadConstraints"), place=QueuePosition(1, 1, "gpu")),
+        starting(pending("BadConstraints"), queue_position=QueuePosition(1, 1, "gpu")),
         Tile(
             "ada",
             "waiting",

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
-from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobDetail, JobStatus, Phase
 
 DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
@@ -55,12 +55,19 @@ class Log(JobLog):
 
 
 class Server:
-    """A spawner with its ending."""
+    """A server, and what is kept of its end."""
 
     def __init__(self, **log: Any) -> None:
-        self.ending: Ending | None = None
         self.job = cast("JobWatch", Job())
-        self.ended = ServerEnding(self.job, Log(self.job, **log), self)
+        self.ended = ServerEnding(self.job, Log(self.job, **log), GPUSlurmSpawner())
+
+    @property
+    def ending(self) -> Ending | None:
+        return self.ended.last
+
+    @ending.setter
+    def ending(self, ending: Ending | None) -> None:
+        self.ended.last = ending
 
 
 async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
@@ -69,7 +76,7 @@ async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
     failure = await server.ended.died(FAILED, reported=True)
 
     assert server.ending is not None
-    assert ending_of(failure) == server.ending == server.ended.last
+    assert ending_of(failure) == server.ending
     assert server.ending.what.startswith("Job 7 ended before your server was ready: ")
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("/home/ada/7.log", "last line", False)
 
@@ -116,10 +123,6 @@ async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped()
 
     assert first is not None
     assert (server.ending, stopped.ending) == (first, None)
-
-    server.ended.forget()
-
-    assert server.ending is None
 
 
 async def test_a_queue_that_was_too_long_is_no_fault_of_the_hub() -> None:

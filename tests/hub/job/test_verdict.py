@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,8 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.job.verdict import verdict, why_never
+from jupyterhub_gpuspawner.hub.job.ending import why_never
+from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
@@ -106,23 +106,6 @@ async def test_a_held_job_is_waited_for(watch: Watch, cluster: Cluster, clock: C
     waiting.cancel()
 
 
-@dataclass
-class Refused:
-    """A server whose job Slurm refused, for an account that may not use the partition."""
-
-    cluster: ClusterView
-    exec_prefix: str = ""
-    request: Any = field(
-        default_factory=lambda: SimpleNamespace(
-            username="ada", resources=ResolvedResources("closed", account="guests", cpus=1)
-        )
-    )
-
-    def connection(self) -> Any:
-        """The hub's connection to Slurm."""
-        return SimpleNamespace(cluster=self.cluster)
-
-
 async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> None:
     """An older one does not know a partition that was created since; without an answer it has to do."""
     closed = Partition("closed", nodes=("c1",), allow_accounts=("staff",))
@@ -134,14 +117,21 @@ async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> Non
             raise SlurmUnavailable("down")
         return ClusterSnapshot(partitions=tuple(partitions), taken_at=time.time())
 
-    server = Refused(ClusterView(ask))
-    await server.cluster.recent()
+    cluster = ClusterView(ask)
+    connection: Any = SimpleNamespace(cluster=cluster)
+    request: Any = SimpleNamespace(username="ada", resources=ResolvedResources("closed", account="guests", cpus=1))
+    await cluster.recent()
     partitions.append(closed)
     began = time.time() - 1
 
-    assert await why_never(server, since=began) == "There is no partition closed (available: batch)."
+    assert await why_never(connection, "", request, since=began) == "There is no partition closed (available: batch)."
     await asyncio.sleep(0.01)
-    assert await why_never(server, since=time.time()) == "Partition closed does not allow account guests."
+    assert (
+        await why_never(connection, "", request, since=time.time()) == "Partition closed does not allow account guests."
+    )
     partitions.pop()
     silent.set()
-    assert await why_never(server, since=time.time() + 60) == "Partition closed does not allow account guests."
+    assert (
+        await why_never(connection, "", request, since=time.time() + 60)
+        == "Partition closed does not allow account guests."
+    )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobStatus
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
@@ -24,12 +25,13 @@ IDENTITY = JobIdentity(owner="ann", tag=TAG)
 EXPECTED = JobIdentity(owner="ann", tag="jupyterhub-gpuspawner/demo/ann/")
 
 
-class Server:
+class Server(GPUSlurmSpawner):
     """A spawner with a Slurm of its own."""
 
-    slurm_timeout = 10.0
+    slurm_timeout: Any = 10.0  # without its bounds
 
     def __init__(self) -> None:
+        super().__init__()
         self.cluster, self.clock = Cluster(), Clock()
         self.watcher = JobWatcher(
             self.cluster, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep

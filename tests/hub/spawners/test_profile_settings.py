@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyterhub.spawner import SimpleLocalProcessSpawner
+from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from tornado.web import HTTPError
-from traitlets import TraitError, Unicode
+from traitlets import HasTraits, TraitError, Unicode
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.job.ending import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 
@@ -420,3 +421,12 @@ async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monke
 
     with pytest.raises(HTTPError, match="it is not set up correctly"):
         await spawner.start()
+
+
+def test_no_name_of_ours_hides_a_private_one_of_jupyterhubs() -> None:
+    """A method that is called ``_failed`` would end every start."""
+    own = {name for spawner_class in (GPUSlurmSpawner, GPUProfilesSpawner) for name in vars(spawner_class)}
+    private = {name for name in vars(Spawner) if name.startswith("_") and not name.startswith("__")}
+    of_traitlets = set(vars(type("Plain", (HasTraits,), {})))
+
+    assert own & private - of_traitlets == set()

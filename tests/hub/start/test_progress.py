@@ -198,8 +198,8 @@ def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, est
 
 def test_how_long_a_place_is_kept() -> None:
     """Until the limit of the queue; nothing is kept for a job that has its node."""
-    limited = waiting("Priority", kept_until=NOON + 3600)
-    started = document(StartFacts("7", REACHED, RUNNING, kept_until=NOON + 3600), now=NOON)
+    limited = waiting("Priority", queued_until=NOON + 3600)
+    started = document(StartFacts("7", REACHED, RUNNING, queued_until=NOON + 3600), now=NOON)
 
     assert (limited["kept"], limited["kept_until"]) == (words.PLACE_KEPT_UNTIL, "2027-01-15T09:00:00+00:00")
     assert (started["kept"], started["kept_until"]) == ("", None)

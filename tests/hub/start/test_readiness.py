@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.events.life import Life
+from jupyterhub_gpuspawner.hub.job.ending import ServerEnding
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
-from jupyterhub_gpuspawner.hub.start.attempt import Start, Timeouts
-from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
@@ -43,22 +43,39 @@ class Job:
         await asyncio.Event().wait()
 
 
-def waiting(job: Job, timeouts: Timeouts) -> asyncio.Task[None]:
+def readiness_of(job: Job, attempt: Attempt, report: Any, spawner: Any, **parts: Any) -> Readiness:
+    """The wait for the server of this job."""
+    watch: Any = job
+    state: Any = SimpleNamespace(store_soon=lambda: None)
+    ending = ServerEnding(watch, SimpleNamespace(), spawner)  # type: ignore[arg-type]
+    return Readiness(
+        **{
+            "spawner": spawner,
+            "attempt": attempt,
+            "job": watch,
+            "report": report,
+            "ending": ending,
+            "state": state,
+            "life": Life(),
+            "request": None,
+            **parts,
+        }
+    )
+
+
+def waiting(job: Job, *, start_timeout: float, queue_timeout: float | None = None) -> asyncio.Task[None]:
     """The wait for a server whose job was submitted just now, and whose node never reports."""
-    start = Start.begin("", timeouts)
-    start.queued()
-    spawner: Any = SimpleNamespace(ending=None, start_facts=lambda: StartFacts("7"))
-    report: Any = SimpleNamespace(reported=asyncio.Event(), address="")
-    ending = ServerEnding(job, SimpleNamespace(), spawner)  # type: ignore[arg-type]
-    one: Any = job
-    return asyncio.ensure_future(Readiness(spawner, start, one, report, ending, store=lambda: None).wait())
+    attempt = new_attempt("", start_timeout=start_timeout, queue_timeout=queue_timeout)
+    attempt.queued(Moment.now())
+    report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
+    return asyncio.ensure_future(readiness_of(job, attempt, report, SimpleNamespace()).wait())
 
 
 async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
     """The job may have left the queue meanwhile; the next answer decides."""
     job = Job()
     job.silent = True
-    wait = waiting(job, Timeouts(300.0, queue=0.05))
+    wait = waiting(job, start_timeout=300.0, queue_timeout=0.05)
     await asyncio.wait({wait}, timeout=0.3)
     done_in_silence = wait.done()
     job.silent = False
@@ -71,23 +88,34 @@ async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
 
 async def test_without_a_limit_a_place_is_kept() -> None:
     """However short a start may take."""
-    wait = waiting(Job(), Timeouts(0.01))
+    wait = waiting(Job(), start_timeout=0.01)
     await asyncio.wait({wait}, timeout=0.3)
 
     assert wait.done() is False
     wait.cancel()
 
 
-def reported(job: Job, client: Client) -> Any:
-    """The parts of a start whose node has reported."""
-    connection = SimpleNamespace(client=client)
-    spawner: Any = SimpleNamespace(
-        request=None, http_timeout=30, connection=lambda: connection, log=logging.getLogger()
-    )
+class Placed(Life):
+    """The sessions of a server, with the event that its placement is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_placed = asyncio.Event()
+
+    def placed(self, placement: PlacementDocument, allocated_at: float | None) -> None:
+        super().placed(placement, allocated_at)
+        self.is_placed.set()
+
+
+def reported(job: Job, client: Client) -> tuple[Readiness, ServerReport, asyncio.Event]:
+    """The wait for a server whose node has reported; its report; the event that its placement is known."""
+    connection, life = SimpleNamespace(client=client), Placed()
+    spawner: Any = SimpleNamespace(http_timeout=30, connection=lambda: connection, log=logging.getLogger())
     report = ServerReport(spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
     report.claimed = PlacementDocument(node="g1")
     report.reported.set()
-    return spawner, Start.begin("", Timeouts(300.0)), job, report, SimpleNamespace()
+    attempt = new_attempt("", start_timeout=300.0, queue_timeout=None)
+    return readiness_of(job, attempt, report, spawner, life=life), report, life.is_placed
 
 
 class Client:
@@ -114,11 +142,12 @@ async def test_an_answer_that_is_not_understood_ends_no_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its server runs: Slurm is asked again where, and the fault is logged once."""
-    monkeypatch.setattr(readiness, "_ASK_AGAIN", 0.0)
-    job, client, shown = Job(), Client(), asyncio.Event()
+    monkeypatch.setattr(readiness, "RETRY_SECONDS", 0.0)
+    job, client = Job(), Client()
     client.faults = [SlurmOutputError("scontrol printed no job.", raw="") for _ in range(2)]
     job.is_own = lambda _detail: True  # type: ignore[attr-defined]
-    wait = asyncio.ensure_future(Readiness(*reported(job, client), store=lambda: None, placed=shown.set).wait())
+    ready, _, shown = reported(job, client)
+    wait = asyncio.ensure_future(ready.wait())
     await asyncio.wait(
         {wait, shown_task := asyncio.ensure_future(shown.wait())}, timeout=30, return_when="FIRST_COMPLETED"
     )
@@ -136,12 +165,11 @@ async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
     nodes: str | None, asked: list[bool]
 ) -> None:
     """A hub without profiles, or one that was restarted, knows no request: what Slurm granted counts."""
-    job, client, shown = Job(), Client(), asyncio.Event()
+    job, client = Job(), Client()
     job.status = JobStatus("7", Phase.RUNNING, "RUNNING", nodes=nodes, batch_host="g9") if nodes else None
     job.is_own = lambda _detail: True  # type: ignore[attr-defined]
-    parts = reported(job, client)
-    report = parts[3]
-    wait = asyncio.ensure_future(Readiness(*parts, store=lambda: None, placed=shown.set).wait())
+    ready, report, shown = reported(job, client)
+    wait = asyncio.ensure_future(ready.wait())
     await asyncio.wait_for(shown.wait(), 30)
     wait.cancel()
 

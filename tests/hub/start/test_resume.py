@@ -11,8 +11,8 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
-from jupyterhub_gpuspawner.hub.start import startup
-from jupyterhub_gpuspawner.hub.start.startup import interrupted, take_up
+from jupyterhub_gpuspawner.hub.start import readiness
+from jupyterhub_gpuspawner.hub.start.readiness import interrupted, resume
 
 
 class Spawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
@@ -51,7 +51,7 @@ class Spawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "LOOK", 0.001)
+    monkeypatch.setattr(readiness, "HUB_POLL_SECONDS", 0.001)
 
 
 async def settle() -> None:
@@ -77,7 +77,7 @@ async def test_whether_a_start_was_interrupted(stored: dict[str, Any], port: int
 async def test_a_start_that_goes_well_is_pending_until_the_hub_has_checked_it_and_then_gets_its_route() -> None:
     """Progress may be read all the while; poll() says that it runs."""
     spawner, gate = Spawner(), asyncio.Event()
-    answer = asyncio.create_task(take_up(spawner, gate.wait()))  # type: ignore[arg-type]
+    answer = asyncio.create_task(resume(spawner, gate.wait()))  # type: ignore[arg-type]
     await settle()
 
     assert (spawner.pending, answer.done()) == ("spawn", False)
@@ -100,14 +100,14 @@ async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
     async def fail() -> None:
         raise spawn_failure(SubmitRejected("x", told="The job never starts."))
 
-    assert await take_up(spawner, fail()) == 1
+    assert await resume(spawner, fail()) == 1
     assert (spawner.pending, spawner.failure[:22]) == ("check", "The job never starts. ")
 
 
 async def test_a_person_may_stop_it() -> None:
     """The hub cancels the start's future: the check ends once the server is gone."""
     spawner = Spawner()
-    answer = asyncio.create_task(take_up(spawner, asyncio.Event().wait()))  # type: ignore[arg-type]
+    answer = asyncio.create_task(resume(spawner, asyncio.Event().wait()))  # type: ignore[arg-type]
     await settle()
     spawner.cancel_start()
     await settle()
@@ -127,7 +127,7 @@ async def test_a_server_that_does_not_answer_the_hub_is_told() -> None:
     async def arrive() -> None:
         return
 
-    assert await take_up(spawner, arrive()) is None
+    assert await resume(spawner, arrive()) is None
     spawner.server = None
     spawner.check_is_over()
     await settle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,24 +10,24 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.start import startup
-from jupyterhub_gpuspawner.hub.start.startup import Startup
+from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.hub.spawners import slurm
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.fixtures.databases import hub_session, new_database
 
 AWAY = OperationalError("SELECT", {}, Exception("the database system is shutting down"))
 
 
-class Server:
+class Spawner(GPUSlurmSpawner):
     """A spawner whose rows cannot be read while the database is away."""
 
-    start_timeout, queue_limit, name, cert_paths, exec_prefix = 30, None, "lab", dict[str, str](), ""
-    life = SimpleNamespace(begin=lambda *_, **__: None, waited_for=lambda _: None, fault="")
-    log = logging.getLogger()
+    name = "lab"
 
-    def __init__(self) -> None:
+    def __init__(self, session: Any) -> None:
         self.away = False
         self.jobs_of: list[str] = []
-        self.orm_spawner = None
+        super().__init__(exec_prefix="")
+        self._state = Stored(session)
 
     @property
     def user(self) -> Any:
@@ -36,14 +35,23 @@ class Server:
             raise AWAY
         return SimpleNamespace(name="ann", settings={})
 
-    def connection(self) -> None: ...
-
-    async def account(self) -> None:
+    async def account(self, _settings: object = None) -> Any:
         self.away = True
 
-    def batch_job(self, _account: object) -> None:
+    def batch_job(self, _account: object) -> Any:
         self.jobs_of.append(self.user.name)
         raise ConfigError("that is all of it")
+
+
+class Stored(StoredState):
+    """The state in a database of this session."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    @property
+    def session(self) -> Any:
+        return self._session
 
 
 async def test_a_database_that_goes_away_while_the_account_is_looked_up_costs_no_start(
@@ -54,21 +62,20 @@ async def test_a_database_that_goes_away_while_the_account_is_looked_up_costs_no
     async def nobody_is_root(_name: str) -> None: ...
 
     monkeypatch.setattr("jupyterhub_gpuspawner.hub.site.database.PAUSES", (0.01,))
-    monkeypatch.setattr(startup, "refuse_root", nobody_is_root)
-    monkeypatch.setattr(startup, "require_registration", lambda: None)
-    part, server = SimpleNamespace(forget=lambda: None, contact="the help desk"), Server()
+    monkeypatch.setattr(slurm, "refuse_root", nobody_is_root)
+    monkeypatch.setattr(slurm, "require_registration", lambda: None)
     with hub_session(new_database(tmp_path)) as session:
+        spawner = Spawner(session)
         commit, failures = session.commit, [AWAY, AWAY]
 
         def commit_later() -> None:
             if failures:
                 raise failures.pop()
             commit()
-            server.away = False
+            spawner.away = False
 
         monkeypatch.setattr(session, "commit", commit_later)
-        parts: Any = (server, part, part, part, SimpleNamespace(session=session))
         with pytest.raises(Exception, match="it is not set up correctly"):
-            await Startup(*parts, name="ann:lab").run()
+            await spawner.start_server()
 
-    assert server.jobs_of == ["ann"]
+    assert spawner.jobs_of == ["ann"]

@@ -1,0 +1,243 @@
+"""One attempt to start a server: its id and stages, and when it is given up, in this hub and in the one after it.
+
+Elapsed time counts, whatever the wall clock says in the next hub; time in the queue is apart.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.start.attempt import (
+    AFTER_RESTART,
+    Attempt,
+    Moment,
+    Stage,
+    new_attempt,
+    parse_moment,
+    stored_attempt,
+)
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+
+NOW = Moment(1_000_000.0, 5_000.0, "this")
+
+
+def later(seconds: float) -> Moment:
+    """The moment so many seconds after :data:`NOW`."""
+    return NOW.ago(-seconds)
+
+
+PASSED: dict[str, tuple[Moment, float]] = {
+    "at once": (NOW, 0.0),
+    "after a minute": (later(60), 60.0),
+    "the clock was set back by an hour": (replace(later(60), wall=NOW.wall - 3540), 60.0),
+    "the clock was set forward by an hour": (replace(later(60), wall=NOW.wall + 3660), 60.0),
+    "another boot, a minute later": (Moment(NOW.wall + 60, 10.0, "another"), 60.0),
+    "another boot, and the clock was set back": (Moment(NOW.wall - 3600, 10.0, "another"), 0.0),
+    "another boot, much later": (Moment(NOW.wall + 3600, 10.0, "another"), 3600.0),
+    "a kernel that does not tell its boot": (Moment(NOW.wall + 60, 5_060.0, ""), 60.0),
+}
+
+
+@pytest.mark.parametrize(("then", "passed"), PASSED.values(), ids=PASSED.keys())
+def test_how_much_time_has_passed(then: Moment, passed: float) -> None:
+    """By the time since boot in the same boot, else by the wall clock, and never less than nothing."""
+    moment = parse_moment(json.loads(json.dumps(NOW.ago().to_json())))
+
+    assert moment is not None
+    assert moment.elapsed(then) == passed
+
+
+STORED: dict[str, tuple[Any, Moment | None]] = {
+    "nothing": (None, None),
+    "an empty list": ([], None),
+    "a truth value": ([True], None),
+    "the wall clock": ([7], Moment(7)),
+    "a damaged clock": ([7, "this", "soon"], Moment(7)),
+    "a clock without a boot": ([7, "", 3.5], Moment(7)),
+    "both": ([7, "this", 3.5], Moment(7, 3.5, "this")),
+}
+
+
+@pytest.mark.parametrize(("document", "moment"), STORED.values(), ids=STORED.keys())
+def test_a_moment_that_was_stored_is_read(document: Any, moment: Moment | None) -> None:
+    """What cannot be read is dropped."""
+    assert parse_moment(document) == moment
+
+
+def test_the_machines_own_clock_goes_on() -> None:
+    """The kernel has an id for each boot."""
+    first, second = Moment.now(), Moment.now()
+
+    assert first.boot == second.boot != ""
+    assert first.elapsed(second) >= 0.0
+
+
+# --- stages ----------------------------------------------------------------------------------------
+
+BEGUN = Attempt(stage=Stage.SUBMITTED, since=NOW, start_timeout=300.0, queue_timeout=3600.0)
+QUEUED = replace(BEGUN, stage=Stage.QUEUED, since=later(2))
+ALLOCATED = replace(QUEUED, stage=Stage.ALLOCATED, since=later(1000), starts_at=NOW.wall + 1000)
+REPORTED = replace(QUEUED, reached={"starting": NOW.wall + 1003})
+PENDING = JobStatus("7", Phase.QUEUED, "PENDING", starts_at=NOW.wall + 9000)
+RUNNING = JobStatus("7", Phase.RUNNING, "RUNNING", starts_at=NOW.wall + 1000)
+
+LEFT: dict[str, tuple[Attempt, Moment, float | None]] = {
+    "sbatch has not answered": (BEGUN, later(2), 298.0),
+    "sbatch never answers": (BEGUN, later(301), 0.0),
+    "it waits": (QUEUED, later(1002), 2600.0),
+    "it has waited too long": (QUEUED, later(3602), 0.0),
+    "it waits without a limit": (replace(QUEUED, queue_timeout=None), later(10**6), None),
+    "the job runs": (ALLOCATED, later(1010), 290.0),
+    "the job runs for too long": (ALLOCATED, later(1300), 0.0),
+    "the hub was down for long": (replace(ALLOCATED, restored_at=later(5000)), later(5010), 20.0),
+    "the hub was down while it waited": (replace(QUEUED, restored_at=later(5000)), later(5000), 30.0),
+    "and had all its time since": (replace(ALLOCATED, restored_at=later(5000)), later(5030), 0.0),
+}
+
+
+@pytest.mark.parametrize(("attempt", "now", "left"), LEFT.values(), ids=LEFT.keys())
+def test_what_is_left_of_a_stages_time(attempt: Attempt, now: Moment, left: float | None) -> None:
+    """Each stage has its own; after a restart of the hub there is some in any case."""
+    assert attempt.left(now) == left
+
+
+SLOW_CLOCK = replace(RUNNING, starts_at=NOW.wall - 2600)
+FAST_CLOCK = replace(RUNNING, starts_at=NOW.wall + 4600)
+FOLLOWED: dict[str, tuple[Attempt, JobStatus | None, float | None, float, Stage, float]] = {
+    "Slurm has not answered": (QUEUED, None, None, 100, Stage.QUEUED, 2),
+    "it is pending": (QUEUED, PENDING, None, 100, Stage.QUEUED, 2),
+    "its state is unknown": (QUEUED, JobStatus("7", Phase.UNKNOWN, "NEW"), None, 100, Stage.QUEUED, 2),
+    "it runs": (QUEUED, RUNNING, None, 1003, Stage.ALLOCATED, 1000),
+    "its node is prepared": (QUEUED, replace(RUNNING, phase=Phase.STARTING), None, 1003, Stage.ALLOCATED, 1000),
+    "it was seen pending a second ago": (QUEUED, RUNNING, 1.0, 1003, Stage.ALLOCATED, 1002),
+    "slurmctld's clock is an hour slow": (QUEUED, SLOW_CLOCK, 1.5, 1003, Stage.ALLOCATED, 1001.5),
+    "it is slow, and the hub was just started": (QUEUED, SLOW_CLOCK, None, 1003, Stage.ALLOCATED, 2),
+    "slurmctld's clock is fast": (QUEUED, FAST_CLOCK, None, 1003, Stage.ALLOCATED, 1003),
+    "Slurm does not say when": (QUEUED, replace(RUNNING, starts_at=None), None, 1003, Stage.ALLOCATED, 1003),
+    "its node reports before Slurm does": (REPORTED, PENDING, None, 1003, Stage.ALLOCATED, 1003),
+    "it still runs": (ALLOCATED, RUNNING, None, 1200, Stage.ALLOCATED, 1000),
+    "Slurm corrects the time": (
+        ALLOCATED,
+        replace(RUNNING, starts_at=NOW.wall + 1100),
+        None,
+        1200,
+        Stage.ALLOCATED,
+        1100,
+    ),
+    "it was requeued": (ALLOCATED, PENDING, None, 1200, Stage.QUEUED, 1200),
+}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "job", "since_pending", "now", "stage", "since"), FOLLOWED.values(), ids=FOLLOWED.keys()
+)
+def test_which_time_counts_after_an_answer(
+    attempt: Attempt, job: JobStatus | None, since_pending: float | None, now: float, stage: Stage, since: float
+) -> None:
+    """From the allocation by Slurm's clock, but never from a time at which the job was still pending."""
+    attempt = replace(attempt, reached=dict(attempt.reached))
+    before = replace(attempt)
+    moved = attempt.follow(job, later(now), since_pending=since_pending)
+
+    assert (attempt.stage, attempt.since) == (stage, later(since))
+    assert moved is (replace(attempt, reached=before.reached) != before)
+
+
+def test_each_start_has_an_id_of_its_own_with_the_hubs_mark() -> None:
+    """By it a job is found again."""
+    first, second = (new_attempt("0a1b2c3d", start_timeout=600.0, queue_timeout=None) for _ in range(2))
+
+    assert first.start_id.startswith("0a1b2c3d-")
+    assert first.start_id != second.start_id
+
+
+def test_the_queue_has_its_own_time() -> None:
+    """Only while the job is pending, and only where it has a limit."""
+    attempt = replace(BEGUN, reached={})
+    facts = [(attempt.in_queue, attempt.left(later(2)), attempt.queued_until)]
+    attempt.queued(later(2))
+    facts.append((attempt.in_queue, attempt.left(later(2)), attempt.queued_until))
+    moved = attempt.follow(JobStatus("7", Phase.RUNNING), later(2), since_pending=None)
+    facts.append((attempt.in_queue, attempt.left(later(2)), attempt.queued_until))
+
+    assert facts == [(False, 298.0, None), (True, 3600.0, NOW.wall + 3602), (False, 300.0, None)]
+    assert moved is True
+
+
+@pytest.mark.parametrize(
+    ("queue_timeout", "latest", "until"),
+    [(None, None, None), (None, 4.0e9, 4.0e9), (3600.0, 4.0e9, NOW.wall + 3602)],
+    ids=["without a limit", "a deadline of the job", "the queue's limit comes first"],
+)
+def test_until_when_a_job_keeps_its_position(
+    queue_timeout: float | None, latest: float | None, until: float | None
+) -> None:
+    """Also in the hub after this one."""
+    attempt = replace(QUEUED, queue_timeout=queue_timeout, latest=latest)
+    state = json.loads(json.dumps(attempt.to_state()))
+
+    assert attempt.queued_until == until
+    assert stored_attempt(state, later(50), start_timeout=1.0).queued_until == until
+
+
+# --- across a restart ------------------------------------------------------------------------------
+
+
+def test_the_stages_are_kept_in_the_state() -> None:
+    """The first report counts."""
+    attempt = new_attempt("", start_timeout=600.0, queue_timeout=3600.0)
+    attempt.queued(Moment.now())
+    attempt.reported(Moment.now())
+    reached = dict(attempt.reached)
+    attempt.reported(later(10**9))
+    restored = stored_attempt(json.loads(json.dumps(attempt.to_state())), Moment.now(), start_timeout=1.0)
+
+    assert list(reached) == ["submitted", "queued", "starting"]
+    assert (attempt.reached, restored.reached) == (reached, reached)
+    assert restored.to_state() == attempt.to_state()
+
+
+@pytest.mark.parametrize("attempt", [BEGUN, QUEUED, ALLOCATED, replace(QUEUED, start_timeout=4.0, queue_timeout=None)])
+def test_the_next_hub_reads_the_same_stage(attempt: Attempt) -> None:
+    """With the time-outs of its profile, which may be another one by then."""
+    state = json.loads(json.dumps(attempt.to_state()))
+
+    assert stored_attempt(state, later(50), start_timeout=600.0) == replace(attempt, restored_at=later(50))
+
+
+UNKNOWN = Attempt(start_timeout=600.0)
+WAITING = Attempt(stage=Stage.QUEUED, since=NOW, start_timeout=600.0, restored_at=NOW)
+CLOCK = QUEUED.to_state()["clock"]
+RESTORED: dict[str, tuple[dict[str, Any], Attempt]] = {
+    "batchspawner's": ({}, UNKNOWN),
+    "an older version's": (
+        {"start_by": 1_000_300, "start_by_boot": ["this", 5300.0], "reached": {"queued": NOW.wall - 20}},
+        replace(WAITING, since=Moment(NOW.wall - 20), reached={"queued": NOW.wall - 20}),
+    ),
+    "one with earlier names of the stages": (
+        {"clock": {**CLOCK, "stage": "start"}},
+        replace(QUEUED, stage=Stage.ALLOCATED, restored_at=NOW),
+    ),
+    "one that stored no times": ({"start_by": 1_000_300}, WAITING),
+    "one with a damaged deadline": ({"start_by": "noon", "reached": []}, UNKNOWN),
+    "one with a damaged time": ({"reached": {"queued": "noon"}}, UNKNOWN),
+    "a stage that is none": ({"clock": {**CLOCK, "stage": "asleep"}}, WAITING),
+    "time-outs that are none": ({"clock": {**CLOCK, "timeouts": ["long"]}}, WAITING),
+}
+
+
+@pytest.mark.parametrize(("state", "attempt"), RESTORED.values(), ids=RESTORED.keys())
+def test_a_start_of_another_version_is_taken_up(state: dict[str, Any], attempt: Attempt) -> None:
+    """As one that waits, without a limit of the queue, until Slurm says that its job runs."""
+    assert stored_attempt(state, NOW, start_timeout=600.0) == attempt
+
+
+def test_a_restarted_hub_gives_a_start_some_time() -> None:
+    """However late it is."""
+    late = {"clock": {"stage": "allocated", "since": [0.0], "timeouts": [600.0, None]}}
+
+    assert stored_attempt(late, NOW, start_timeout=600.0).left(NOW) == AFTER_RESTART == 30.0
