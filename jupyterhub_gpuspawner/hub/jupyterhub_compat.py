@@ -334,7 +334,7 @@ def end_pending_start(spawner: Any) -> None:
         spawner._spawn_future = None
 
 
-async def stop_server(proxy: Any, user: Any, spawner: Any) -> bool:
+async def stop_single_user(proxy: Any, user: Any, spawner: Any) -> bool:
     """Take a server's route away and stop it, as ``BaseHandler.stop_single_user`` does; return whether that was done.
 
     It is pending from the first moment on, so that nobody else stops or starts it meanwhile. Not done while something

@@ -539,15 +539,15 @@ class OfOneUser:
 async def test_a_server_is_stopped_by_one_at_a_time() -> None:
     """It is pending while the proxy has not answered; after a fault it can be stopped again."""
     user = OfOneUser()
-    first = asyncio.ensure_future(compat.stop_server(user, user, user.server))
+    first = asyncio.ensure_future(compat.stop_single_user(user, user, user.server))
     await sleep(0)
-    pending, second = user.server.pending, await compat.stop_server(user, user, user.server)
+    pending, second = user.server.pending, await compat.stop_single_user(user, user, user.server)
     user.answer.set_exception(OSError("the proxy is away"))
     with pytest.raises(OSError, match="the proxy is away"):
         await first
     user.answer = Future()
     user.answer.set_result(None)
-    third = await compat.stop_server(user, user, user.server)
+    third = await compat.stop_single_user(user, user, user.server)
 
     assert (pending, second, third, user.server.pending, user.stopped) == ("stop", False, True, None, ["lab"])
 
@@ -557,5 +557,5 @@ async def test_a_server_that_has_taken_the_place_of_another_is_not_stopped() -> 
     user = OfOneUser()
     before, user.spawners["lab"] = user.server, Spawner(orm_spawner=SimpleNamespace(name="lab", server=None))
 
-    assert await compat.stop_server(user, user, before) is False
+    assert await compat.stop_single_user(user, user, before) is False
     assert user.stopped == []

@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, S
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
-from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
+from jupyterhub_gpuspawner.hub.spawners.stop_record import stop_record, stop_server
 from jupyterhub_gpuspawner.records.cause import Stopper
 from jupyterhub_gpuspawner.words import duration
 
@@ -371,15 +371,14 @@ class CourseActions:
         ending = record(server)
         if ending is None:
             return
-        keep_stop(spawner, ending)
-        if server.pending == "spawn":
-            await cancel_start(spawner)
-            if not spawner.active:
-                return
-        answer = await self._account.stop(ServerKey(server.user, server.name))
-        if not answer.good:
-            keep_stop(spawner, None)
-            get_logger().warning("The server of %s was not stopped: %s", server.user, answer.message)
+
+        async def stop() -> bool:
+            answer = await self._account.stop(ServerKey(server.user, server.name))
+            if not answer.good:
+                get_logger().warning("The server of %s was not stopped: %s", server.user, answer.message)
+            return answer.good
+
+        await stop_server(spawner, ending, stop)
 
 
 def _stage(answer: Answer, server: Server | None, asked_at: float) -> Stage:

@@ -25,11 +25,10 @@ from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import (
-    cancel_start,
-    keep_stop,
     note_stopper,
     server_title,
     stop_record,
+    stop_server,
     stopper_of,
 )
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely, is_taught_course
@@ -64,7 +63,7 @@ class StopPage(BaseHandler):
         """
         user, spawner = self._found(user_name, server_name)
         by = self.current_user.name if user is not self.current_user else ""
-        if not await stop_server(self, user, server_name, by=by):
+        if not await stop_as(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
             await self._show(user, server_of(spawner), fault=words.NOT_STOPPED)
             return
@@ -104,8 +103,8 @@ def pending_url(base_url: str, user: Any, server_name: str) -> str:
     return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
 
 
-async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: str = "") -> bool:
-    """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
+async def stop_as(handler: BaseHandler, user: Any, server_name: str, *, by: str = "") -> bool:
+    """Stop a server for the sender of a request; False if it still runs afterwards.
 
     It may still be stopping. Its card then says that it was stopped, and by whom (``by``) where that is not its user.
     """
@@ -113,19 +112,12 @@ async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: 
     server = server_of(spawner)
     stopper = stopper_of(handler.current_user, user, handler.parsed_scopes)
     record = stop_record(server, at=time.time(), by=by, stopper=stopper) if server.keeps_ending else None
-    if spawner.pending == "spawn":
-        keep_stop(spawner, record)
-        await cancel_start(spawner)
-    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
-    if spawner.ready and await spawner.poll_and_notify() is not None:
-        pass
-    elif spawner.active and not spawner.pending:
-        keep_stop(spawner, record)
+
+    async def stop() -> bool:
         await handler.stop_single_user(user, server_name)
-    if spawner.ready and not spawner.pending:
-        keep_stop(spawner, None)
-        return False
-    return True
+        return not spawner.ready or bool(spawner.pending)
+
+    return await stop_server(spawner, record, stop)
 
 
 def _runs_since(since: datetime, *, now: float) -> str:

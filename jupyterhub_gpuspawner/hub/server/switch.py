@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import what_you_get
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
-from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_server
+from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
@@ -197,7 +197,7 @@ class SwitchPage(BaseHandler):
             return {NOT_FREE: "1"}
         given_up = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name
-        await stop_server(self, user, name)
+        await stop_as(self, user, name)
         if user.spawners[name].active:  # Slurm takes its time: the page shows how it goes
             in_background(self._start_when_stopped(user, name, slug))
         else:
@@ -207,7 +207,7 @@ class SwitchPage(BaseHandler):
     async def _start_when_stopped(self, user: Any, name: str, slug: str) -> None:
         await _settled(user, name)
         if user.spawners[name].active:  # the start took longer to cancel than the stop waits for it
-            await stop_server(self, user, name)
+            await stop_as(self, user, name)
             await _settled(user, name)
         if user.spawners[name].active:
             self.log.error("%s runs on and is not replaced: it could not be stopped", log_name(user.spawners[name]))

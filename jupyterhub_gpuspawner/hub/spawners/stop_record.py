@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
-from jupyterhub_gpuspawner.hub.spawners.server import life_of, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, life_of
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
@@ -35,6 +35,31 @@ async def cancel_start(spawner: Any) -> None:
         await asyncio.sleep(_LOOK)
 
 
+async def stop_server(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:
+    """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
+
+    From then on its card says what ``record`` says; None where its spawner keeps no ending.
+    A server that has ended by itself keeps its own ending. ``stop`` stops what is active, through JupyterHub, and
+    returns whether that was done.
+    """
+    if spawner.pending == "spawn":
+        keep_stop(spawner, record)
+        await cancel_start(spawner)
+    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
+    if spawner.ready and await spawner.poll_and_notify() is not None:
+        return True
+    if not spawner.active or spawner.pending:
+        return True
+    keep_stop(spawner, record)
+    stopped = False
+    try:
+        stopped = await stop()
+    finally:
+        if not stopped:
+            keep_stop(spawner, None)
+    return stopped
+
+
 def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) -> Stopper:
     """As what the requester of a stop acts, who has the right to it: a user or a service of the hub."""
     if requester.kind == "service":
@@ -54,7 +79,7 @@ def stop_record(server: Server, *, at: float, by: str = "", stopper: Stopper = S
 
 def keep_stop(spawner: Any, record: Ending | None) -> None:
     """Have the spawner keep how it was stopped, in its state, until the next start; None takes that back."""
-    if server_of(spawner, with_start=False).keeps_ending:
+    if keeps_ending(spawner):
         spawner.ending = record
 
 

@@ -24,11 +24,11 @@ from jupyterhub_gpuspawner.hub.course.upkeep import course_book
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_server
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs, with_profiles
-from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, server_title
+from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, server_title, stop_server
 from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
@@ -214,15 +214,11 @@ class IdleWatch:
         server, now = server_of(spawner, with_start=False), time.time()
         record = idle_record(server, found, at=now)
         get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(found, gpus_of(server)))
-        keep_stop(spawner, record)
         try:
-            stopped = await stop_server(self._app.proxy, spawner.user, spawner)
+            if not await stop_server(spawner, record, lambda: stop_single_user(self._app.proxy, spawner.user, spawner)):
+                return
         except Exception:  # noqa: BLE001 - the next pass tries again
-            keep_stop(spawner, None)
             get_logger().exception("The idle server of %s could not be stopped", log_name(spawner))
-            return
-        if not stopped:
-            keep_stop(spawner, None)
             return
         if found.row is not None:
             try:

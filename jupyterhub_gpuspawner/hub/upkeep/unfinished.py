@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start, stop_server
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    is_polled,
+    last_start,
+    log_name,
+    set_last_start,
+    stop_single_user,
+)
 from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, server_of, starts_slurm_jobs
 
@@ -77,7 +83,7 @@ class Unfinished:
     async def _stop(self, user: User, name: str) -> None:
         spawner = user.spawners.get(name)
         if spawner is not None:
-            await stop_server(self._app.proxy, user, spawner)
+            await stop_single_user(self._app.proxy, user, spawner)
 
 
 def begin_unfinished(app: JupyterHub) -> None:

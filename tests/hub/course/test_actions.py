@@ -93,6 +93,9 @@ class StandInSpawner:
         """As JupyterHub says it."""
         return bool(self.pending) or self.ready
 
+    async def poll_and_notify(self) -> None:
+        """It runs."""
+
 
 @pytest.fixture
 def app() -> Iterator[Any]:
