@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
+from jupyterhub_gpuspawner.jobs.reason import meaning
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.table import Index, Table
 
@@ -402,13 +403,9 @@ class ClusterSnapshot:
 
 def waits_for_resources(priority: int, reason: str) -> bool:
     """Whether a pending job with this reason is neither held nor waiting for anything else."""
-    return priority > 0 and (reason in _FOR_RESOURCES or reason.startswith(_FOR_RESOURCES_STARTS))
+    return priority > 0 and (not reason or meaning(reason).for_resources)
 
 
 def rank(priority: int, job_id: str) -> tuple[int, int]:
     """A pending job's rank in its queue, the lower the sooner: by priority, and then by age."""
     return -priority, int(job_id) if job_id.isdigit() else 0
-
-
-_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
-_FOR_RESOURCES_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")

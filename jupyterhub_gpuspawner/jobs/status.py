@@ -8,7 +8,6 @@ Source: squeue(1), "JOB STATE CODES", of Slurm 22.05 to 26.05.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -268,43 +267,8 @@ def admin_hint(status: JobStatus) -> str:
     return _END_HINTS.get(status.end) or (meaning(status.reason).hint if status.end and status.reason else "")
 
 
-# Advice for a participant whose job is pending or has ended, in words that need no knowledge of Slurm.
-#
-# What happened: :func:`jupyterhub_gpuspawner.jobs.status.sentence`; hints for admins: :mod:`.reason`.
-
-_ADMIN = "Please contact {contact}: this choice cannot start as it is configured."
-_BY_ITSELF = "It starts automatically; you only have to wait."
-_LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
-
-_WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), text)
-    for pattern, text in (
-        (r"(Resources|Priority)$", f"{_BY_ITSELF} {_LESS}"),
-        (r"(None|SchedDefer|Prolog|Cleaning|FedJobLock)?$", _BY_ITSELF),
-        (r"Reservation$", "It starts automatically when the reservation begins."),
-        (r"BeginTime$", "It starts automatically at that time."),
-        (
-            r"ReqNodeNotAvail, Reserved for maintenance",
-            "A job with a shorter time limit may be able to end before the maintenance begins.",
-        ),
-        (
-            r"(ReqNodeNotAvail|Nodes req)",
-            "It starts automatically once they are free. Another choice may start sooner.",
-        ),
-        (r"Partition(Down|Inactive)$", "Choose something else, or wait until {contact} opens the partition."),
-        (r"PartitionTimeLimit$", "Choose a shorter time."),
-        (r"MaxMemPerLimit$", "Choose less memory."),
-        (r"(BadConstraints|Partition(NodeLimit|Config))$", f"Choose fewer GPUs or cores, or less memory. {_ADMIN}"),
-        (r"JobHeldUser$", "Release it, or stop it here."),
-        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and contact {contact}."),
-        (r"(Account|QOS)NotAllowed$|Invalid(Account|QOS)$|Job's \w+ not|uid \d+ not in group", _ADMIN),
-        (r"Dependency", "The job is waiting for another job. Stop it if that is not intended."),
-        (r".*Max\w+PerJob|.*Max\w+PerNode|.*Min", "Choose fewer resources. " + _ADMIN),
-        (r".*(PerUser|MaxJobs|MaxSubmit)", "It starts when one of your other jobs or servers ends."),
-        (r"(QOS|Assoc).*", "It starts when other jobs under the same limit end."),
-    )
-)
-"""Patterns that Slurm's reason is matched against from its start, and the advice; the first match counts."""
+# Advice for a participant whose job has ended, in words that need no knowledge of Slurm; for one that is pending see
+# :mod:`.reason`.
 
 _ENDED: dict[End, str] = {
     End.FINISHED: "The last lines of its log may say why.",
@@ -336,7 +300,7 @@ def advice(status: JobStatus, *, contact: str = "your administrator") -> str:
 
 def _advice(status: JobStatus) -> str:
     if status.phase is Phase.QUEUED:
-        return next((text for pattern, text in _WAITING if pattern.match(status.reason)), "")
+        return meaning(status.reason).advice
     if status.phase is not Phase.ENDED or status.end is None:
         return ""
     if status.end is End.FAILED and status.exit_code in ("126:0", "127:0"):

@@ -51,6 +51,13 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
         ("QOSMaxGRESPerUser", "It starts when one of your other jobs or servers ends."),
         ("QOSMaxJobsPerUserLimit", "It starts when one of your other jobs or servers ends."),
         ("QOSMaxCpuPerJobLimit", f"Choose fewer resources. {ADMIN}"),
+        ("MaxJobsPerAccount", "It starts when other jobs under the same limit end."),
+        ("AccountingPolicy", "It starts when other jobs under the same limit end."),
+        ("DependencyNeverSatisfied", "Stop it: it will never start."),
+        (
+            "PartitionConfig",
+            "It starts automatically once the partition has enough nodes. Another choice may start sooner.",
+        ),
         ("QOSGrpJobsLimit", "It starts when other jobs under the same limit end."),
         ("AssocGrpGRES", "It starts when other jobs under the same limit end."),
         ("Sunspots", ""),
@@ -62,7 +69,15 @@ def test_each_reason_has_something_to_do(reason: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["PartitionTimeLimit", "BadConstraints", "InvalidAccount", "QOSMinGRES", "ReservationDeleted"]
+    "reason",
+    [
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "DependencyNeverSatisfied",
+        "InvalidAccount",
+        "QOSMinGRES",
+        "ReservationDeleted",
+    ],
 )
 def test_no_one_is_told_to_wait_for_what_never_comes(reason: str) -> None:
     """For a reason that waiting cannot clear the advice is not to wait."""
