@@ -134,12 +134,12 @@ def replay(of: Curve) -> Outcome:
             in_session=of.session is not None and of.session[0] <= minute < of.session[1],
             session_ended=of.session[1] * MINUTE if of.session is not None and of.session[1] <= minute else 0.0,
         )
-        if server.told and server.verdict.warnings > warned and server.verdict.state is not State.DUE:
+        if server.is_announced and server.verdict.warnings > warned and server.verdict.state is not State.DUE:
             told.append(minute)
-        warned = server.verdict.warnings if server.told else 0
-        if minute in of.keeps and server.told and server.keeps_left:
+        warned = server.verdict.warnings if server.is_announced else 0
+        if minute in of.keeps and server.is_announced and server.keeps_left:
             server = server.kept_longer(now)
-            warned = server.verdict.warnings if server.told else 0
+            warned = server.verdict.warnings if server.is_announced else 0
         if server.verdict.state is State.DUE and due is None:
             due = minute
         if server.verdict.state is State.DUE and of.rule.action.value == "stop":

@@ -25,8 +25,8 @@ def __getattr__(name: str) -> object:
     if name in _LAZY:
         from importlib import import_module
 
-        found: object = getattr(import_module(_LAZY[name]), name)
+        value: object = getattr(import_module(_LAZY[name]), name)
         # a hub's configuration takes a spawner of ours from here, by entry point or by name
         import_module("jupyterhub_gpuspawner.hub.registration").register()
-        return found
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

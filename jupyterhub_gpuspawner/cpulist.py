@@ -21,17 +21,17 @@ def parse_cpulist(text: str) -> tuple[int, ...]:
 
     Raises ValueError for anything else: a stride (``0-31:2``), ``0-1-2``, ``3-1``, or more than :data:`LIMIT` numbers.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for item in text.strip().split(",") if text.strip() else ():
         match = _SPAN.fullmatch(item)
         low = int(match["low"]) if match else 0
         high = int(match["high"] or low) if match else -1
         if high < low:
             raise ValueError(f"{item!r} in {text!r:.60} is not a CPU or a range of CPUs: write a list such as 0-3,8")
-        if len(found) + high - low >= LIMIT:
+        if len(numbers) + high - low >= LIMIT:
             raise ValueError(f"{text!r:.60} names more than {LIMIT} CPUs")
-        found.extend(range(low, high + 1))
-    return tuple(sorted(set(found)))
+        numbers.extend(range(low, high + 1))
+    return tuple(sorted(set(numbers)))
 
 
 def format_cpulist(cpus: Iterable[int]) -> str:

@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 class GPUSpawnerError(Exception):
     """One fault, described in one sentence; ``hint`` says what is expected.
 
-    Both are for the admin and the hub's log, and may name settings, commands and paths. ``told`` is what a participant
-    reads: it names none of these.
+    Both are for the admin and the hub's log, and may name settings, commands and paths. ``for_user`` is what a
+    participant reads: it names none of these.
     """
 
     status_code = 500
     reason = "gpuspawner_error"
-    usually_told: ClassVar[str] = "The hub could not start the server."
+    usual_for_user: ClassVar[str] = "The hub could not start the server."
     """What a participant reads where an error has no sentence of its own."""
 
-    def __init__(self, message: str, *, hint: str = "", told: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", for_user: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.told = told or self.usually_told or message
+        self.for_user = for_user or self.usual_for_user or message
 
     @property
     def for_admin(self) -> str:
-        """What the error says beyond ``told``; empty where that is all."""
-        said = str(self)
-        return "" if said == self.told else self.hint if self.message == self.told else said
+        """What the error says beyond ``for_user``; empty where that is all."""
+        text = str(self)
+        return "" if text == self.for_user else self.hint if self.message == self.for_user else text
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -55,10 +55,10 @@ class ConfigError(GPUSpawnerError):
     """The admin's configuration or a profile is wrong; ``where`` is the file, line or field path."""
 
     reason = "configuration"
-    usually_told = "The hub cannot start this server: it is not set up correctly."
+    usual_for_user = "The hub cannot start this server: it is not set up correctly."
 
-    def __init__(self, message: str, *, where: str = "", hint: str = "", told: str = "") -> None:
-        super().__init__(f"{where}: {message}" if where else message, hint=hint, told=told)
+    def __init__(self, message: str, *, where: str = "", hint: str = "", for_user: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint, for_user=for_user)
         self.where = where
 
 
@@ -110,7 +110,7 @@ class RequestError(GPUSpawnerError):
     reason = "user_options"
 
     def __init__(self, message: str, *, field: str = "", hint: str = "", refusal: Refusal | None = None) -> None:
-        super().__init__(message, hint=hint, told=f"{message} {hint}".strip())
+        super().__init__(message, hint=hint, for_user=f"{message} {hint}".strip())
         self.field = field
         self.refusal = refusal
 
@@ -123,12 +123,12 @@ class SubmitRejected(GPUSpawnerError):
 
     status_code = 400
     reason = "submit_rejected"
-    usually_told = "Slurm refused the job."
+    usual_for_user = "Slurm refused the job."
 
     def __init__(
-        self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "", field: str = "", told: str = ""
+        self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "", field: str = "", for_user: str = ""
     ) -> None:
-        super().__init__(message, hint=hint, told=told)
+        super().__init__(message, hint=hint, for_user=for_user)
         self.field = field
         self.stderr = stderr[:2000]
         self.exit_code = exit_code
@@ -139,7 +139,7 @@ class SlurmUnavailable(GPUSpawnerError):
 
     status_code = 503
     reason = "slurm_unavailable"
-    usually_told = "Slurm is not responding at the moment."
+    usual_for_user = "Slurm is not responding at the moment."
 
 
 class SlurmOutputError(GPUSpawnerError):
@@ -149,7 +149,7 @@ class SlurmOutputError(GPUSpawnerError):
     """
 
     reason = "slurm_output"
-    usually_told = "The hub could not read Slurm's answer."
+    usual_for_user = "The hub could not read Slurm's answer."
 
     def __init__(self, message: str, *, raw: str = "", field: str = "") -> None:
         super().__init__(message, hint="Please report this line to the project.")

@@ -56,8 +56,8 @@ class Table(Sequence[T]):
     def __getitem__(self, at: int | slice) -> T | Table[T]:
         if isinstance(at, slice):
             return Table(self._kind, [column[at] for column in self._columns])
-        found: T = self._kind(*[column[at] for column in self._columns])
-        return found
+        row: T = self._kind(*[column[at] for column in self._columns])
+        return row
 
     def __iter__(self) -> Iterator[T]:
         return map(self._kind, *self._columns)

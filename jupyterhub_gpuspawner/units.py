@@ -185,13 +185,13 @@ def expand_nodelist(text: str, *, limit: int = LIMIT) -> tuple[str, ...]:
     for item in _split(text):
         if _HOST.fullmatch(item) is None:
             raise ValueError(f"{_short(item)} is not a host list: use names such as g1 or g[1-4,07-12]")
-        found = [""]
+        expanded = [""]
         for piece in re.findall(r"\[([^\[\]]*)\]|([\w.-]+)", item):
             ends = _bracket(piece[0], item, limit) if piece[1] == "" else [piece[1]]
-            if len(names) + len(found) * len(ends) > limit:
+            if len(names) + len(expanded) * len(ends) > limit:
                 raise TooManyNames(f"{_short(text)} names more than {limit} nodes")
-            found = [start + end for start in found for end in ends]
-        names.extend(found)
+            expanded = [start + end for start in expanded for end in ends]
+        names.extend(expanded)
     return tuple(names)
 
 

@@ -132,7 +132,7 @@ def are(number: int, what: str) -> str:
     return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
 
 
-def distinct(asked: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
+def distinct(requested: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
     """Both values in words; exactly where rounding would make them look equal."""
-    words = rounded(asked), rounded(limit)
-    return words if words[0] != words[1] else (exact(asked), exact(limit))
+    words = rounded(requested), rounded(limit)
+    return words if words[0] != words[1] else (exact(requested), exact(limit))

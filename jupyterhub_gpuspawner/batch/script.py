@@ -138,7 +138,7 @@ def render(
     first = {"job-name": job_name, "comment": tag, "output": log_path, "chdir": chdir, "export": "ALL"}
     head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]
     head += ["#SBATCH --no-requeue"]  # a server that lost its node has lost its work; its user decides what comes next
-    head += [f"#SBATCH {each}" for each in options(request.resources, plan.policy, gpus_option)]
+    head += [f"#SBATCH {option}" for option in options(request.resources, plan.policy, gpus_option)]
     parts = [
         "\n".join(head),
         _section("The profile's environment", "\n".join(setup_lines(environment))),
@@ -161,7 +161,7 @@ def _section(title: str, lines: str) -> str:
     return f"# {title}\n{lines.strip()}" if lines.strip() else ""
 
 
-def options(asked: ResolvedResources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
+def options(resources: ResolvedResources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
     """sbatch options for the requested resources, in the order in which people look for them.
 
     The number of tasks is not one of them. Without it a job has one task on each node; with ``--ntasks=1`` or
@@ -170,30 +170,30 @@ def options(asked: ResolvedResources, policy: str, gpus_option: str = "gres") ->
 
     ``gpus_option``: see :func:`render`.
     """
-    yield f"--nodes={asked.nodes}"
+    yield f"--nodes={resources.nodes}"
     wanted = {
-        "partition": asked.partition,
-        **{name: getattr(asked, field) for name, field in SBATCH_OPTIONS.items()},
-        "time": asked.time_option,
-        "cpus-per-task": asked.cpus,
-        "mem": None if asked.memory is None else format_memory(asked.memory),
-        **_devices(asked, gpus_option),
+        "partition": resources.partition,
+        **{name: getattr(resources, field) for name, field in SBATCH_OPTIONS.items()},
+        "time": resources.time_option,
+        "cpus-per-task": resources.cpus,
+        "mem": None if resources.memory is None else format_memory(resources.memory),
+        **_devices(resources, gpus_option),
     }
     for name, value in wanted.items():
         if value is not None:
             yield option(name, value)
-    if asked.exclusive:
+    if resources.exclusive:
         yield "--exclusive"
-    if asked.gres and policy == "restricted":
+    if resources.gres and policy == "restricted":
         yield "--gres-flags=enforce-binding"
-    yield from (_printable(line) for line in asked.options)
+    yield from (_printable(line) for line in resources.options)
 
 
-def _devices(asked: ResolvedResources, gpus_option: str) -> dict[str, str | None]:
-    if gpus_option == "gpus" and asked.gpus and asked.nodes == 1:
-        gpus = f"{asked.gpu_type}:{asked.gpus}" if asked.gpu_type else str(asked.gpus)
-        return {"gpus": gpus, "gres": asked.other_gres or None}
-    return {"gres": asked.gres_option or None}
+def _devices(resources: ResolvedResources, gpus_option: str) -> dict[str, str | None]:
+    if gpus_option == "gpus" and resources.gpus and resources.nodes == 1:
+        gpus = f"{resources.gpu_type}:{resources.gpus}" if resources.gpu_type else str(resources.gpus)
+        return {"gpus": gpus, "gres": resources.other_gres or None}
+    return {"gres": resources.gres_option or None}
 
 
 def option(name: str, value: str | int) -> str:

@@ -131,41 +131,41 @@ def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
     if match is None:
         yield line
         return
-    kept: list[str] = []
+    lines: list[str] = []
     words = _options(match["options"] or "")
     if not words:
         notes.append("An empty #SBATCH line is left out.")
     for word in words:
-        name, given, value = word.partition("=")
+        name, equals, value = word.partition("=")
         if name == "--comment":
             if value.strip("\"'") == tag:
                 continue
             notes.append(f"{word} is left out: the hub uses a job's comment to find the job again.")
         elif name in ("--uid", "--gid"):
             notes.append(f"{word} is left out: only root may use it, and the job is submitted as its user.")
-        elif value in ("", '""', "''") and (given or name.removeprefix("--") in _NEEDS_VALUE):
+        elif value in ("", '""', "''") and (equals or name.removeprefix("--") in _NEEDS_VALUE):
             notes.append(f"{name} is left out: it has no value.")
         elif name == "--workdir":
-            kept.append(f"--chdir{given}{value}")
-            notes.append(f"{word} is replaced by {kept[-1]}, the option's current name.")
+            lines.append(f"--chdir{equals}{value}")
+            notes.append(f"{word} is replaced by {lines[-1]}, the option's current name.")
         else:
-            kept.append(word)
-    if kept:
-        yield f"#SBATCH {' '.join(kept)}"
+            lines.append(word)
+    if lines:
+        yield f"#SBATCH {' '.join(lines)}"
 
 
 def _options(text: str) -> list[str]:
     """Split into sbatch's words; an option and its value after a space are joined by ``=``."""
-    found: list[str] = []
+    options: list[str] = []
     for word in _WORD.findall(text):
         if word.startswith("#"):
             break
-        needs = found and found[-1].startswith("--") and found[-1][2:] in {*_NEEDS_VALUE, "workdir", "uid", "gid"}
+        needs = options and options[-1].startswith("--") and options[-1][2:] in {*_NEEDS_VALUE, "workdir", "uid", "gid"}
         if needs and not word.startswith("-"):
-            found[-1] += f"={word}"
+            options[-1] += f"={word}"
         else:
-            found.append(word)
-    return found
+            options.append(word)
+    return options
 
 
 def _given(head: Sequence[str]) -> set[str]:

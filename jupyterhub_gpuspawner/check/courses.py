@@ -40,34 +40,34 @@ async def check_courses(context: Context) -> list[Finding]:
         return []
     folder = CourseFolder(spawner.courses_dir)
     files = sorted(await asyncio.to_thread(folder.courses), key=lambda file: file.slug)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if folder.fault is not None:
-        found.append(
+        findings.append(
             FOLDER.error(SETTING, folder.fault.message, "Create the folder, or correct the setting or the names in it.")
         )
     else:
-        found += _for_no_course(context, {file.slug for file in files})
+        findings += _for_no_course(context, {file.slug for file in files})
     for file in files:
         if file.fault is not None:
             fault = file.fault
-            found.append(FILE.error(fault.where, fault.message.removeprefix(f"{fault.where}: "), fault.hint))
-    good = [file for file in files if file.fault is None]
-    if not good or context.snapshot is None:
-        return found
-    site = await course_site(context.site, good, client=context.client, snapshot=context.snapshot)
-    for file in good:
-        found += _of_course(file.slug, check_course(file, site, since=context.now), context)
-    return found
+            findings.append(FILE.error(fault.where, fault.message.removeprefix(f"{fault.where}: "), fault.hint))
+    valid = [file for file in files if file.fault is None]
+    if not valid or context.snapshot is None:
+        return findings
+    site = await course_site(context.site, valid, client=context.client, snapshot=context.snapshot)
+    for file in valid:
+        findings += _of_course(file.slug, check_course(file, site, since=context.now), context)
+    return findings
 
 
-def _for_no_course(context: Context, known: Collection[str]) -> Iterator[Finding]:
+def _for_no_course(context: Context, slugs: Collection[str]) -> Iterator[Finding]:
     for profile in context.profiles:
-        missing = [name for name in profile.courses or () if name not in known]
+        missing = [name for name in profile.courses or () if name not in slugs]
         if missing:
             yield UNKNOWN.warning(
                 Locations(context).of(profile, ("courses",)),
                 f"there is no course {' or '.join(missing)}.",
-                f"Courses are: {', '.join(sorted(known)) or 'none'}.",
+                f"Courses are: {', '.join(sorted(slugs)) or 'none'}.",
             )
 
 
@@ -85,7 +85,7 @@ def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) ->
         report_it = HINT.warning if hint else SESSION.error if soon else SESSION.warning
         in_all = len(those) == len(reports)
         yield report_it(
-            where if in_all else f"{where} {', '.join(each.session.name for each in those)}",
+            where if in_all else f"{where} {', '.join(report.session.name for report in those)}",
             text,
             f"`gpuspawner course check {slug}` tells more.",
         )

@@ -53,7 +53,7 @@ _AWAY = frozenset(("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "FUTURE", "CL
 class HubAddress:
     """Where the hub listens, and where nodes look for it."""
 
-    told: str
+    url: str
     """The URL of the hub's API that a job gets."""
     setting: str
     """The setting that decides it, such as ``c.JupyterHub.hub_ip``."""
@@ -63,27 +63,27 @@ class HubAddress:
 
     @property
     def host(self) -> str:
-        """The host of :attr:`told`."""
-        return urlsplit(self.told).hostname or ""
+        """The host of :attr:`url`."""
+        return urlsplit(self.url).hostname or ""
 
 
 def hub_address(context: Context) -> HubAddress:
     """Work out the hub's addresses as JupyterHub does; raises ConfigError."""
     config, hub = context.site.config, application(context.site.config).hub
     spawner: Any = context.slurm_site
-    told, setting = str(hub.api_url), "c.JupyterHub.hub_ip"
+    url, setting = str(hub.api_url), "c.JupyterHub.hub_ip"
     for name in _SETTINGS:
         if config.JupyterHub.get(name):
             setting = f"c.JupyterHub.{name}"
             break
     if spawner.hub_connect_url is not None:
-        told = spawner.hub_connect_url.rstrip("/") + urlsplit(told).path
+        url = spawner.hub_connect_url.rstrip("/") + urlsplit(url).path
         setting = spawner.configured_as("hub_connect_url")
     own = spawner.environment.get("JUPYTERHUB_API_URL")
     if isinstance(own, str):
-        told, setting = own, spawner.configured_as("environment")
+        url, setting = own, spawner.configured_as("environment")
     listens = "" if hub.ip in _ANY else str(hub.ip)
-    return HubAddress(told, setting, listens, int(hub.port or 0))
+    return HubAddress(url, setting, listens, int(hub.port or 0))
 
 
 async def check_address(context: Context) -> list[Finding]:
@@ -94,12 +94,12 @@ async def check_address(context: Context) -> list[Finding]:
         hub = hub_address(context)
     except ConfigError:  # which the check of names reports
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     elsewhere: list[tuple[str, str]] = []
     for node in _sample(context):
         addresses = await resolved(node.address)
         if not addresses:
-            found.append(
+            findings.append(
                 UNRESOLVED.warning(
                     f"node {node.name}",
                     f"this machine cannot resolve {node.address!r}, the node's address in Slurm (NodeAddr).",
@@ -109,9 +109,9 @@ async def check_address(context: Context) -> list[Finding]:
         elif not any(map(is_own, addresses)):
             elsewhere.append((node.name, addresses[0]))
     if elsewhere:
-        found += _of_loopback(hub, *elsewhere[0])
+        findings += _of_loopback(hub, *elsewhere[0])
     if hub.listens and not is_loopback(hub.listens) and not _is_own_host(await resolved(hub.listens)):
-        found.append(
+        findings.append(
             FOREIGN.warning(
                 f"c.JupyterHub.{'hub_bind_url' if context.site.config.JupyterHub.get('hub_bind_url') else 'hub_ip'}",
                 f"the hub would listen on {hub.listens}, which is not an address of this machine: a hub that is "
@@ -119,7 +119,7 @@ async def check_address(context: Context) -> list[Finding]:
                 "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
             )
         )
-    return found
+    return findings
 
 
 def _of_loopback(hub: HubAddress, node: str, address: str) -> list[Finding]:
@@ -128,16 +128,16 @@ def _of_loopback(hub: HubAddress, node: str, address: str) -> list[Finding]:
         return [
             LOOPBACK.error(
                 hub.setting,
-                f"nodes are told to reach the hub at {hub.told}, which on {node} is {node} itself: no server could "
+                f"nodes are told to reach the hub at {hub.url}, which on {node} is {node} itself: no server could "
                 "report to the hub.",
                 fix,
             )
         ]
-    if is_loopback(hub.listens) and _is_own_host((hub.host,)) and urlsplit(hub.told).port == hub.port:
+    if is_loopback(hub.listens) and _is_own_host((hub.host,)) and urlsplit(hub.url).port == hub.port:
         return [
             LOOPBACK.error(
                 "c.JupyterHub.hub_ip",
-                f"the hub listens on {hub.listens} alone, and {node} is told to reach it at {hub.told}.",
+                f"the hub listens on {hub.listens} alone, and {node} is told to reach it at {hub.url}.",
                 fix,
             )
         ]
@@ -149,8 +149,8 @@ def _sample(context: Context) -> Sequence[NodeState]:
     snapshot = context.snapshot
     if snapshot is None:
         return ()
-    nodes = {each.name: each for each in snapshot.nodes if each.address and not each.states & _AWAY}
-    firsts = [next((name for name in each.nodes if name in nodes), None) for each in snapshot.partitions]
+    nodes = {node.name: node for node in snapshot.nodes if node.address and not node.states & _AWAY}
+    firsts = [next((name for name in partition.nodes if name in nodes), None) for partition in snapshot.partitions]
     names = dict.fromkeys(name for name in (*firsts, *nodes) if name is not None)
     return [nodes[name] for name in list(names)[:SAMPLE]]
 
@@ -176,7 +176,7 @@ def is_own(address: str) -> bool:
 
 def _is_own_host(hosts: Sequence[str]) -> bool:
     """The same for addresses; a name that is not resolved is taken for this machine's."""
-    return not hosts or any(is_own(each) for each in hosts)
+    return not hosts or any(is_own(host) for host in hosts)
 
 
 def _suggested(node: str) -> str:
@@ -208,7 +208,7 @@ _HARMLESS = frozenset(("SLURM_CONF",))
 async def check_environment(context: Context) -> list[Finding]:
     """Look at the variables that servers are given."""
     spawner: Any = context.slurm_site
-    found = []
+    findings = []
     for setting, names in (
         ("environment", spawner.environment),
         ("env_keep", [name for name in spawner.env_keep if name in os.environ]),
@@ -223,14 +223,14 @@ async def check_environment(context: Context) -> list[Finding]:
                     if name == "SBATCH_EXPORT"
                     else "is read by sbatch, and overrides what profiles request"
                 )
-                found.append(VARIABLE.error(where, f"this variable {what}.", "Remove it."))
+                findings.append(VARIABLE.error(where, f"this variable {what}.", "Remove it."))
             else:
-                found.append(
+                findings.append(
                     VARIABLE.warning(
                         where, "this variable changes what Slurm's commands do within every server.", "Remove it."
                     )
                 )
-    return found
+    return findings
 
 
 # Paths on the nodes that are made of settings: whether everything in them that looks like a variable is replaced.
@@ -253,7 +253,7 @@ def _of_settings(context: Context) -> Iterator[Finding]:
     site = context.slurm_site
     for name, fields in FIELDS.items():
         value = str(getattr(site, name))
-        literal = [each for each in _LIKE_A_VARIABLE.findall(value) if each not in fields]
+        literal = [name for name in _LIKE_A_VARIABLE.findall(value) if name not in fields]
         if literal:
             yield LITERAL.error(
                 site.configured_as(name),
@@ -280,11 +280,11 @@ def cookie_secret_file(context: Context) -> Path | None:
 async def check_secrets(context: Context) -> list[Finding]:
     """Look at the files' modes."""
     hub = context.site.config.JupyterHub
-    found = []
+    findings = []
     cookie = cookie_secret_file(context)
     mode = _mode(cookie) if cookie is not None else None
     if mode is not None and mode & _OTHERS and not hub.get("cookie_secret") and not os.environ.get("JPY_COOKIE_SECRET"):
-        found.append(
+        findings.append(
             COOKIE.error(
                 "c.JupyterHub.cookie_secret_file",
                 f"{cookie} can be read by others (mode {mode:04o}), and JupyterHub does not start with it.",
@@ -298,16 +298,18 @@ async def check_secrets(context: Context) -> list[Finding]:
         where, path = f"c.JupyterHub.{name}", context.site.file(file)
         if path is None:
             text = f"{file} is in the working directory of the hub, which is not known here."
-            found.append(TLS.warning(where, text, "Give the full path of a file in PEM format."))
+            findings.append(TLS.warning(where, text, "Give the full path of a file in PEM format."))
             continue
         mode = _mode(path)
         if mode is None:
-            found.append(TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format."))
+            findings.append(
+                TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format.")
+            )
         elif name == "ssl_key" and mode & stat.S_IROTH:
-            found.append(
+            findings.append(
                 TLS.error(where, f"every account can read {file} (mode {mode:04o}).", f"Run chmod 600 {file}.")
             )
-    return found
+    return findings
 
 
 def _mode(path: Path) -> int | None:
@@ -335,13 +337,13 @@ async def check_clock(context: Context) -> list[Finding]:
     if context.snapshot is None:
         return []
     before = time.time()
-    told = (await context.client.config()).answered_at
-    if told is None:
+    answered_at = (await context.client.config()).answered_at
+    if answered_at is None:
         return []
-    ahead = max(before - (told + 1.0), told - time.time())
+    ahead = max(before - (answered_at + 1.0), answered_at - time.time())
     if ahead <= AT_MOST:
         return []
-    which = "ahead of" if told > before else "behind"
+    which = "ahead of" if answered_at > before else "behind"
     return [
         CLOCK.error(
             "Slurm",
@@ -377,7 +379,7 @@ async def check_same_name(context: Context) -> list[Finding]:
             others.setdefault(mark, []).append(job_id)
     if not others or (mine is None and len(others) < 2):  # one hub: probably this one
         return []
-    jobs = [job for each in others.values() for job in each]
+    jobs = [job for other in others.values() for job in other]
     listed = ", ".join(sorted(jobs, key=int)[:3]) + (", ..." if len(jobs) > 3 else "")
     whose = "of another hub, or of this one with an earlier cookie secret" if mine else f"of {len(others)} hubs"
     return [
@@ -391,14 +393,14 @@ async def check_same_name(context: Context) -> list[Finding]:
 
 def _own_mark(context: Context) -> str | None:
     """The mark of this hub; None if its secret is not known to this account, or there is none yet."""
-    given = context.site.config.JupyterHub.get("cookie_secret") or os.environ.get("JPY_COOKIE_SECRET")
-    if isinstance(given, bytes):
-        return hub_mark(given)
+    secret = context.site.config.JupyterHub.get("cookie_secret") or os.environ.get("JPY_COOKIE_SECRET")
+    if isinstance(secret, bytes):
+        return hub_mark(secret)
     try:
-        if not isinstance(given, str):
+        if not isinstance(secret, str):
             file = cookie_secret_file(context)
-            given = file.read_text("ascii").strip() if file is not None else ""
-        return hub_mark(binascii.a2b_hex(given)) or None
+            secret = file.read_text("ascii").strip() if file is not None else ""
+        return hub_mark(binascii.a2b_hex(secret)) or None
     except (OSError, ValueError):
         return None
 
@@ -453,7 +455,7 @@ def _of_starts(context: Context) -> Iterator[Finding]:
 async def _of_power_saving(context: Context) -> list[Finding]:
     """Nodes that are powered off are booted after the allocation, while start_timeout runs."""
     snapshot, site = context.snapshot, context.slurm_site
-    if snapshot is None or not any(_may_be_off(each.states) for each in snapshot.nodes):
+    if snapshot is None or not any(_may_be_off(node.states) for node in snapshot.nodes):
         return []
     try:
         boot = (await context.client.config()).resume_timeout

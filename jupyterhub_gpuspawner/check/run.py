@@ -92,9 +92,9 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
     slurm_site = spawner
     if isinstance(spawner, GPUProfilesSpawner):
         profiles = spawner.offered()
-    if options.profile and all(each.slug != options.profile for each in profiles):
-        known = ", ".join(each.slug for each in profiles) or "none"
-        raise ConfigError(f"there is no profile {options.profile!r}.", hint=f"Profiles are {known}.")
+    if options.profile and all(profile.slug != options.profile for profile in profiles):
+        slugs = ", ".join(profile.slug for profile in profiles) or "none"
+        raise ConfigError(f"there is no profile {options.profile!r}.", hint=f"Profiles are {slugs}.")
     client = slurm_site.connection().client
     version, snapshot, slurm_error = "", None, None
     try:
@@ -123,16 +123,16 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
     What keeps a check from being finished, such as an answer of Slurm's that cannot be read, is one finding, and the
     other checks are still made.
     """
-    found: dict[Finding, None] = {}
+    unique: dict[Finding, None] = {}
     for check in checks:
         try:
-            found.update(dict.fromkeys(await check(context)))
+            unique.update(dict.fromkeys(await check(context)))
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.slurm_error is None:
-                found[slurm.unanswered(error)] = None
+                unique[slurm.unanswered(error)] = None
         except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
-            found[_unfinished(check, error)] = None
-    return tuple(_without_repetition(found, context.slurm_site.configured_as(run_as.PREFIX)))
+            unique[_unfinished(check, error)] = None
+    return tuple(_without_repetition(unique, context.slurm_site.configured_as(run_as.PREFIX)))
 
 
 def _unfinished(check: Check, error: Exception) -> Finding:
@@ -145,18 +145,18 @@ def _unfinished(check: Check, error: Exception) -> Finding:
     return INCOMPLETE.error("check", text, "Please report this line to the project.")
 
 
-def _without_repetition(found: Iterable[Finding], prefix_at: str) -> Iterator[Finding]:
+def _without_repetition(findings: Iterable[Finding], prefix_at: str) -> Iterator[Finding]:
     """The findings without jobs that fail because of ``exec_prefix``, where its own check says the same and more."""
-    found = list(found)
-    told = any(each.code in _OF_PREFIX and each.severity is Severity.ERROR for each in found)
-    for each in found:
-        if not (told and each.code in _AS_USER and each.where == prefix_at):
-            yield each
+    findings = list(findings)
+    has_cause = any(finding.code in _OF_PREFIX and finding.severity is Severity.ERROR for finding in findings)
+    for finding in findings:
+        if not (has_cause and finding.code in _AS_USER and finding.where == prefix_at):
+            yield finding
 
 
-def exit_code(found: Sequence[Finding]) -> int:
+def exit_code(findings: Sequence[Finding]) -> int:
     """0 without errors, 3 if the only one is that Slurm does not answer, else 1."""
-    errors = {each.code for each in found if each.severity is Severity.ERROR}
+    errors = {finding.code for finding in findings if finding.severity is Severity.ERROR}
     return 0 if not errors else SILENT if errors == {slurm.SILENT.name} else ERRORS
 
 
@@ -169,12 +169,12 @@ def fatal(error: GPUSpawnerError) -> Finding:
 def line(finding: Finding) -> str:
     """A finding for people."""
     where = f"{finding.where}: " if finding.where else ""
-    told = f"{_STATES[finding.severity]} {where}{finding.text}"
+    text = f"{_STATES[finding.severity]} {where}{finding.text}"
     if finding.fix:
-        told += f"{'' if told.endswith(('.', '?')) else '.'} {finding.fix}"
-    return told if finding.severity is Severity.OK else f"{told} [{finding.code}]"
+        text += f"{'' if text.endswith(('.', '?')) else '.'} {finding.fix}"
+    return text if finding.severity is Severity.OK else f"{text} [{finding.code}]"
 
 
-def document(found: Sequence[Finding]) -> str:
+def document(findings: Sequence[Finding]) -> str:
     """The findings as JSON, for programs."""
-    return json.dumps({"version": DOCUMENT_VERSION, "findings": [asdict(each) for each in found]}, indent=2)
+    return json.dumps({"version": DOCUMENT_VERSION, "findings": [asdict(finding) for finding in findings]}, indent=2)

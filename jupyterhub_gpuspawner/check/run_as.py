@@ -63,13 +63,13 @@ async def check_wrappers(context: Context) -> list[Finding]:
         return []
     where = site.configured_as("wrapper_dir")
     folder = Path(site.wrapper_dir)
-    seen = _look(folder)
-    if not seen.exists:
+    status = _look(folder)
+    if not status.exists:
         return [MISSING.error(where, f"there is no folder {folder}.", _INSTALL_ALL)]
-    if seen.about is not None and not stat.S_ISDIR(seen.about.st_mode):
+    if status.about is not None and not stat.S_ISDIR(status.about.st_mode):
         return [MISSING.error(where, f"{folder} is not a folder.", _INSTALL_ALL)]
-    found = [finding for name in names for finding in _of_script(where, folder / name)]
-    return [*_of_owner(where, folder), *found]
+    findings = [finding for name in names for finding in _of_script(where, folder / name)]
+    return [*_of_owner(where, folder), *findings]
 
 
 def _is_of_here(prefix: str) -> bool:
@@ -79,17 +79,17 @@ def _is_of_here(prefix: str) -> bool:
 
 def is_there(folder: str, name: str) -> bool:
     """Whether a script exists and can be run, as far as this account may look."""
-    seen = _look(Path(folder, name))
-    if seen.about is None:
-        return seen.exists
-    return stat.S_ISREG(seen.about.st_mode) and bool(seen.about.st_mode & stat.S_IXOTH)
+    status = _look(Path(folder, name))
+    if status.about is None:
+        return status.exists
+    return stat.S_ISREG(status.about.st_mode) and bool(status.about.st_mode & stat.S_IXOTH)
 
 
 def _of_script(where: str, path: Path) -> Iterator[Finding]:
-    seen = _look(path)
-    if not seen.exists:
+    status = _look(path)
+    if not status.exists:
         yield MISSING.error(where, f"there is no script {path}.", _INSTALL)
-    about = seen.about
+    about = status.about
     if about is None:
         return
     if not stat.S_ISREG(about.st_mode):
@@ -161,8 +161,8 @@ def digest(text: str) -> str:
         named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id
         if named in _OF_THE_SITE:
             lines[node.lineno - 1 : node.end_lineno] = [None] * ((node.end_lineno or node.lineno) - node.lineno + 1)
-    kept = [each.rstrip() for each in lines if each and each.strip() and not each.lstrip().startswith("#")]
-    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
+    commands = [line.rstrip() for line in lines if line and line.strip() and not line.lstrip().startswith("#")]
+    return hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16]
 
 
 WORKS = Code("run-as-user", "The hub's account runs Slurm's commands as a user; each was tried without a job.")
@@ -215,18 +215,18 @@ async def check_prefix(context: Context) -> list[Finding]:
     if shutil.which(words[0]) is None:
         text = f"there is no command {words[0]!r} on this machine, with which Slurm's commands are run as the user."
         return [FAILS.error(where, text, "Install it, or write its full path.")]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if command_prefix(site.exec_prefix, "somebody") == command_prefix(site.exec_prefix, "anybody"):
-        found.append(_of_one_account(where, words))
-    if user and all(each.severity is not Severity.ERROR for each in found):
-        found += await _as_user(context, where, words)
-    return found
+        findings.append(_of_one_account(where, words))
+    if user and all(finding.severity is not Severity.ERROR for finding in findings):
+        findings += await _as_user(context, where, words)
+    return findings
 
 
 async def _as_user(context: Context, where: str, words: Sequence[str]) -> list[Finding]:
     """Run each command as the user, without a job."""
     site = context.slurm_site
-    found = list(_about_root(where, words))
+    findings = list(_about_root(where, words))
     tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
         if site.wrapper_dir and not is_remote(words) and not is_there(site.wrapper_dir, probe.script):
@@ -238,14 +238,14 @@ async def _as_user(context: Context, where: str, words: Sequence[str]) -> list[F
         fault = await _fault(context, probe, name, words)
         if fault is not None:
             faults.setdefault((fault[0].replace(name, "{}", 1), fault[1]), []).append(name)
-    for (text, fix), given in faults.items():
-        first, *others = dict.fromkeys(given)
+    for (text, fix), commands in faults.items():
+        first, *others = dict.fromkeys(commands)
         more = f" The same for {', '.join(others)}." if others else ""
-        found.append(FAILS.error(where, text.replace("{}", first, 1) + more, fix))
-    if tried and not found:
+        findings.append(FAILS.error(where, text.replace("{}", first, 1) + more, fix))
+    if tried and not findings:
         what = "scripts" if site.wrapper_dir else "commands"
-        found.append(WORKS.ok(where, f"{tried} {what} run as {context.options.user} through `{' '.join(words)}`."))
-    return found
+        findings.append(WORKS.ok(where, f"{tried} {what} run as {context.options.user} through `{' '.join(words)}`."))
+    return findings
 
 
 async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str]) -> tuple[str, str] | None:
@@ -270,9 +270,9 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
         return None
     if probe.script in (SUBMIT, TRIAL) and any(line.startswith("sbatch: ") for line in answer.stderr.splitlines()):
         return None
-    known = failure(name, answer.stderr)
-    if known is not None:
-        return known.message.removeprefix(f"{PREFIX}: "), known.hint
+    failed = failure(name, answer.stderr)
+    if failed is not None:
+        return failed.message.removeprefix(f"{PREFIX}: "), failed.hint
     return (
         f"{name} does not answer as it should: {last_line(answer.stderr or answer.stdout)}.",
         "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",
@@ -294,9 +294,9 @@ def _of_one_account(where: str, prefix: Sequence[str]) -> Finding:
 
 def _accounts(prefix: Sequence[str]) -> Iterator[str]:
     """The accounts that options of sudo and its like name, on this machine."""
-    found = programs(prefix)
-    ends = [*(each.at for each in found[1:]), len(prefix)]
-    for program, end in zip(found, ends, strict=True):
+    prefix_programs = programs(prefix)
+    ends = [*(account.at for account in prefix_programs[1:]), len(prefix)]
+    for program, end in zip(prefix_programs, ends, strict=True):
         own = prefix[program.at + 1 : end] if program.name in _AS_ACCOUNT else ()
         for word, following in zip(own, (*own[1:], ""), strict=False):
             option = _ACCOUNT.fullmatch(word)
@@ -305,7 +305,7 @@ def _accounts(prefix: Sequence[str]) -> Iterator[str]:
 
 
 def _about_root(where: str, prefix: Sequence[str]) -> Iterator[Finding]:
-    if os.geteuid() == 0 and any(each.name == "sudo" for each in programs(prefix)):
+    if os.geteuid() == 0 and any(program.name == "sudo" for program in programs(prefix)):
         yield AS_ROOT.warning(
             where,
             "this check runs as root, whom sudo refuses nothing, so its rules for the hub's account are not tried.",
@@ -322,7 +322,7 @@ CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be
 
 async def check_extending(context: Context) -> list[Finding]:
     """Try the script that raises time limits, without a job."""
-    if all(each.extend is None for each in context.profiles):
+    if all(profile.extend is None for profile in context.profiles):
         return []
     extend_prefix = context.slurm_site.extend_prefix
     try:

@@ -56,18 +56,18 @@ _NOT_SEEN = (
 async def check_settings(context: Context) -> list[Finding]:
     """Look at the settings alone."""
     config = context.site.config
-    found = [IGNORED.warning(each.where, each.text) for each in context.spawner.ignored_settings()]
-    found += [IGNORED.warning(f"c.{section}.{name}", text) for section, name, text in former_settings(config)]
-    found += [REFUSED.error("users", text) for text in refused_names(config)]
+    findings = [IGNORED.warning(setting.where, setting.text) for setting in context.spawner.ignored_settings()]
+    findings += [IGNORED.warning(f"c.{section}.{name}", text) for section, name, text in former_settings(config)]
+    findings += [REFUSED.error("users", text) for text in refused_names(config)]
     folders = configured_value(config.JupyterHub.get("template_paths", []))
-    found += [TEMPLATE.warning("c.JupyterHub.template_paths", text) for text in lost_parts(folders)]
+    findings += [TEMPLATE.warning("c.JupyterHub.template_paths", text) for text in lost_parts(folders)]
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if is_unseen(db_url):
         if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
-            found.append(UNSEEN.ok("database", _NOT_SEEN.format(sqlite_file(db_url))))
+            findings.append(UNSEEN.ok("database", _NOT_SEEN.format(sqlite_file(db_url))))
     elif exposed := exposed_database(db_url):
-        found.append(EXPOSED.warning("database", exposed))
-    return found
+        findings.append(EXPOSED.warning("database", exposed))
+    return findings
 
 
 # Settings that are accepted, and do not mean what they seem to.
@@ -83,17 +83,17 @@ ONE_WORD = Code(
 
 def doubtful(config: Config, cls: type[Configurable]) -> Iterator[Finding]:
     """The settings that are accepted, and do not mean what they seem to."""
-    for each in given(config, cls):
-        if isinstance(each.value, LazyConfigValue):
-            if method := _lost(each.trait, each.value):
-                kind = next(name for type_, name in _KINDS.items() if isinstance(each.trait, type_))
+    for setting in given(config, cls):
+        if isinstance(setting.value, LazyConfigValue):
+            if method := _lost(setting.trait, setting.value):
+                kind = next(name for type_, name in _KINDS.items() if isinstance(setting.trait, type_))
                 yield LOST.error(
-                    each.where,
+                    setting.where,
                     f"this setting is a {kind}, to which {method} adds nothing.",
-                    f"Use {each.where}.{'extend' if kind == 'list' else 'update'}.",
+                    f"Use {setting.where}.{'extend' if kind == 'list' else 'update'}.",
                 )
-        elif isinstance(each.trait, Command):
-            yield from _of_command(each)
+        elif isinstance(setting.trait, Command):
+            yield from _of_command(setting)
 
 
 def _lost(trait: TraitType[Any, Any], value: LazyConfigValue) -> str:
@@ -111,8 +111,8 @@ _OF_LISTS = {"extend": "append or extend", "prepend": "prepend", "inserts": "ins
 """Methods of lists, by the names in which traitlets keeps what they add."""
 
 
-def _of_command(each: Given) -> Iterator[Finding]:
-    words = [each.value] if isinstance(each.value, str) else each.value
+def _of_command(setting: Given) -> Iterator[Finding]:
+    words = [setting.value] if isinstance(setting.value, str) else setting.value
     program = words[0] if isinstance(words, (list, tuple)) and words else ""
     if not isinstance(program, str) or len(program.split()) < 2 or Path(program).exists():
         return
@@ -121,9 +121,9 @@ def _of_command(each: Given) -> Iterator[Finding]:
     except ValueError:
         meant = program.split()
     yield ONE_WORD.error(
-        each.where,
+        setting.where,
         f"{program!r} is taken for the name of one program, which does not exist.",
-        f"Write {each.where} = {[*meant, *words[1:]]!r}.",
+        f"Write {setting.where} = {[*meant, *words[1:]]!r}.",
     )
 
 
@@ -151,15 +151,15 @@ async def check_names(context: Context) -> list[Finding]:
         used = classes_in_use(context, app)
     except (ConfigError, ImportError) as error:
         return [_invalid(error) if isinstance(error, ConfigError) else INVALID.error(CONFIG_FILE, str(error))]
-    found = [] if "spawner_class" in context.site.config.JupyterHub else [_without_slurm()]
-    reported = {each.where for each in context.spawner.ignored_settings()}
+    findings = [] if "spawner_class" in context.site.config.JupyterHub else [_without_slurm()]
+    reported = {setting.where for setting in context.spawner.ignored_settings()}
     reported |= {f"c.{section}.{name}" for section, name, _ in former_settings(context.site.config)}
-    found += [each for each in _findings(context, (*used, *app.classes)) if each.where not in reported]
+    findings += [finding for finding in _findings(context, (*used, *app.classes)) if finding.where not in reported]
     wrong: dict[str, Finding] = {}
     for cls in used:
-        for each in (*map(_invalid, refused(context.site.config, cls)), *doubtful(context.site.config, cls)):
-            wrong.setdefault(each.where, each)  # a setting of a base class is that of several
-    return [*found, *wrong.values()]
+        for finding in (*map(_invalid, refused(context.site.config, cls)), *doubtful(context.site.config, cls)):
+            wrong.setdefault(finding.where, finding)  # a setting of a base class is that of several
+    return [*findings, *wrong.values()]
 
 
 def _without_slurm() -> Finding:
@@ -177,30 +177,30 @@ def _invalid(error: ConfigError) -> Finding:
 
 def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
     """The configurable classes of which this hub makes objects; ``app`` is its application. Raises ConfigError."""
-    found: list[Any] = [JupyterHub, type(context.spawner), LocalProcessSpawner]
-    found += SETTINGS_CLASSES
+    classes: list[Any] = [JupyterHub, type(context.spawner), LocalProcessSpawner]
+    classes += SETTINGS_CLASSES
     for name in ("authenticator_class", "proxy_class"):
         try:
-            found.append(getattr(app, name))
+            classes.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
             raise ConfigError(told(error), where=f"c.JupyterHub.{name}") from error
-    found += [import_item(each.spawner_class) for each in context.profiles if each.spawner_class is not None]
-    return tuple(dict.fromkeys(found))
+    classes += [import_item(profile.spawner_class) for profile in context.profiles if profile.spawner_class is not None]
+    return tuple(dict.fromkeys(classes))
 
 
 def _findings(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
-    known = {each.__name__ for each in _every_class(Configurable)}
-    sections = {name for each in classes for name in each.section_names()}
+    class_names = {cls.__name__ for cls in _every_class(Configurable)}
+    sections = {name for cls in classes for name in cls.section_names()}
     for section, values in sorted(context.site.config.items()):
         set_here = sorted(name for name in values if not name[:1].isupper()) if isinstance(values, dict) else []
         if not set_here:
             continue
         if section not in sections:
-            if section not in known:
+            if section not in class_names:
                 yield from _unknown_class(section, set_here, sections)
             continue
         names = {
-            name for each in classes if section in each.section_names() for name in each.class_trait_names(config=True)
+            name for cls in classes if section in cls.section_names() for name in cls.class_trait_names(config=True)
         }
         for name in set_here:
             if name not in names:
@@ -209,7 +209,7 @@ def _findings(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
 
 def _unknown_class(section: str, names: list[str], sections: Iterable[str]) -> Iterator[Finding]:
     """Sections of classes that this hub does not use are common, so only one with a similar name is reported."""
-    by_lower = {each.lower(): each for each in sections}
+    by_lower = {section.lower(): section for section in sections}
     if near := get_close_matches(section.lower(), by_lower, n=1, cutoff=0.85):
         name = by_lower[near[0]]
         yield CLASS.error(
@@ -228,6 +228,6 @@ def _unknown_setting(section: str, name: str, names: Iterable[str]) -> Finding:
 
 
 def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
-    for each in cls.__subclasses__():
-        yield each
-        yield from _every_class(each)
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _every_class(subclass)

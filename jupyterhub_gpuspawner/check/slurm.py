@@ -41,12 +41,12 @@ async def check_slurm(context: Context) -> list[Finding]:
         return []
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
     slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
-    found = [slurm, *await _of_rights(context)]
+    findings = [slurm, *await _of_rights(context)]
     try:
         config = await context.client.config()
     except SlurmOutputError as error:
-        return [*found, unanswered(error)]
-    return [*found, *of_accounting(config), *of_processes(config)]
+        return [*findings, unanswered(error)]
+    return [*findings, *of_accounting(config), *of_processes(config)]
 
 
 def unanswered(error: SlurmUnavailable | SlurmOutputError) -> Finding:
@@ -121,10 +121,10 @@ ODD = Code("login-node-answer", "The login node's answer cannot be read.")
 async def check_remote(context: Context) -> list[Finding]:
     """Look at the prefixes; nothing is found where neither is an ssh."""
     settings = context.slurm_site
-    found: list[Finding] = []
+    findings: list[Finding] = []
     execs = command_prefix(settings.exec_prefix, "somebody")
     if configuration_query(execs) and not settings.wrapper_dir:
-        found.append(
+        findings.append(
             ENVIRONMENT.error(
                 EXEC,
                 "ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's variables.",
@@ -133,11 +133,11 @@ async def check_remote(context: Context) -> list[Finding]:
         )
     queries = fixed_prefix(settings.query_prefix, where=SETTING)
     if not queries:
-        return found
-    asked = configuration_query(queries)
-    if asked:
-        found += of_configuration(await _configuration(asked), timeout=settings.slurm_timeout)
-    return found + await _of_account(settings.connection().client)
+        return findings
+    query = configuration_query(queries)
+    if query:
+        findings += of_configuration(await _configuration(query), timeout=settings.slurm_timeout)
+    return findings + await _of_account(settings.connection().client)
 
 
 async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
@@ -153,32 +153,32 @@ async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
     return {key: value for key, _, value in (line.partition(" ") for line in answer.stdout.splitlines())}
 
 
-def of_configuration(known: Mapping[str, str], *, timeout: float) -> list[Finding]:
+def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> list[Finding]:
     """What an ssh without questions and with one connection for all commands needs; ``known`` is from ``ssh -G``.
 
     ``timeout`` is the hub's, for a command, in seconds.
     """
-    if not known:
+    if not configuration:
         return []
-    found = []
-    if known.get("batchmode") != "yes":
-        found.append(
+    findings = []
+    if configuration.get("batchmode") != "yes":
+        findings.append(
             ASKS.warning(
                 SETTING,
                 "ssh may ask for a password or about a host key, and nobody would see the question.",
                 "Set BatchMode yes.",
             )
         )
-    if known.get("stricthostkeychecking") in ("false", "no", "off", "accept-new"):
-        found.append(
+    if configuration.get("stricthostkeychecking") in ("false", "no", "off", "accept-new"):
+        findings.append(
             ANY_HOST.warning(
                 SETTING,
                 "ssh accepts a host key that it does not know, so another machine could pass for the login node.",
                 "Set StrictHostKeyChecking yes, and put the key into UserKnownHostsFile.",
             )
         )
-    if known.get("controlpath", "none") == "none":
-        found.append(
+    if configuration.get("controlpath", "none") == "none":
+        findings.append(
             NOT_SHARED.warning(
                 SETTING,
                 "every command makes a connection of its own, which takes several times as long, and sshd refuses some "
@@ -186,9 +186,9 @@ def of_configuration(known: Mapping[str, str], *, timeout: float) -> list[Findin
                 "Set ControlMaster auto, ControlPath and ControlPersist.",
             )
         )
-    limit = known.get("connecttimeout", "none")
+    limit = configuration.get("connecttimeout", "none")
     if not limit.isdecimal() or float(limit) >= timeout:
-        found.append(
+        findings.append(
             WAITS.warning(
                 SETTING,
                 f"ssh waits longer for a login node that is away than slurm_timeout ({timeout:g} s), so the log would "
@@ -196,7 +196,7 @@ def of_configuration(known: Mapping[str, str], *, timeout: float) -> list[Findin
                 "Set ConnectTimeout to half of it.",
             )
         )
-    return found
+    return findings
 
 
 async def _of_account(client: SlurmClient) -> list[Finding]:

@@ -91,7 +91,7 @@ def availability(
         return _dated(_never(fault), snapshot)
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
-    found = [
+    by_partition = [
         replace(
             _in_partition(
                 resources, snapshot, name, now=now, user=user, shared=shared, own_jobs=own_jobs, groups=groups
@@ -100,7 +100,7 @@ def availability(
         )
         for name in partitions_of(resources, snapshot)
     ]
-    best = _dated(min(found, key=_rank), snapshot)
+    best = _dated(min(by_partition, key=_rank), snapshot)
     age = now - snapshot.taken_at
     if age > STALE and best.chance is not Chance.NEVER:
         unknown = _unknown(f"Slurm has not responded for {duration(age)}")
@@ -118,14 +118,14 @@ def beyond(expected: float | None, limit: float | None, *, now: float) -> str:
     return f", but a start may wait for at most {duration(limit)} here"
 
 
-def within(found: Availability, limit: float | None, *, now: float) -> Availability:
+def within(answer: Availability, limit: float | None, *, now: float) -> Availability:
     """``found`` with a warning where its start is expected :func:`beyond` ``limit``."""
-    expected = found.starts_at if found.starts_at is not None else found.expected_at
-    return replace(found, sentence=found.sentence + beyond(expected, limit, now=now))
+    expected = answer.starts_at if answer.starts_at is not None else answer.expected_at
+    return replace(answer, sentence=answer.sentence + beyond(expected, limit, now=now))
 
 
-def _dated(found: Availability, snapshot: ClusterSnapshot) -> Availability:
-    return replace(found, taken_at=snapshot.taken_at)
+def _dated(answer: Availability, snapshot: ClusterSnapshot) -> Availability:
+    return replace(answer, taken_at=snapshot.taken_at)
 
 
 def _unknown(why: str) -> Availability:
@@ -136,9 +136,9 @@ def _never(fault: Fault) -> Availability:
     return Availability(Chance.NEVER, fault.clause, field=f"slurm.{fault.field}")
 
 
-def _rank(found: Availability) -> tuple[int, float]:
+def _rank(answer: Availability) -> tuple[int, float]:
     order = (Chance.NOW, Chance.LATER, Chance.UNKNOWN, Chance.NEVER)
-    return order.index(found.chance), found.starts_at if found.starts_at is not None else inf
+    return order.index(answer.chance), answer.starts_at if answer.starts_at is not None else inf
 
 
 _NEUTRAL = re.compile(
@@ -251,11 +251,13 @@ def _may_preempt(
     if not snapshot.preemption:
         return False
     lower = {
-        each.name for each in snapshot.partitions if each.preemptable and each.priority_tier < partition.priority_tier
+        other.name
+        for other in snapshot.partitions
+        if other.preemptable and other.priority_tier < partition.priority_tier
     }
     jobs = snapshot.job_table
     partitions = jobs.column("partitions")
-    found = 0
+    preempted = 0
     for node in nodes.usable:
         if not node.offers(need) or node.open_at(now, length) != now:
             continue
@@ -264,8 +266,8 @@ def _may_preempt(
             if snapshot.preemption == "qos" or not lower.isdisjoint(partitions[job]):
                 one = jobs[job]
                 freed.add(one.cpus // one.node_count, one.memory_mib // one.node_count, one.gpus, node.only_type)
-        found += node.has_after(need, freed)
-        if found >= count:
+        preempted += node.has_after(need, freed)
+        if preempted >= count:
             return True
     return False
 

@@ -60,12 +60,14 @@ class Capacity:
         self._jobs = snapshot.job_table
         jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
         self._cpu_unit = unit = snapshot.cpu_allocation.unit
-        known = not snapshot.partial
+        complete = not snapshot.partial
         nodes = [
-            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=known, cpu_unit=unit)
+            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=complete, cpu_unit=unit)
             for state in snapshot.node_table
         ]
-        self._shared = {each.name: each.jobs_per_cpu for each in snapshot.partitions if each.jobs_per_cpu > 1}
+        self._shared = {
+            partition.name: partition.jobs_per_cpu for partition in snapshot.partitions if partition.jobs_per_cpu > 1
+        }
         self._partitions = {}
         for name, positions in snapshot.nodes_by_partition.positions.items():
             members = [nodes[at] for at in positions]
@@ -126,20 +128,20 @@ class Capacity:
 
         ``own_jobs``: the ids of the jobs of the person who asks.
         """
-        found = [
+        competitors = [
             queue
             for (where, kinds), queue in self._queues.get(partition, {}).items()
             if where == reservation and _compete(kinds, need)
         ]
-        if not found:
+        if not competitors:
             return None
-        pending = [queue.pending for queue in found]
+        pending = [queue.pending for queue in competitors]
         return Competition(
-            sum((Counter(each.users) for each in pending), Counter()),
-            frozenset().union(*(each.gpu_types for each in pending)),
-            _extreme([each.first_start for each in pending], min),
-            _extreme([each.last_start for each in pending], max),
-            own=sum(job_id in queue.job_ids for queue in found for job_id in own_jobs),
+            sum((Counter(job.users) for job in pending), Counter()),
+            frozenset().union(*(job.gpu_types for job in pending)),
+            _extreme([job.first_start for job in pending], min),
+            _extreme([job.last_start for job in pending], max),
+            own=sum(job_id in queue.job_ids for queue in competitors for job_id in own_jobs),
         )
 
 
@@ -150,30 +152,35 @@ _capacities: dict[int, Capacity] = {}
 def capacity_of(snapshot: ClusterSnapshot) -> Capacity:
     """The capacity of a snapshot, computed on the first call and kept for as long as the snapshot exists."""
     key = id(snapshot)  # hashing a snapshot would hash every node
-    found = _capacities.get(key)
-    if found is None:
-        found = _capacities[key] = Capacity(snapshot)
+    capacity = _capacities.get(key)
+    if capacity is None:
+        capacity = _capacities[key] = Capacity(snapshot)
         weakref.finalize(snapshot, _capacities.pop, key, None).atexit = False
-    return found
+    return capacity
 
 
 def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[ReservedPeriod, ...]]:
-    found: dict[str, list[ReservedPeriod]] = {}
-    for each in reservations:
-        start, end = each.start if each.start is not None else 0.0, each.end if each.end is not None else inf
-        for node in each.nodes:
-            found.setdefault(node, []).append(ReservedPeriod(start, end, each.name, "MAINT" in each.flags))
-    return {node: tuple(sorted(periods)) for node, periods in found.items()}
+    by_node: dict[str, list[ReservedPeriod]] = {}
+    for reservation in reservations:
+        start, end = (
+            reservation.start if reservation.start is not None else 0.0,
+            reservation.end if reservation.end is not None else inf,
+        )
+        for node in reservation.nodes:
+            by_node.setdefault(node, []).append(
+                ReservedPeriod(start, end, reservation.name, "MAINT" in reservation.flags)
+            )
+    return {node: tuple(sorted(periods)) for node, periods in by_node.items()}
 
 
 def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, frozenset[str]], _Queue]:
     """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
-    found: dict[tuple[str, frozenset[str]], tuple[list[str], list[float | None], list[str]]] = {}
+    groups: dict[tuple[str, frozenset[str]], tuple[list[str], list[float | None], list[str]]] = {}
     columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at", "user", "job_id"))
     reservation, gpus, unknown, starts_at, user, job_id = columns
     for at in jobs:
         kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
-        users, starts, ids = found.setdefault((reservation[at], kinds), ([], [], []))
+        users, starts, ids = groups.setdefault((reservation[at], kinds), ([], [], []))
         users.append(user[at] or job_id[at])
         starts.append(starts_at[at])
         ids.append(job_id[at])
@@ -187,7 +194,7 @@ def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, 
             ),
             frozenset(ids),
         )
-        for key, (users, starts, ids) in found.items()
+        for key, (users, starts, ids) in groups.items()
     }
 
 
@@ -197,8 +204,8 @@ def _kinds(gpus: tuple[Gres, ...]) -> frozenset[str]:
 
 
 def _extreme(moments: Sequence[float | None], pick: Callable[[list[float]], float]) -> float | None:
-    known = [moment for moment in moments if moment is not None]
-    return pick(known) if len(known) == len(moments) else None
+    dated = [moment for moment in moments if moment is not None]
+    return pick(dated) if len(dated) == len(moments) else None
 
 
 def _compete(kinds: frozenset[str], need: Need) -> bool:
@@ -249,6 +256,8 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
         return None
     positions = []
     for partition in job.partitions:
-        place, people = snapshot.queue_places[partition][job_id]
-        positions.append(QueuePosition(place, len(snapshot.queue_places[partition]), partition, people, job.starts_at))
-    return min(positions, key=lambda each: each.position, default=None)
+        position, people = snapshot.queue_places[partition][job_id]
+        positions.append(
+            QueuePosition(position, len(snapshot.queue_places[partition]), partition, people, job.starts_at)
+        )
+    return min(positions, key=lambda index: index.position, default=None)

@@ -145,7 +145,7 @@ class MapNode:
 
     def words(self) -> str:
         """The text that a filter searches, in lower case."""
-        holders = " ".join(f"{each.user} {each.server or ''} {each.job_id}" for each in self.jobs)
+        holders = " ".join(f"{job.user} {job.server or ''} {job.job_id}" for job in self.jobs)
         types = " ".join(sorted({gpu.type for gpu in self.gpus}))
         parts = (self.name, self.state, self.reason, self.reservation, *self.partitions, types, holders)
         return " ".join(filter(None, parts)).casefold()
@@ -249,26 +249,26 @@ class ClusterMap:
                     return False
             elif use and node.use.value != use:
                 return False
-            told = node.words() if words else ""
-            return all(word in told for word in words)
+            text = node.words() if words else ""
+            return all(word in text for word in words)
 
         def in_line(part: MapPartition) -> tuple[ClusterJob, ...]:
             if use or not words:
                 return () if use else part.queue
-            told = ((job, self._words_of(job, part)) for job in part.queue)
-            return tuple(job for job, said in told if all(word in said for word in words))
+            jobs_in_words = ((job, self._words_of(job, part)) for job in part.queue)
+            return tuple(job for job, text in jobs_in_words if all(word in text for word in words))
 
-        parts = tuple(each for each in self.partitions if partition in ("", each.name))
-        members = {name for each in parts for name in each.nodes}
+        parts = tuple(map_partition for map_partition in self.partitions if partition in ("", map_partition.name))
+        members = {name for part in parts for name in part.nodes}
         nodes = tuple(node for node in self.nodes if (not partition or node.name in members) and kept(node))
         left = {node.name: node for node in nodes}
-        found = []
-        for each in parts:
-            names = tuple(name for name in each.nodes if name in left)
-            queue = in_line(each)
+        shown = []
+        for map_part in parts:
+            names = tuple(name for name in map_part.nodes if name in left)
+            queue = in_line(map_part)
             if names or queue or not (words or use):
-                found.append(replace(each, nodes=names, totals=totals([left[name] for name in names]), queue=queue))
-        return replace(self, partitions=tuple(found), nodes=nodes)
+                shown.append(replace(map_part, nodes=names, totals=totals([left[name] for name in names]), queue=queue))
+        return replace(self, partitions=tuple(shown), nodes=nodes)
 
     def _words_of(self, job: ClusterJob, partition: MapPartition) -> str:
         """The text of a pending job that a filter searches, in lower case."""
@@ -283,7 +283,7 @@ class ClusterMap:
             "version": VERSION,
             "taken_at": self.taken_at,
             "totals": asdict(self.totals),
-            "partitions": [self._partition_document(each) for each in self.partitions],
+            "partitions": [self._partition_document(partition) for partition in self.partitions],
             "nodes": [_node_document(node) for node in self.nodes],
         }
 
@@ -344,17 +344,23 @@ def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterabl
         for part in parts:
             on_node.setdefault(part.node, {})[job_id] = part
     now = snapshot.taken_at
-    kept = {node: each.name for each in snapshot.reservations if each.active(now) for node in each.nodes}
+    reserved = {
+        node: reservation.name
+        for reservation in snapshot.reservations
+        if reservation.active(now)
+        for node in reservation.nodes
+    }
     nodes = []
     for node in snapshot.nodes:
         jobs = {job.job_id: _holder(job, served) for job in snapshot.jobs_by_node.get(node.name, ())}
         held = _held(node.name, jobs, on_node.get(node.name, {}), served)
-        nodes.append(_map_node(node, jobs, held, kept.get(node.name, "")))
-    known = {node.name: node for node in nodes}
+        nodes.append(_map_node(node, jobs, held, reserved.get(node.name, "")))
+    node_by_name = {node.name: node for node in nodes}
     waiting = snapshot.waiting_by_partition
     return ClusterMap(
         partitions=tuple(
-            _map_partition(each, snapshot, known, waiting.get(each.name, ())) for each in snapshot.partitions
+            _map_partition(partition, snapshot, node_by_name, waiting.get(partition.name, ()))
+            for partition in snapshot.partitions
         ),
         nodes=tuple(nodes),
         taken_at=now,
@@ -376,7 +382,7 @@ def _held(
     held: dict[int, list[Holder]] = {}
     for job_id, holder in jobs.items():
         gres = parts[job_id].gres if job_id in parts else ()
-        indices = {index for each in gres if each.name in GPU_GRES for index in each.indices}
+        indices = {index for device in gres if device.name in GPU_GRES for index in device.indices}
         if not indices and job_id in served and served[job_id].node == name:
             indices = set(served[job_id].gpus)
         for index in indices:
@@ -410,12 +416,12 @@ def _map_node(
 
 def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[MapGpu]:
     types = _types(node)
-    used = {index for each in node.gres_used if each.name in GPU_GRES for index in each.indices}
+    used = {index for gres in node.gres_used if gres.name in GPU_GRES for index in gres.indices}
     used.update(index for index in held if index < len(types))
     counted = Counter[str]()  # GPUs in use for which Slurm gives no index
-    for each in node.gres_used:
-        if each.name == "gpu" and not each.indices:
-            counted[each.type or ""] += each.count
+    for gres in node.gres_used:
+        if gres.name == "gpu" and not gres.indices:
+            counted[gres.type or ""] += gres.count
     nameless = {kind for kind, count in counted.items() if count}
     for index, kind in enumerate(types):
         if index in used:
@@ -430,11 +436,11 @@ def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[Map
 
 def _types(node: NodeState) -> list[str]:
     """The type at each of Slurm's indices: in the order of Gres, corrected by the indices in GresUsed."""
-    devices = (each.type or "" for each in node.gres if each.name == "gpu" for _ in range(each.count))
+    devices = (gres.type or "" for gres in node.gres if gres.name == "gpu" for _ in range(gres.count))
     types = list(islice(devices, GPUS_AT_MOST))
-    for each in node.gres_used:
-        for index in each.indices if each.name == "gpu" else ():
-            kind = each.type or ""
+    for gres in node.gres_used:
+        for index in gres.indices if gres.name == "gpu" else ():
+            kind = gres.type or ""
             if index < len(types) and types[index] != kind and kind in types:
                 other = len(types) - 1 - types[::-1].index(kind)
                 types[index], types[other] = types[other], types[index]
@@ -492,6 +498,6 @@ def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
 def _map_partition(
     partition: Partition, snapshot: ClusterSnapshot, nodes: Mapping[str, MapNode], queue: tuple[ClusterJob, ...]
 ) -> MapPartition:
-    known = snapshot.node_table.column("name")
-    names = tuple(known[at] for at in snapshot.nodes_by_partition.positions.get(partition.name, ()))
+    node_names = snapshot.node_table.column("name")
+    names = tuple(node_names[at] for at in snapshot.nodes_by_partition.positions.get(partition.name, ()))
     return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), queue)

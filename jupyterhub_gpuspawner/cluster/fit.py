@@ -44,21 +44,21 @@ def satisfies(constraint: str, features: frozenset[str]) -> bool | None:
         position += 1
         if word != "(":
             return word in features
-        found = expression()
+        value = expression()
         if tokens[position] != ")":
             raise IndexError
         position += 1
-        return found
+        return value
 
     def expression() -> bool:
         nonlocal position
-        found = term()
+        value = term()
         while position < len(tokens) and tokens[position] in "&|":
             operator = tokens[position]
             position += 1
             other = term()
-            found = found and other if operator == "&" else found or other
-        return found
+            value = value and other if operator == "&" else value or other
+        return value
 
     try:
         result = expression()
@@ -104,15 +104,15 @@ class NodeSet:
     @cached_property
     def types(self) -> tuple[str, ...]:
         """The GPU types of the set; includes :data:`ANY` if some GPUs have no type."""
-        found = {kind for node in self.kinds for kind in node.gpus if kind}
+        types = {kind for node in self.kinds for kind in node.gpus if kind}
         untyped = any(sum(node.gpus.values()) < 2 * node.gpus.get(ANY, 0) for node in self.kinds)
-        return tuple(sorted(found | ({ANY} if untyped else set())))
+        return tuple(sorted(types | ({ANY} if untyped else set())))
 
     @cached_property
     def cpus_per_core(self) -> int:
         """How many of Slurm's CPUs a core of these nodes has; 0 where that differs, and without nodes."""
-        found = {node.cpus_per_core for node in self.kinds}
-        return found.pop() if len(found) == 1 else 0
+        numbers = {node.cpus_per_core for node in self.kinds}
+        return numbers.pop() if len(numbers) == 1 else 0
 
     def count_capable(self, need: Need, *, usable: bool = False) -> int:
         """Number of nodes that could satisfy the request if empty: all of them, or only those in service."""
@@ -134,12 +134,12 @@ class NodeSet:
 
     @cached_property
     def _by_gpus(self) -> Mapping[str, tuple[Sequence[NodeFit], Sequence[int]]]:
-        found: dict[str, list[NodeFit]] = {}
+        by_type: dict[str, list[NodeFit]] = {}
         for node in self.usable:
             for kind, count in node.free_gpus.items():
                 if count:  # no request for GPUs fits on the others
-                    found.setdefault(kind, []).append(node)
-        return {kind: _ascending(nodes, lambda node, kind=kind: node.free_gpus[kind]) for kind, nodes in found.items()}  # type: ignore[misc]
+                    by_type.setdefault(kind, []).append(node)
+        return {kind: _ascending(fits, lambda fit, kind=kind: fit.free_gpus[kind]) for kind, fits in by_type.items()}  # type: ignore[misc]
 
     @cached_property
     def _by_shards(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
@@ -204,32 +204,32 @@ class NodeSet:
 
 
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
-    found: dict[object, tuple[NodeFit, int]] = {}
+    kinds: dict[object, tuple[NodeFit, int]] = {}
     for node in nodes:
         key = (node.cpus, node.step, node.cpus_per_core, node.memory, node.shards, tuple(node.gpus.items()))
-        first, count = found.get(key, (node, 0))
-        found[key] = (first, count + 1)
-    return dict(found.values())
+        first, count = kinds.get(key, (node, 0))
+        kinds[key] = (first, count + 1)
+    return dict(kinds.values())
 
 
 def _ascending(nodes: Iterable[NodeFit], count: Callable[[NodeFit], int]) -> tuple[Sequence[NodeFit], Sequence[int]]:
-    found = sorted(nodes, key=count)
-    return found, list(map(count, found))
+    ordered = sorted(nodes, key=count)
+    return ordered, list(map(count, ordered))
 
 
 def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
-    found = list(nodes)
+    sums = list(nodes)
     free: Counter[str] = Counter()
     of: Counter[str] = Counter()
-    for node in found:
+    for node in sums:
         for kind, count in node.gpus.items():
             of[f"gpu:{kind}"] += count
             free[f"gpu:{kind}"] += node.free_gpus.get(kind, 0)
     totals = {what: (free[what], count) for what, count in of.items()}
-    if found:
-        totals["node"] = sum(node.idle for node in found), len(found)
-        totals["cpu"] = sum(min(node.free_cpus, node.cpus) for node in found), sum(node.cpus for node in found)
-        totals["shard"] = sum(node.free_shards for node in found), sum(node.shards for node in found)
+    if sums:
+        totals["node"] = sum(node.idle for node in sums), len(sums)
+        totals["cpu"] = sum(min(node.free_cpus, node.cpus) for node in sums), sum(node.cpus for node in sums)
+        totals["shard"] = sum(node.free_shards for node in sums), sum(node.shards for node in sums)
     return totals
 
 
@@ -401,7 +401,7 @@ class _Devices(NamedTuple):
 def _devices(gres: tuple[Gres, ...], used: tuple[Gres, ...]) -> _Devices:
     """The GPUs and shards of a node; thousands of nodes have the same ones, and share the answer."""
     gpus = gpus_of(gres)
-    shards = sum(each.count for each in gres if each.name == "shard")
+    shards = sum(device.count for device in gres if device.name == "shard")
     return _Devices(
         _with_any(gpus) if gres else {},
         _with_any(free_gpus_of(gpus, used)) if gres else {},

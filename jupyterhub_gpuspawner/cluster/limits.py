@@ -56,23 +56,23 @@ def need_of(resources: ResolvedResources, partition: Partition, snapshot: Cluste
 
     Source: slurm.conf(5), DefMemPerCPU, DefMemPerGPU, DefMemPerNode, DefCpuPerGPU, MaxMemPerCPU and OverSubscribe.
     """
-    cpus, asked, gpus = resources.cpus, resources.memory, resources.gpus or 0
+    cpus, memory, gpus = resources.cpus, resources.memory, resources.gpus or 0
     if cpus is None:
         per_gpu = (partition.default_cpus_per_gpu, snapshot.cpu_allocation.per_gpu)
-        cpus = max(1, gpus * next((each for each in per_gpu if each is not None), 1))
+        cpus = max(1, gpus * next((amount for amount in per_gpu if amount is not None), 1))
     per_cpu = 0
-    if asked is None:
-        asked, per_cpu = _default_memory(cpus, gpus, partition, snapshot.memory)
-    if asked and partition.max_memory_per_cpu_mib:
-        cpus = max(cpus, -(-asked // partition.max_memory_per_cpu_mib))
+    if memory is None:
+        memory, per_cpu = _default_memory(cpus, gpus, partition, snapshot.memory)
+    if memory and partition.max_memory_per_cpu_mib:
+        cpus = max(cpus, -(-memory // partition.max_memory_per_cpu_mib))
     return Need(
         gpus=gpus,
         gpu_type=resources.gpu_type or ANY,
         shards=resources.shards or 0,
         cpus=cpus,
-        memory=asked or 0,
+        memory=memory or 0,
         memory_per_cpu=per_cpu,
-        all_memory=asked == 0,
+        all_memory=memory == 0,
         exclusive=resources.exclusive or partition.exclusive,
     )
 
@@ -89,7 +89,7 @@ def _default_memory(
         return None, 0
     per_gpu = (partition.default_memory_per_gpu_mib, of_cluster.per_gpu_mib)
     if gpus and any(per_gpu):
-        return gpus * next(each for each in per_gpu if each), 0
+        return gpus * next(amount for amount in per_gpu if amount), 0
     for per_node, per_cpu in (
         (partition.default_memory_per_node_mib, partition.default_memory_per_cpu_mib),
         (of_cluster.per_node_mib, of_cluster.per_cpu_mib),
@@ -120,8 +120,8 @@ def cpus_per_core_of(resources: ResolvedResources | None, snapshot: ClusterSnaps
     if resources is None or snapshot is None:
         return 0
     capacity = capacity_of(snapshot)
-    found = {capacity.nodes(name).cpus_per_core for name in partitions_of(resources, snapshot)}
-    return found.pop() if len(found) == 1 else 0
+    numbers = {capacity.nodes(name).cpus_per_core for name in partitions_of(resources, snapshot)}
+    return numbers.pop() if len(numbers) == 1 else 0
 
 
 def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool | None:
@@ -152,13 +152,15 @@ def fault_of(
         return Fault("partition", "no partition requested, and the cluster has no default one", FaultKind.NEEDED)
     missing = [name for name in names if name not in snapshot.partition_by_name]
     if missing:
-        known = ", ".join(sorted(partition.name for partition in snapshot.partitions if not partition.hidden))
-        return Fault("partition", f"there is no partition {missing[0]} (available: {known})", FaultKind.MISSING)
+        names_in_words = ", ".join(sorted(partition.name for partition in snapshot.partitions if not partition.hidden))
+        return Fault(
+            "partition", f"there is no partition {missing[0]} (available: {names_in_words})", FaultKind.MISSING
+        )
     of_reservation = next(_of_reservation(resources, snapshot, now, user), None)
     if of_reservation is not None:
         return of_reservation
-    found = [fault_in(resources, snapshot, name, now=now, groups=groups) for name in names]
-    return next(iter(found)) if all(found) else None
+    faults = [fault_in(resources, snapshot, name, now=now, groups=groups) for name in names]
+    return next(iter(faults)) if all(faults) else None
 
 
 def fault_in(
@@ -193,14 +195,14 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
     if not name or "," in name:
         return
     own = snapshot.reservation_by_name.get(name)
-    if own is None and any(each.kind == "reservation" for each in snapshot.unread):
+    if own is None and any(record.kind == "reservation" for record in snapshot.unread):
         return  # it may be one whose record was not understood
     if own is None:
         yield Fault("reservation", f"there is no reservation {name}", FaultKind.MISSING)
         return
     if own.end is not None and own.end <= now and not own.flags & _RECURRING:
         yield Fault("reservation", f"reservation {name} has ended", FaultKind.CLOSED)
-    others = [each for each in own.users if not each.startswith("-")]
+    others = [user for user in own.users if not user.startswith("-")]
     if user and (f"-{user}" in own.users or (others and user not in others and not own.accounts)):
         yield Fault("reservation", f"reservation {name} is for other users", FaultKind.FORBIDDEN)
 
@@ -219,13 +221,13 @@ def _of_partition(
             f"{where} is restricted to members of {' or '.join(partition.allow_groups)}",
             FaultKind.FORBIDDEN,
         )
-    for kind, said, allowed, denied in (
+    for kind, label, allowed, denied in (
         ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
         ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
     ):
-        if said and ((allowed and said not in allowed) or said in denied):
+        if label and ((allowed and label not in allowed) or label in denied):
             yield Fault(
-                kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {said}", FaultKind.FORBIDDEN
+                kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {label}", FaultKind.FORBIDDEN
             )
     if not resources.qos:  # a QOS may lift the partition's limits
         yield from _of_sizes(resources, snapshot, partition)
@@ -236,18 +238,18 @@ def _of_sizes(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
     if longest is not None and length == inf:
         yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)
     elif longest is not None and length > longest:
-        asked, limit = distinct(int(length), longest, _as_given(resources), format_walltime)
-        yield Fault("time", f"{asked} is more than the limit of {limit}")
+        requested, limit = distinct(int(length), longest, _as_given(resources), format_walltime)
+        yield Fault("time", f"{requested} is more than the limit of {limit}")
     if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
         yield Fault("nodes", f"{are(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
     if resources.nodes < partition.min_nodes:
         yield Fault("nodes", f"{are(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
-        asked = _cpus_are(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
-        yield Fault("cpus", f"{asked} more than the limit of {partition.max_cpus_per_node}")
+        requested = _cpus_are(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
+        yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
-        asked, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
-        yield Fault("memory", f"{asked} of memory is more than the limit of {limit}")
+        requested, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
+        yield Fault("memory", f"{requested} of memory is more than the limit of {limit}")
 
 
 def _of_reserved_time(
@@ -263,8 +265,8 @@ def _of_reserved_time(
             "time", f"a time limit is needed: reservation {own.name} has {duration(left)} left", FaultKind.NEEDED
         )
     elif length > left:
-        asked, rest = distinct(int(length), int(left), _as_given(resources), format_walltime)
-        yield Fault("time", f"{asked} is more than the {rest} left in reservation {own.name}")
+        requested, rest = distinct(int(length), int(left), _as_given(resources), format_walltime)
+        yield Fault("time", f"{requested} is more than the {rest} left in reservation {own.name}")
 
 
 def _of_nodes(
@@ -315,8 +317,8 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
         yield _too_many("cpus", _cpus_are(need.cpus, nodes), str(most_cpus))
     most_memory = max(kind.memory for kind in kinds)
     if need.memory > most_memory:
-        asked, has = distinct(need.memory, most_memory, memory, _mib)
-        yield _too_many("memory", f"{asked} of memory is", has)
+        requested, has = distinct(need.memory, most_memory, memory, _mib)
+        yield _too_many("memory", f"{requested} of memory is", has)
     if not any(kind.offers(need) for kind in kinds):
         alone = replace(need, cpus=1, memory=0)
         field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"

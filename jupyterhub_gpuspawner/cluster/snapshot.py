@@ -107,18 +107,18 @@ class NodeState(NamedTuple):
 
 def gpus_of(gres: Iterable[Gres]) -> Counter[str]:
     """The GPUs and MIG devices among generic resources, by type."""
-    return Counter({each.type or "": each.count for each in gres if each.name == "gpu" and each.count})
+    return Counter({device.type or "": device.count for device in gres if device.name == "gpu" and device.count})
 
 
 def free_gpus_of(gpus: Counter[str], used: Iterable[Gres]) -> Counter[str]:
     """Those of a node's GPUs that are not in use."""
     free = gpus.copy()
     only_type = next(iter(free)) if len(free) == 1 else ""  # shards may be untyped where the GPUs are typed
-    for each in used:
-        if each.name == "gpu":
-            free[each.type or ""] -= each.count
-        elif each.name in ("shard", "mps"):
-            free[each.type or only_type] -= len(each.indices)
+    for gres in used:
+        if gres.name == "gpu":
+            free[gres.type or ""] -= gres.count
+        elif gres.name in ("shard", "mps"):
+            free[gres.type or only_type] -= len(gres.indices)
     return +free
 
 
@@ -304,7 +304,7 @@ class ClusterSnapshot:
 
         A missing node is never counted on, and a partition that was not understood is uncertain by itself.
         """
-        return any(each.kind == "reservation" or (each.kind == "job" and not each.kept) for each in self.unread)
+        return any(record.kind == "reservation" or (record.kind == "job" and not record.kept) for record in self.unread)
 
     @cached_property
     def node_table(self) -> Table[NodeState]:
@@ -342,11 +342,11 @@ class ClusterSnapshot:
     def nodes_by_partition(self) -> Index[Sequence[int], tuple[NodeState, ...]]:
         """The nodes of each partition in Slurm's order, without those that Slurm hides."""
         order = self.node_by_name.positions
-        known = {
+        indices = {
             partition.name: sorted({order[name] for name in partition.nodes if name in order})
             for partition in self.partitions
         }
-        return Index(known, _several(self.node_table))
+        return Index(indices, _several(self.node_table))
 
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition in Slurm's order; empty for an unknown partition."""
@@ -355,22 +355,22 @@ class ClusterSnapshot:
     @cached_property
     def jobs_by_node(self) -> Index[tuple[int, ...], tuple[ClusterJob, ...]]:
         """The jobs on each node, by its name."""
-        found: dict[str, tuple[int, ...]] = {}
+        indices: dict[str, tuple[int, ...]] = {}
         for at, nodes in enumerate(self.job_table.column("nodes")):
             for node in nodes:
-                found[node] = (*found[node], at) if node in found else (at,)
-        return Index(found, _several(self.job_table))
+                indices[node] = (*indices[node], at) if node in indices else (at,)
+        return Index(indices, _several(self.job_table))
 
     @cached_property
     def waiting_by_partition(self) -> Index[Sequence[int], tuple[ClusterJob, ...]]:
         """Pending jobs by partition; one that is pending in several appears in each."""
-        found: dict[str, list[int]] = {}
+        indices: dict[str, list[int]] = {}
         partitions = self.job_table.column("partitions")
         for at, phase in enumerate(self.job_table.column("phase")):
             if phase is Phase.QUEUED:
                 for partition in partitions[at]:
-                    found.setdefault(partition, []).append(at)
-        return Index(found, _several(self.job_table))
+                    indices.setdefault(partition, []).append(at)
+        return Index(indices, _several(self.job_table))
 
     @cached_property
     def queue_by_partition(self) -> Mapping[str, Sequence[int]]:
@@ -389,16 +389,16 @@ class ClusterSnapshot:
         account may submit for many people, and so do jobs whose user is not known.
         """
         priority, user, job_id = (self.job_table.column(field) for field in ("priority", "user", "job_id"))
-        found: dict[str, dict[str, tuple[int, int]]] = {}
+        by_partition: dict[str, dict[str, tuple[int, int]]] = {}
         for name, jobs in self.queue_by_partition.items():
             ordered = sorted(jobs, key=lambda at: rank(priority[at], job_id[at]))
-            places, ahead = dict[str, tuple[int, int]](), Counter[str]()
+            positions, ahead = dict[str, tuple[int, int]](), Counter[str]()
             for position, at in enumerate(ordered, 1):
                 own = ahead[user[at]]
-                places[job_id[at]] = position, len(ahead) - (own > 0) + own
+                positions[job_id[at]] = position, len(ahead) - (own > 0) + own
                 ahead[user[at] or job_id[at]] += 1
-            found[name] = places
-        return found
+            by_partition[name] = positions
+        return by_partition
 
 
 def waits_for_resources(priority: int, reason: str) -> bool:

@@ -84,7 +84,7 @@ def admit(names: Sequence[str], size: JobSize, accounting: Accounting, held: Ite
         return Admission(len(names))
     others = tuple(held)
     fit, faults, kept_out = 0, defaultdict[_Fault, list[str]](list), Counter[_Cap]()
-    taken, concerned = Counter[_Cap](), Counter[_Cap]()
+    used, concerned = Counter[_Cap](), Counter[_Cap]()
     amounts: dict[_Cap, int] = {}
     for name in names:
         association, fault = _association(name, size, accounting)
@@ -98,25 +98,25 @@ def admit(names: Sequence[str], size: JobSize, accounting: Accounting, held: Ite
         for cap in caps:
             if cap not in amounts:
                 amounts[cap] = _amount(cap, size)
-                taken[cap] = _held(cap, others, accounting)
+                used[cap] = _held(cap, others, accounting)
         concerned.update(caps)
-        full = next((cap for cap in caps if taken[cap] + amounts[cap] > cap.value), None)
+        full = next((cap for cap in caps if used[cap] + amounts[cap] > cap.value), None)
         if full is not None:
             kept_out[full] += 1
             continue
-        taken.update({cap: amounts[cap] for cap in caps})
+        used.update({cap: amounts[cap] for cap in caps})
         fit += 1
-    said = [fault.sentence.format(who=some(who)) for fault, who in faults.items()]
-    said += [_sentence(cap, concerned[cap], _held(cap, others, accounting), amounts[cap]) for cap in kept_out]
+    sentences = [fault.sentence.format(who=some(who)) for fault, who in faults.items()]
+    sentences += [_sentence(cap, concerned[cap], _held(cap, others, accounting), amounts[cap]) for cap in kept_out]
     by_limit = Counter({cap.limit: count for cap, count in kept_out.items()})
     by_limit.update({fault.limit: len(who) for fault, who in faults.items()})
-    return Admission(fit, by_limit.most_common(1)[0][0] if by_limit else "", tuple(said))
+    return Admission(fit, by_limit.most_common(1)[0][0] if by_limit else "", tuple(sentences))
 
 
 def licenses_of(options: Sequence[str]) -> dict[str, int]:
     """How many of each licence options of sbatch ask for."""
-    asked = [match for option in options if (match := _LICENSES.match(option)) is not None]
-    words = [word for match in asked[-1:] for word in match["list"].split(",")]
+    matches = [match for option in options if (match := _LICENSES.match(option)) is not None]
+    words = [word for match in matches[-1:] for word in match["list"].split(",")]
     return {
         name: int(count or 1) for name, _, count in (word.partition(":") for word in words) if (count or "1").isdigit()
     }
@@ -124,8 +124,8 @@ def licenses_of(options: Sequence[str]) -> dict[str, int]:
 
 def admit_licensed(wanted: int, options: Sequence[str], licenses: Mapping[str, int]) -> Admission:
     """How many people the cluster's licences are enough for; ``options`` are further options of sbatch."""
-    each = licenses_of(options)
-    enough = {name: licenses.get(name, 0) // number for name, number in each.items() if number}
+    per_person = licenses_of(options)
+    enough = {name: licenses.get(name, 0) // number for name, number in per_person.items() if number}
     tight = min(enough, key=lambda name: enough[name], default="")
     if not tight or enough[tight] >= wanted:
         return Admission(wanted)
@@ -145,21 +145,21 @@ def _association(name: str, size: JobSize, accounting: Accounting) -> tuple[Asso
     account = size.account or accounting.default_accounts.get(name.lower(), "")
     if not account:
         return None, _Fault("account", "Without an account in Slurm: {who}. Slurm refuses their jobs.")
-    found = accounting.association(name, account, size.partition)
-    if found is None:
+    association = accounting.association(name, account, size.partition)
+    if association is None:
         return None, _Fault(
             "account", f"Not in Slurm's account {account}: {{who}}. Slurm refuses their jobs until an admin adds them."
         )
-    if size.qos and "qos" in accounting.enforced and size.qos not in found.qos:
+    if size.qos and "qos" in accounting.enforced and size.qos not in association.qos:
         return None, _Fault("qos", f"Without access to QOS {size.qos} in account {account}: {{who}}.")
-    return found, None
+    return association, None
 
 
 def _qos(association: Association, size: JobSize, accounting: Accounting) -> list[Qos]:
     """The QOS of a job, the one whose limits count first in front."""
     of_job = accounting.qos.get(size.qos or association.default_qos or _NO_QOS_SET)
     of_partition = accounting.qos.get(size.partition_qos)
-    both = [each for each in (of_partition, of_job) if each is not None]
+    both = [name for name in (of_partition, of_job) if name is not None]
     return both[::-1] if of_job is not None and "OverPartQOS" in of_job.flags else both
 
 
@@ -167,9 +167,9 @@ def _faults(association: Association, size: JobSize, accounting: Accounting) -> 
     """Limits for one person's job, each where it is set first."""
     qos = _qos(association, size, accounting)
     above = list(accounting.above(association.account))
-    owned = [(f"QOS {each.name}", each.limits) for each in qos]
-    owned += [(owner, each.limits) for each, owner in _owned(association, above)]
-    longest = next(((each.longest, owner) for owner, each in owned if each.longest is not None), None)
+    owned = [(f"QOS {limit.name}", limit.limits) for limit in qos]
+    owned += [(owner, association_limit.limits) for association_limit, owner in _owned(association, above)]
+    longest = next(((limit.longest, owner) for owner, limit in owned if limit.longest is not None), None)
     if longest is not None and size.seconds > longest[0]:
         lasts = duration(size.seconds) if size.seconds < 1e9 else "no time limit"
         yield _Fault(
@@ -177,8 +177,8 @@ def _faults(association: Association, size: JobSize, accounting: Accounting) -> 
             f"{_capital(longest[1])} limits jobs to {duration(longest[0])} (MaxWall), and servers have {lasts}: "
             "they do not start.",
         )
-    per_job = [(owner, each.job_tres) for owner, each in owned]
-    per_user = [(f"QOS {each.name}", each.user_tres) for each in qos]
+    per_job = [(owner, limit.job_tres) for owner, limit in owned]
+    per_user = [(f"QOS {limit.name}", limit.user_tres) for limit in qos]
     for limit, whose, of in (("MaxTRESPerJob", "each job", per_job), ("MaxTRESPerUser", "each person", per_user)):
         for what, needed in size.tres.items():
             first = next(((owner, tres[what]) for owner, tres in of if what in tres), None)
@@ -189,12 +189,12 @@ def _faults(association: Association, size: JobSize, accounting: Accounting) -> 
                     f"{_words(what, needed)}: it does not start.",
                 )
     of_account = f"account {association.account}"
-    jobs = [("MaxJobsPerUser", f"QOS {each.name}", each.user_jobs) for each in qos]
+    jobs = [("MaxJobsPerUser", f"QOS {limit.name}", limit.user_jobs) for limit in qos]
     jobs.append(("MaxJobs", of_account, association.user_jobs))
-    submitted = [("MaxSubmitJobsPerUser", f"QOS {each.name}", each.user_submitted) for each in qos]
+    submitted = [("MaxSubmitJobsPerUser", f"QOS {limit.name}", limit.user_submitted) for limit in qos]
     submitted.append(("MaxSubmitJobs", of_account, association.user_submitted))
-    for each in (jobs, submitted):
-        limit, owner, value = next((one for one in each if one[2] is not None), ("", "", None))
+    for limits in (jobs, submitted):
+        limit, owner, value = next((one for one in limits if one[2] is not None), ("", "", None))
         if value == 0:
             yield _Fault(limit, f"{_capital(owner)} allows no jobs ({limit} is 0) for {{who}}.")
 
@@ -202,26 +202,26 @@ def _faults(association: Association, size: JobSize, accounting: Accounting) -> 
 def _owned(association: Association, above: Sequence[Association]) -> list[tuple[Association, str]]:
     """The user's association and those above it, with their names."""
     own = f"the association with account {association.account}"
-    return [(association, own), *((each, f"account {each.account}") for each in above)]
+    return [(association, own), *((association, f"account {association.account}") for association in above)]
 
 
 def _caps(association: Association, size: JobSize, accounting: Accounting) -> Iterator[_Cap]:
     """The limits that the job shares with others. What a QOS sets, the accounts do not limit again."""
     done = set[tuple[str, str]]()
     for qos in _qos(association, size, accounting):
-        found = [*_of_limits(qos.limits, f"QOS {qos.name}", "")]
+        caps = [*_of_limits(qos.limits, f"QOS {qos.name}", "")]
         owner = f"QOS {qos.name} for account {association.account}"
-        found += [_Cap(owner, "MaxTRESPerAccount", what, value) for what, value in qos.account_tres.items()]
+        caps += [_Cap(owner, "MaxTRESPerAccount", what, value) for what, value in qos.account_tres.items()]
         counts = ("MaxJobsPerAccount", qos.account_jobs), ("MaxSubmitJobsPerAccount", qos.account_submitted)
-        found += [_Cap(owner, limit, "", value) for limit, value in counts if value is not None]
-        new = [cap for cap in found if (cap.limit, cap.what) not in done]
+        caps += [_Cap(owner, limit, "", value) for limit, value in counts if value is not None]
+        new = [cap for cap in caps if (cap.limit, cap.what) not in done]
         yield from (cap for cap in new if _amount(cap, size))
         done |= {(cap.limit, cap.what) for cap in new}
     for account in accounting.above(association.account):
         own = f"account {account.account}"
-        found = [*_of_limits(account.limits, own, account.account)]
-        found += _of_minutes(account, accounting)
-        yield from (cap for cap in found if (cap.limit, cap.what) not in done and _amount(cap, size))
+        caps = [*_of_limits(account.limits, own, account.account)]
+        caps += _of_minutes(account, accounting)
+        yield from (cap for cap in caps if (cap.limit, cap.what) not in done and _amount(cap, size))
 
 
 def _of_limits(limits: Limits, owner: str, account: str) -> Iterator[_Cap]:
@@ -245,10 +245,10 @@ def _amount(cap: _Cap, size: JobSize) -> int:
     """What one participant's job counts for."""
     if not cap.what:
         return 1
-    each = size.tres.get(cap.what, 0)
+    per_person = size.tres.get(cap.what, 0)
     if cap.limit == "GrpTRESMins":
-        return max(1, int(each * min(size.seconds, 1e9) / 60)) if each else 0
-    return each
+        return max(1, int(per_person * min(size.seconds, 1e9) / 60)) if per_person else 0
+    return per_person
 
 
 def _held(cap: _Cap, held: Iterable[ClusterJob], accounting: Accounting) -> int:
@@ -268,15 +268,15 @@ def _counts_for(what: str, job: ClusterJob) -> int:
     return {"": 1, "cpu": job.cpus, "mem": job.memory_mib, "node": job.node_count}.get(what, 0)
 
 
-def _sentence(cap: _Cap, people: int, held: int, each: int) -> str:
-    fit = min(people, max(0, cap.value - held) // each)
+def _sentence(cap: _Cap, people: int, held: int, per_person: int) -> str:
+    fit = min(people, max(0, cap.value - held) // per_person)
     out = f"{fit} of {people} people fit."
     owner = _capital(cap.owner)
     if cap.limit == "GrpTRESMins":
         kind = "CPU" if cap.what == "cpu" else "GPU" if cap.what.startswith("gres/gpu") else cap.what
         if cap.value == 0:
             return f"{owner} has used up its {kind} minutes (GrpTRESMins): no job starts."
-        return f"{owner} has {cap.value} {kind} minutes left (GrpTRESMins), and each server may use {each}: {out}"
+        return f"{owner} has {cap.value} {kind} minutes left (GrpTRESMins), and each server may use {per_person}: {out}"
     if cap.what:
         others = f", and jobs of others hold {_words(cap.what, held)}" if held else ""
         return f"{owner} may use {_words(cap.what, cap.value)} at once ({cap.limit}){others}: {out}"

@@ -68,14 +68,14 @@ def check_session(
     if own is not None and _outside(own, start=start, end=end):
         return SessionReport(session, Seats(len(people), ()), (_told_outside(own, session),))
     problems = list(_of_reservation(name, own, resources.account, people, start=start, end=end))
-    offered = [each for each in partitions_of(resources, snapshot) if each in snapshot.partition_by_name]
+    offered = [partition for partition in partitions_of(resources, snapshot) if partition in snapshot.partition_by_name]
     if not offered:
-        asked = resources.partition or "no partition, and the cluster has no default one"
-        problems.append(Problem("partition", f"The profile requests {asked}, which does not exist."))
+        requested = resources.partition or "no partition, and the cluster has no default one"
+        problems.append(Problem("partition", f"The profile requests {requested}, which does not exist."))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
     # the length of a server that is started ahead counts from then on, and so must what is left of the reservation
-    faults = {each: fault_in(resources, snapshot, each, now=opens.timestamp()) for each in offered}
-    open_ = [each for each in offered if faults[each] is None]
+    faults = {name: fault_in(resources, snapshot, name, now=opens.timestamp()) for name in offered}
+    open_ = [name for name in offered if faults[name] is None]
     if not open_:
         clause = next(fault.clause for fault in faults.values() if fault is not None)
         waits = own.start - opens.timestamp() if own is not None and own.start is not None else 0.0
@@ -87,12 +87,12 @@ def check_session(
         problems.append(Problem("partition", f"Slurm would refuse every job: {clause}.{ahead}"))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
     own_jobs = _own_jobs(snapshot, people, name) if everybody else frozenset()
-    found = {
-        each: _seats(resources, snapshot, each, own_jobs, wanted=len(people), start=start, end=end) for each in open_
+    seats_by_partition = {
+        name: _seats(resources, snapshot, name, own_jobs, wanted=len(people), start=start, end=end) for name in open_
     }
-    partition = max(open_, key=lambda each: found[each][0].fit)
-    advice = found[partition][1]
-    seats = either([found[each][0] for each in open_])
+    partition = max(open_, key=lambda partition_name: seats_by_partition[partition_name][0].fit)
+    advice = seats_by_partition[partition][1]
+    seats = either([seats_by_partition[name][0] for name in open_])
     length = length_of(resources, snapshot.partition_by_name[partition])
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
     problems += _of_time(None if lowered else own, length, start=start, opens=opens.timestamp(), end=end)
@@ -125,29 +125,29 @@ def _own_jobs(snapshot: ClusterSnapshot, people: Sequence[str], reservation: str
 
 def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str) -> JobSize:
     """What one participant's job counts for, on the node of the session where that is least."""
-    found = snapshot.partition_by_name[partition]
-    need = need_of(resources, found, snapshot)
+    state = snapshot.partition_by_name[partition]
+    need = need_of(resources, state, snapshot)
     nodes = capacity_of(snapshot).nodes(
         partition, constraint=resources.constraint or "", reservation=resources.reservation or ""
     )
-    taken = [
+    counts = [
         (node.cpus, node.memory, node.gpus.get(need.gpu_type, 0))
         if need.exclusive
         else (*node.taken_by(need), need.gpus)
         for node in nodes.kinds
         if node.offers(need)
     ]
-    cpus, memory, gpus = min(taken, default=(need.cpus, need.memory, need.gpus))
-    each = {"cpu": cpus, "mem": memory, "node": 1, "gres/gpu": gpus, "gres/shard": need.shards}
+    cpus, memory, gpus = min(counts, default=(need.cpus, need.memory, need.gpus))
+    tres = {"cpu": cpus, "mem": memory, "node": 1, "gres/gpu": gpus, "gres/shard": need.shards}
     if need.gpu_type:
-        each[f"gres/gpu:{need.gpu_type}"] = gpus
+        tres[f"gres/gpu:{need.gpu_type}"] = gpus
     return JobSize(
         partition=partition,
-        tres={name: number * resources.nodes for name, number in each.items() if number},
-        seconds=length_of(resources, found),
+        tres={name: number * resources.nodes for name, number in tres.items() if number},
+        seconds=length_of(resources, state),
         account=resources.account or "",
         qos=resources.qos or "",
-        partition_qos=found.qos,
+        partition_qos=state.qos,
     )
 
 
@@ -161,15 +161,15 @@ def _seats(
     start: float,
     end: float,
 ) -> tuple[Seats, str]:
-    found = snapshot.partition_by_name[partition]
-    need = need_of(resources, found, snapshot)
+    state = snapshot.partition_by_name[partition]
+    need = need_of(resources, state, snapshot)
     name = resources.reservation or ""
     own = snapshot.reservation_by_name.get(name)
     if name and own is None:
         return Seats(wanted, ()), ""
     nodes = capacity_of(snapshot).nodes(partition, constraint=resources.constraint or "", reservation=name).all
     jobs = snapshot.job_table
-    sharing = Sharing(found.name, found.max_cpus_per_node, found.jobs_per_cpu, own_jobs)
+    sharing = Sharing(state.name, state.max_cpus_per_node, state.jobs_per_cpu, own_jobs)
     seats = count_seats(
         nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes, sharing=sharing
     )
@@ -220,7 +220,7 @@ def _of_reservation(
     strangers = _not_admitted(own, people)
     if strangers:
         yield Problem("people", f"Reservation {name} is not for {some(strangers)}.")
-    accounts = [each for each in own.accounts if not each.startswith("-")]
+    accounts = [account for account in own.accounts if not account.startswith("-")]
     if account and ((accounts and not own.users and account not in accounts) or f"-{account}" in own.accounts):
         admitted = f"accounts {', '.join(accounts)}" if accounts else "other accounts"
         yield Problem("people", f"Reservation {name} is for {admitted}, and the profile requests account {account}.")

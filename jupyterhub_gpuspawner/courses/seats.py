@@ -108,7 +108,7 @@ def _together(seats: list[int], nodes_each: int) -> int:
     low, high = 0, sum(seats) // nodes_each
     while low < high:  # the largest number of jobs for which every job finds enough different nodes
         middle = (low + high + 1) // 2
-        if sum(min(each, middle) for each in seats) >= middle * nodes_each:
+        if sum(min(seat, middle) for seat in seats) >= middle * nodes_each:
             low = middle
         else:
             high = middle - 1
@@ -164,8 +164,8 @@ def seats_of(
     if why:
         return NodeSeats(node.name, {}, why)
     free = free_at(node, jobs, start, sharing)
-    cpus, asked = node.taken_by(need)
-    need = replace(need, cpus=cpus, memory=asked)
+    cpus, cores = node.taken_by(need)
+    need = replace(need, cpus=cpus, memory=cores)
     if need.exclusive or need.all_memory:
         whole = Free(node.gpus, node.shards, node.cpus, node.memory)
         fits = free.idle and min(_limits(whole, replace(need, all_memory=False)).values(), default=1) > 0
@@ -174,13 +174,13 @@ def seats_of(
 
 
 def _limits(free: Free, need: Need) -> dict[str, int]:
-    asked = (
+    amounts = (
         (GPUS, need.gpus, free.gpus.get(need.gpu_type, 0)),
         (SHARDS, need.shards, free.shards),
         (CPUS, need.cpus, free.cpus),
         (MEMORY, need.memory, free.memory),
     )
-    return {name: has // each for name, each, has in asked if each}
+    return {name: has // limit for name, limit, has in amounts if limit}
 
 
 def _unusable(node: NodeFit, start: float, end: float) -> str:
@@ -204,8 +204,8 @@ def count_seats(
     sharing: Sharing = Sharing(),
 ) -> Seats:
     """The seats of a session; ``nodes`` are those of its partition, constraint and reservation, ``jobs`` all jobs."""
-    found = tuple(seats_of(node, need, jobs, start=start, end=end, sharing=sharing) for node in nodes)
-    return Seats(wanted, found, nodes_each)
+    seats = tuple(seats_of(node, need, jobs, start=start, end=end, sharing=sharing) for node in nodes)
+    return Seats(wanted, seats, nodes_each)
 
 
 def either(of_partitions: Sequence[Seats]) -> Seats:
@@ -233,14 +233,14 @@ def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:
     if name == CPUS:
         step = max(free[node.node].step for node in crowded)
         less = less // step * step
-    asked: int = getattr(need, name)
-    if not 0 < less < asked:
+    requested: int = getattr(need, name)
+    if not 0 < less < requested:
         return ""
     if name == MEMORY:
         rounded = less // 1024 * 1024 or less
-        now, then = f"{memory(asked)} of memory", memory(rounded)
+        now, then = f"{memory(requested)} of memory", memory(rounded)
     else:
-        now, then = (cpus(number, per_core=free[example.node].cpus_per_core) for number in (asked, less))
+        now, then = (cpus(number, per_core=free[example.node].cpus_per_core) for number in (requested, less))
     would = example.seats_without(name)
     what = _unit(need, would)
     return (

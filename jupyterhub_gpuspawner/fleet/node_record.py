@@ -125,14 +125,14 @@ def record_from(document: Mapping[str, Any]) -> NodeRecord:
     if document["version"] != VERSION:
         raise ValueError(f"version: must be {VERSION}")
     topology = from_document(document["topology"])
-    seen = tuple(map(float, document["seen"]))
-    if len(seen) != len(topology.gpus):
+    times = tuple(map(float, document["seen"]))
+    if len(times) != len(topology.gpus):
         raise ValueError("seen: must have a time for each GPU")
     whole_at, doubt = document["whole_at"], document.get("doubt")
     return NodeRecord(
         node=str(document["node"]),
         topology=topology,
-        seen=seen,
+        seen=times,
         seen_at=float(document["seen_at"]),
         whole_at=None if whole_at is None else float(whole_at),
         gres=str(document["gres"]),
@@ -176,13 +176,13 @@ def _contradicts(record: NodeRecord, view: View) -> bool:
     """Whether the view denies something that is known of the node; what one of both does not know is not denied."""
     old, new = record.topology, view.topology
     present = [old.gpus[position] for position in record.present]
-    known = {gpu.pci: position for position, gpu in enumerate(old.gpus) if gpu.pci and gpu.mig is None}
+    positions = {gpu.pci: position for position, gpu in enumerate(old.gpus) if gpu.pci and gpu.mig is None}
     shown = {gpu.pci: position for position, gpu in enumerate(new.gpus) if gpu.pci and gpu.mig is None}
-    both = sorted(known.keys() & shown.keys())
+    both = sorted(positions.keys() & shown.keys())
     facts = list(zip(_node_facts(old), _node_facts(new), strict=True))
     for pci in both:
-        facts += zip(_gpu_facts(old.gpus[known[pci]]), _gpu_facts(new.gpus[shown[pci]]), strict=True)
-    facts += [(old.link(known[a], known[b]), new.link(shown[a], shown[b])) for a in both for b in both]
+        facts += zip(_gpu_facts(old.gpus[positions[pci]]), _gpu_facts(new.gpus[shown[pci]]), strict=True)
+    facts += [(old.link(positions[a], positions[b]), new.link(shown[a], shown[b])) for a in both for b in both]
     unknown: tuple[object, ...] = (None, "", "?", (), frozenset())
     if any(a != b and a not in unknown and b not in unknown for a, b in facts):
         return True
@@ -206,7 +206,7 @@ def _with(record: NodeRecord | None, view: View) -> NodeRecord:
     at = max(view.at, old.seen_at)  # clocks may be set back
     kept = _kept(old, view)
     gpus = (*new.gpus, *(before.gpus[position] for position in kept))
-    seen = (*(at for _ in new.gpus), *(old.seen[position] for position in kept))
+    times = (*(at for _ in new.gpus), *(old.seen[position] for position in kept))
     positions = [(n if n < len(new.gpus) else None, _position_of(before, gpu)) for n, gpu in enumerate(gpus)]
     nics = new if new.nics else before
     topology = replace(
@@ -228,7 +228,7 @@ def _with(record: NodeRecord | None, view: View) -> NodeRecord:
     return NodeRecord(
         node=view.node,
         topology=_ordered(topology, order),
-        seen=tuple(seen[position] for position in order),
+        seen=tuple(times[position] for position in order),
         seen_at=at,
         whole_at=at if view.whole else old.whole_at,
         gres=view.gres or old.gres,
@@ -264,14 +264,14 @@ def _kept(old: NodeRecord, view: View) -> list[int]:
     shown = {_key(gpu) for gpu in view.topology.gpus}
     whole = {gpu.pci for gpu in view.topology.gpus if gpu.mig is None}
     sliced = {gpu.pci for gpu in view.topology.gpus if gpu.mig is not None}
-    kept = []
+    positions = []
     for position, gpu in enumerate(old.topology.gpus):
         replaced = gpu.pci in whole if gpu.mig is not None else gpu.pci in sliced
         deleted = gpu.mig is not None and view.whole  # MIG devices come and go
         if _key(gpu) not in shown and not replaced and not deleted:
-            kept.append(position)
+            positions.append(position)
     room = max(0, GPUS_AT_MOST - len(view.topology.gpus))
-    return sorted(sorted(kept, key=lambda position: -old.seen[position])[:room])
+    return sorted(sorted(positions, key=lambda position: -old.seen[position])[:room])
 
 
 def _link(new: NodeTopology, before: NodeTopology, a: _Positions, b: _Positions) -> str:

@@ -222,13 +222,13 @@ class _SitesStart:
 def _noted(start: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(start)
     async def noted(spawner: Any, *arguments: Any, **named: Any) -> Any:
-        for each in spawner.sites_starts:
-            _done(each.ours_began)
+        for earlier in spawner.sites_starts:
+            _done(earlier.ours_began)
         try:
             return await maybe_future(start(spawner, *arguments, **named))
         finally:
-            for each in spawner.sites_starts:
-                _done(each.ours_ended)
+            for earlier in spawner.sites_starts:
+                _done(earlier.ours_ended)
 
     return noted
 
@@ -253,7 +253,7 @@ def _with_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
                 raise asyncio.TimeoutError
             return work.result()
         finally:
-            spawner.sites_starts = tuple(each for each in spawner.sites_starts if each is not this)
+            spawner.sites_starts = tuple(start for start in spawner.sites_starts if start is not this)
             if not work.done():
                 work.cancel()
                 await asyncio.wait({work})
@@ -264,11 +264,11 @@ def _with_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
 def _without_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(start)
     def begin(spawner: Any, *arguments: Any, **named: Any) -> Any:
-        kept = [spawner.start_timeout]
+        limits = [spawner.start_timeout]
 
         def restore() -> None:
-            if kept:
-                spawner.start_timeout = kept.pop()
+            if limits:
+                spawner.start_timeout = limits.pop()
 
         async def started() -> Any:
             restore()
@@ -292,7 +292,7 @@ def leave_out_of_spawn_limit(users: UserDict, left_out: Callable[[Spawner], bool
 
     def counted() -> dict[str, int]:
         counts: dict[str, int] = count()
-        pending = (each for user in users.values() for each in user.spawners.values() if each._spawn_pending)
+        pending = (spawner for user in users.values() for spawner in user.spawners.values() if spawner._spawn_pending)
         counts["spawn_pending"] -= sum(map(left_out, pending))
         return counts
 

@@ -346,9 +346,9 @@ def lasts(since: str, *, now: float | None = None) -> str:
     return LASTS.format(duration=duration(seconds)) if seconds >= 1 else ""
 
 
-def about_job(job_id: str, told: str) -> str:
+def about_job(job_id: str, text: str) -> str:
     """``told`` about that job, as the progress stream says it."""
-    return f"Job {job_id}: {told}"
+    return f"Job {job_id}: {text}"
 
 
 def place(people_ahead: int) -> str:

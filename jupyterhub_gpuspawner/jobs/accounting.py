@@ -94,21 +94,21 @@ class Accounting:
     @cached_property
     def _of_users(self) -> Mapping[tuple[str, str], Mapping[str, Association]]:
         """The users' associations by user and account, and then by partition."""
-        found: dict[tuple[str, str], dict[str, Association]] = {}
-        for each in self.users:
-            found.setdefault((each.user, each.account), {})[each.partition] = each
-        return found
+        by_user: dict[tuple[str, str], dict[str, Association]] = {}
+        for user in self.users:
+            by_user.setdefault((user.user, user.account), {})[user.partition] = user
+        return by_user
 
     def above(self, account: str) -> Iterator[Association]:
         """The account's association, and those of the accounts above it."""
-        seen = set[str]()
-        while account in self.accounts and account not in seen:
-            seen.add(account)
+        visited = set[str]()
+        while account in self.accounts and account not in visited:
+            visited.add(account)
             yield self.accounts[account]
             account = self.accounts[account].parent
 
     def below(self, account: str) -> frozenset[str]:
         """The account and all accounts under it."""
         return frozenset(
-            name for name in self.accounts if any(each.account == account for each in self.above(name))
+            name for name in self.accounts if any(association.account == account for association in self.above(name))
         ) | {account}

@@ -122,11 +122,11 @@ class JobIdentity:
 
     def learnt(self, job: JobStatus) -> JobIdentity:
         """This identity, with unknown values taken from ``job``, which must be the start's own."""
-        told = (self.owner or self.uid is not None) and self.owns(job) is not False
-        known = self if told else replace(self, owner=job.user, uid=job.uid)
+        is_learnt = (self.owner or self.uid is not None) and self.owns(job) is not False
+        identity = self if is_learnt else replace(self, owner=job.user, uid=job.uid)
         if self._exact and self._named_by(job):
-            return known
-        return replace(known, tag=job.tag, name="" if start_of(job.tag) else job.name)
+            return identity
+        return replace(identity, tag=job.tag, name="" if start_of(job.tag) else job.name)
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state."""

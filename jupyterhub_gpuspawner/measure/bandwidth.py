@@ -294,7 +294,7 @@ def measure(
     size_mib: int,
     repeats: int,
     only: Iterable[int] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Bandwidth:
     """Copy to and from each GPU (if ``only`` is given, those with its indices), unbound and bound to each of ``nodes``.
 
@@ -306,7 +306,7 @@ def measure(
     problems: list[str] = []
     for ordinal, gpu in chosen:
         for node in (None, *nodes):
-            tell(f"GPU {gpu.index}, {'not bound' if node is None else f'bound to NUMA node {node}'}")
+            report(f"GPU {gpu.index}, {'not bound' if node is None else f'bound to NUMA node {node}'}")
             work = partial(_copies, cuda, host, ordinal, gpu.index, node, size_mib=size_mib, repeats=repeats)
             try:
                 copies += host.on(node, work)

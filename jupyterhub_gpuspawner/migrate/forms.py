@@ -96,7 +96,7 @@ def convert_moss(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
     partitions = settings.get("partitions")
     if partitions is None or not isinstance(partitions.value, dict):
         raise ConfigError("moss needs a table of partitions.", where="c.MOSlurmSpawner.partitions")
-    for name in (*_MOSS_DROPPED, *(f"req_{each}" for each in _FORM)):
+    for name in (*_MOSS_DROPPED, *(f"req_{name}" for name in _FORM)):
         if name in settings:
             why = _MOSS_DROPPED.get(name, "moss's form replaced it")
             draft.note(Kind.DROPPED, settings[name], settings[name].value, "", why)
@@ -118,7 +118,7 @@ def convert_moss(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
         draft.note(Kind.DROPPED, partitions, "no simple partition", "", "there is one form for all")
     for field, was, why in _NOT_OFFERED:
         draft.note(Kind.CHANGED, f"moss's form: {field}", was, "not offered", why)
-    return frozenset({"partitions", "singularity_cmd", *_MOSS_DROPPED, *(f"req_{each}" for each in _FORM)})
+    return frozenset({"partitions", "singularity_cmd", *_MOSS_DROPPED, *(f"req_{name}" for name in _FORM)})
 
 
 def _partition(
@@ -145,8 +145,8 @@ def _partition(
         options["time"] = text_option("Time", "slurm.time", "1 hour", {"slurm": {"time": "1:00:00"}})
         _unbounded(setting, "max_runtime", slug, draft)
     environments = {
-        key: _environment(f"{where}: {key}", each, runtime, draft)
-        for key, each in about.get("jupyter_environments", {}).items()
+        key: _environment(f"{where}: {key}", environment, runtime, draft)
+        for key, environment in about.get("jupyter_environments", {}).items()
     }
     if environments:
         options["environment"] = choice_option("Environment", environments, next(iter(environments)))
@@ -159,11 +159,11 @@ def _partition(
         "lab",
     )
     options["reservation"] = text_option("Reservation", "slurm.reservation", "None")
-    said = [f"Architecture: {about['architecture']}."] if about.get("architecture") else []
+    description = [f"Architecture: {about['architecture']}."] if about.get("architecture") else []
     document: dict[str, Any] = {
         "display_name": about.get("description") or name,
         "slug": slug,
-        "description": " ".join(said),
+        "description": " ".join(description),
         "slurm": {"partition": name, **({"gpus": 0, "gpu_type": gpu_type} if gpu_type else {})},
         "profile_options": options,
     }
@@ -424,7 +424,7 @@ class _Preset:
         }
         if template.own:
             return old_options(template, {f"req_{name}": value for name, value in chosen.items()})
-        given = {
+        options = {
             "account": chosen["account"],
             "time": option_of_time(chosen["runtime"]),
             "output": f"{SOMEBODY[1]}/.jupyterhub_slurmspawner_%j.log",
@@ -439,7 +439,7 @@ class _Preset:
             "constraint": chosen["constraint"],
         }
         flag = {"oversubscribe": ""} if chosen["oversubscribe"] else {}
-        return {name: value for name, value in given.items() if value} | flag
+        return {name: value for name, value in options.items() if value} | flag
 
     def _value(self, name: str) -> Any:
         """The value with which the form opens; None where a function of the site's computes it."""
@@ -488,7 +488,7 @@ class _Preset:
         if self._locked("gpus"):
             self._slurm |= _request(value)
         elif isinstance(choices, (list, dict)):
-            listed = choices if isinstance(choices, dict) else {each: _title(each) for each in choices}
+            listed = choices if isinstance(choices, dict) else {gres: _title(gres) for gres in choices}
             self._options["gpus"] = choice_option(
                 "GPUs",
                 {key: {"display_name": str(text), "slurm": _request(key)} for key, text in listed.items()},
@@ -513,8 +513,8 @@ class _Preset:
             if value:
                 self._slurm[field] = value
         elif isinstance(choices, (list, dict)) and choices and name != "feature":
-            names = [str(each) for each in choices]
-            listed = {each: {"display_name": each, "slurm": {field: each}} for each in names}
+            names = [str(name) for name in choices]
+            listed = {name: {"display_name": name, "slurm": {field: name}} for name in names}
             self._options[field] = choice_option(title, listed, value if value in names else names[0])
         else:
             if name != "feature":
@@ -538,19 +538,19 @@ class _Preset:
 
 
 def _interface(about: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"display_name": about["name"], "default_url": about.get("url", "/lab")}
+    choice: dict[str, Any] = {"display_name": about["name"], "default_url": about.get("url", "/lab")}
     if about.get("modules"):
-        found["environment"] = {"modules": list(about["modules"])}
+        choice["environment"] = {"modules": list(about["modules"])}
     if about.get("args"):
-        found["command"] = ["jupyterhub-singleuser", *about["args"]]
-    return found
+        choice["command"] = ["jupyterhub-singleuser", *about["args"]]
+    return choice
 
 
 def _request(gres: str) -> dict[str, Any]:
     """The typed request of a gres."""
     count = re.fullmatch(r"gpu:0", gres)
-    found = {"gpus": 0} if count else typed_fields({"req_gres": gres})
-    return {name: value for name, value in found.items() if value is not None}
+    fields = {"gpus": 0} if count else typed_fields({"req_gres": gres})
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _title(gres: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 
 SERVER = "Notebook server"
-_TABLE = {each.name: each for each in BATCHSPAWNER}
+_TABLE = {setting.name: setting for setting in BATCHSPAWNER}
 _WRAPPER = {
     "form_template": "the form is this package's",
     "first_template": "the form is this package's",
@@ -43,11 +43,11 @@ def convert_one(site: SiteSettings, values: Mapping[str, Any], template: BatchTe
 
 def convert_profiles(hub: OldHub, values: Mapping[str, Any], template: BatchTemplate, draft: Draft) -> None:
     """wrapspawner's profiles; raises ConfigError for one that is no tuple of its."""
-    found: Sequence[Any] = ()
+    profiles: Sequence[Any] = ()
     for section in ("WrapSpawner", "OptionsFormSpawner", "ProfilesSpawner", "DockerProfilesSpawner"):
         for name, value in sorted(hub.section(section).items()):
             if name == "profiles":
-                found = value
+                profiles = value
             elif name in _WRAPPER:
                 draft.note(Kind.DROPPED, f"c.{section}.{name}", value, "", _WRAPPER[name])
             else:
@@ -62,7 +62,7 @@ def convert_profiles(hub: OldHub, values: Mapping[str, Any], template: BatchTemp
             "",
             "it needs nvidia-docker-plugin, which is no longer developed; containers of a Slurm job are Apptainer's",
         )
-    for at, item in enumerate(found):
+    for at, item in enumerate(profiles):
         _profile(at, item, values, template, draft)
 
 
@@ -90,11 +90,11 @@ def _profile(at: int, item: Any, values: Mapping[str, Any], template: BatchTempl
     if document["kind"] == "slurm":
         own = {name if name.startswith("req_") or not pair else f"req_{name}": value for name, value in traits.items()}
         was = old_options(template, {**values, **own})
-        said = document["slurm"]
-        document["slurm"] = _typed(said, template)
-        for name in sorted(set(said) - set(document["slurm"])):
+        slurm = document["slurm"]
+        document["slurm"] = _typed(slurm, template)
+        for name in sorted(set(slurm) - set(document["slurm"])):
             why = "the template fixes the option, so the profile's value had no effect"
-            draft.note(Kind.DROPPED, f"{where}: {name}", said[name], "", why)
+            draft.note(Kind.DROPPED, f"{where}: {name}", slurm[name], "", why)
         _without_effect(document, where, template, draft)
         del document["kind"]  # the default
     draft.profiles.append(
@@ -114,10 +114,10 @@ def _can_be_imported(dotted_name: str) -> bool:
 def _typed(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:
     """The typed request, without what a template fixes, and with the type of GPU that it names."""
     fixed = {TYPED.get(name, name) for name in template.constants} if template.typed else set()
-    found = {name: value for name, value in slurm.items() if name not in fixed}
-    if template.typed and "gpu_type" in template.constants and found.get("gpus"):
-        found["gpu_type"] = template.constants["gpu_type"]
-    return found
+    fields = {name: value for name, value in slurm.items() if name not in fixed}
+    if template.typed and "gpu_type" in template.constants and fields.get("gpus"):
+        fields["gpu_type"] = template.constants["gpu_type"]
+    return fields
 
 
 def _without_effect(document: dict[str, Any], where: str, template: BatchTemplate, draft: Draft) -> None:

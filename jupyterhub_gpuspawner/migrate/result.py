@@ -55,7 +55,7 @@ def _literal(value: Any) -> str:
             return f'"""{value}"""'
         return json.dumps(value) if value.isascii() and value.isprintable() else repr(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_literal(key)}: {_literal(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
     if type(value) is list:
         return "[" + ", ".join(map(_literal, value)) + "]"
     return repr(value)

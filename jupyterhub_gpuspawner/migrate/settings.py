@@ -69,7 +69,7 @@ def convert_rights(system: System, setting: OldSetting | None, draft: Draft) -> 
     draft.settings["exec_prefix"] = text
     words = _words(text)
     by_ssh = is_remote(words)
-    if not words or any(_keeps_environment(each) for each in programs(words) if not by_ssh):
+    if not words or any(_keeps_environment(program) for program in programs(words) if not by_ssh):
         draft.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
         return
     draft.settings["wrapper_dir"] = WRAPPERS
@@ -139,7 +139,7 @@ def _by_ssh(setting: OldSetting, text: str, words: Sequence[str], draft: Draft) 
 
 REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
 """Settings that request something of Slurm."""
-_TABLE = {each.name: each for each in BATCHSPAWNER}
+_TABLE = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
 
@@ -157,11 +157,11 @@ def old_script(template: BatchTemplate, values: Mapping[str, Any]) -> str:
         if name.startswith("req_")
     }
     named = {name.removeprefix("req_"): value for name, value in {**defaults, **values}.items()}
-    given = dict.fromkeys(template.unknown, "") | named
+    variables = dict.fromkeys(template.unknown, "") | named
     name, home = SOMEBODY
-    keepvars = ",".join(filter(None, ["JUPYTERHUB_API_TOKEN", str(given.get("keepvars_extra") or "")]))
-    given |= {"username": name, "homedir": home, "keepvars": keepvars, "cmd": "jupyterhub-singleuser"}
-    return str(format_template(template.text, **given))
+    keepvars = ",".join(filter(None, ["JUPYTERHUB_API_TOKEN", str(variables.get("keepvars_extra") or "")]))
+    variables |= {"username": name, "homedir": home, "keepvars": keepvars, "cmd": "jupyterhub-singleuser"}
+    return str(format_template(template.text, **variables))
 
 
 def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str, str] | None:
@@ -185,8 +185,8 @@ class SiteSettings:
         """The setting that has the value of a request, as the admin wrote it."""
         setting = self._settings.get(name)
         fixed = self._template.typed and name.removeprefix("req_") in self._template.constants
-        found = self._settings.get("batch_script") if fixed or setting is None else setting
-        return str(found or "batch_script")
+        source = self._settings.get("batch_script") if fixed or setting is None else setting
+        return str(source or "batch_script")
 
     def as_defaults(self) -> None:
         """Make what the hub requested the default of all profiles."""
@@ -339,17 +339,17 @@ class SiteSettings:
             values = {}
         for name in _SHELL:
             lines = parts.get(name, ()) if template.own else ()
-            found = values.get(name)
+            own_setting = values.get(name)
             if lines:
-                own = str(found.value).strip("\n") if found is not None else ""
+                own = str(own_setting.value).strip("\n") if own_setting is not None else ""
                 draft.settings[name] = "\n".join(filter(None, [*lines, own]))
                 where = "before" if name == "req_prologue" else "after"
                 was = f"{len(lines)} shell lines {where} the server"
                 draft.moved(self._settings.get("batch_script", "batch_script"), was, f"c.GPUSlurmSpawner.{name}")
                 if own:
-                    draft.moved(found, own, f"c.GPUSlurmSpawner.{name}")
-            elif found is not None and str(found.value).strip():
-                draft.keep(found)
+                    draft.moved(own_setting, own, f"c.GPUSlurmSpawner.{name}")
+            elif own_setting is not None and str(own_setting.value).strip():
+                draft.keep(own_setting)
 
 
 def _own(hub: OldHub) -> bool:

@@ -64,15 +64,15 @@ class OptionChange:
 
 def sbatch_options(script: str) -> dict[str, str]:
     """Every option by its long name, with its value in one spelling; the value of a flag is empty."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for line in script.split("\n"):
         if line.strip() and not line.startswith("#"):
             break
         match = _DIRECTIVE.fullmatch(line.strip())
         if match is not None:
             for name, value in options_of(match["options"]):
-                found[name] = _normal(name, value)
-    return found
+                options[name] = _normal(name, value)
+    return options
 
 
 def _normal(name: str, value: str) -> str:
@@ -87,7 +87,7 @@ def _normal(name: str, value: str) -> str:
     if name == "export" and value not in ("ALL", "NONE", "NIL"):
         return "(names)"  # those of the hub's variables for a server
     if name == "gres":
-        return re.sub(r"(?<=:)1$|^(gpu|shard)$", lambda found: found[0] if found[0] == "1" else f"{found[0]}:1", value)
+        return re.sub(r"(?<=:)1$|^(gpu|shard)$", lambda match: match[0] if match[0] == "1" else f"{match[0]}:1", value)
     return value
 
 
@@ -196,37 +196,37 @@ def variables_of(text: str) -> frozenset[str]:
     return frozenset(re.split(r"[.\[]", name)[0] for name in fields)
 
 
-def read_template(text: str, known: frozenset[str] = frozenset()) -> BatchTemplate:
+def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTemplate:
     """Take a template apart; ``known`` are further variables that the hub's spawner has."""
     own = text != DEFAULT_TEMPLATE
     try:
         names = variables_of(text)
-        unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - known))
+        unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - variables))
         marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
         marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
         script = format_template(text, **marks)
     except (ValueError, TemplateError, AttributeError, KeyError, IndexError) as error:
         return BatchTemplate(text, own, reasons=(f"it cannot be rendered ({type(error).__name__})",))
     head, body = _parts(script)
-    found = _Header()
+    header = _Header()
     for line in head:
-        found.read(line)
+        header.read(line)
     shell = _Shell()
     shell.read(body)
     return BatchTemplate(
         text,
         own,
-        constants=found.constants,
-        used=frozenset(found.used),
-        extra=tuple(found.extra),
-        replaced=tuple(found.replaced),
-        log_dir=found.log_dir,
+        constants=header.constants,
+        used=frozenset(header.used),
+        extra=tuple(header.extra),
+        replaced=tuple(header.replaced),
+        log_dir=header.log_dir,
         before=tuple(shell.before),
         after=tuple(shell.after),
         dropped=tuple(shell.dropped),
         step=shell.step,
         unknown=unknown,
-        reasons=(*found.reasons, *shell.reasons),
+        reasons=(*header.reasons, *shell.reasons),
     )
 
 
@@ -320,10 +320,10 @@ class _Shell:
             self.reasons.append(fault)
 
     def _lines(self, lines: list[str], own: str) -> list[str]:
-        found: list[str] = []
+        body: list[str] = []
         for line in lines:
             plain = line.strip()
-            if plain == own or (not plain and not found):
+            if plain == own or (not plain and not body):
                 continue
             if _SHELL_OPTIONS.fullmatch(plain):
                 self.dropped.append(plain)
@@ -333,10 +333,10 @@ class _Shell:
                 continue
             if re.search(r"@\w+@", text):
                 self.reasons.append("its shell lines use variables")
-            found.append(text.rstrip())
-        while found and not found[-1]:
-            found.pop()
-        return found
+            body.append(text.rstrip())
+        while body and not body[-1]:
+            body.pop()
+        return body
 
 
 def swallows_the_script(lines: str) -> str:

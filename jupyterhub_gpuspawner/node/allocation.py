@@ -154,13 +154,13 @@ def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
 def _by_uuid(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
     """The grant by UUID; like CUDA, any unambiguous prefix is accepted."""
     slurm = indices if len(indices) == len(names) else ()
-    found = []
+    positions = []
     for name in names:
         matches = [n for n, gpu in enumerate(topology.gpus) if gpu.uuid and gpu.uuid.startswith(name)]
         if len(matches) != 1:
             return GpuGrant(names, None, slurm, (f"No GPU on this node matches {name}.",))
-        found.append(matches[0])
-    return GpuGrant(names, tuple(found), slurm)
+        positions.append(matches[0])
+    return GpuGrant(names, tuple(positions), slurm)
 
 
 def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> GpuGrant:
@@ -205,8 +205,8 @@ def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
     everything = _visible(None, topology)
     if count == len(everything.names):
         return everything
-    found = len(topology.gpus)
-    problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''}, but does not say which; {found} were found."
+    visible = len(topology.gpus)
+    problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''}, but does not say which; {visible} were found."
     return GpuGrant((), None, problems=(problem,))
 
 
@@ -216,11 +216,11 @@ def _places(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
     Either the topology counts as Slurm does, or it shows only the job's GPUs, in the same order.
     """
     if any(gpu.mig for gpu in topology.gpus):
-        places = {n: n for n in range(len(topology.gpus))}
+        positions = {n: n for n in range(len(topology.gpus))}
     else:
-        places = {gpu.index: n for n, gpu in enumerate(topology.gpus)}
-    if all(index in places for index in indices):
-        return places
+        positions = {gpu.index: n for n, gpu in enumerate(topology.gpus)}
+    if all(index in positions for index in indices):
+        return positions
     if len(indices) == len(topology.gpus):
         return {index: n for n, index in enumerate(sorted(indices))}
     return None
@@ -233,9 +233,9 @@ def _own_name(topology: NodeTopology, position: int) -> str:
 
 
 def _not_found(indices: Numbers, topology: NodeTopology) -> str:
-    found = format_cpulist(gpu.index for gpu in topology.gpus)
-    seen = f"only GPU {found} was found" if found else "no GPU was found"
-    return f"GPU {format_cpulist(indices)} was granted, but {seen} on this node."
+    present = format_cpulist(gpu.index for gpu in topology.gpus)
+    text = f"only GPU {present} was found" if present else "no GPU was found"
+    return f"GPU {format_cpulist(indices)} was granted, but {text} on this node."
 
 
 def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:

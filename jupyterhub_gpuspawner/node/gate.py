@@ -23,13 +23,13 @@ def behind(words: Sequence[str], environ: Mapping[str, str], complain: Callable[
     jupyter-server-proxy is looked for beside the first of them and in the PATH. Exits with 127 where there is none:
     without it the application must not start.
     """
-    places = (os.path.dirname(words[0]), environ.get("PATH"))
-    found = shutil.which(PROXY, path=os.pathsep.join(filter(None, places)))
-    if found is None:
+    folders = (os.path.dirname(words[0]), environ.get("PATH"))
+    proxy = shutil.which(PROXY, path=os.pathsep.join(filter(None, folders)))
+    if proxy is None:
         complain(f"{PROXY}: no such command; the job's environment needs jupyterhub and jupyter-server-proxy >= 4.6")
         raise SystemExit(127)
-    with open(found, "rb") as file:
+    with open(proxy, "rb") as file:
         first = file.readline(4096).decode(errors="replace")
     named = [word for word in first[2:].split() if os.path.basename(word).startswith("python")]
-    python = named[0] if first.startswith("#!") and named else os.path.join(os.path.dirname(found), "python3")
+    python = named[0] if first.startswith("#!") and named else os.path.join(os.path.dirname(proxy), "python3")
     return [python, "-c", RUN_GATE, environ.get("GPUSPAWNER_LAUNCHER", ""), *words[1:]]

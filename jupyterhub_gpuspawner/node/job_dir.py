@@ -71,8 +71,8 @@ def _remove_if_left(folder: str) -> None:
     except OSError:
         return
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _YOUNG:
+        status = os.fstat(descriptor)
+        if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _YOUNG:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             names = os.listdir(descriptor)
             for file in _FILES:
@@ -101,15 +101,15 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
     folder = os.path.dirname(launcher)
     if not environ.get("SLURM_JOB_ID") or not python or not os.path.basename(folder).startswith("gpuspawner."):
         return
-    place = os.path.join(folder, COMMANDS)
-    command = os.path.join(place, "gpuspawner-run")
+    target = os.path.join(folder, COMMANDS)
+    command = os.path.join(target, "gpuspawner-run")
     quoted = ["'" + word.replace("'", "'\\''") + "'" for word in (python, launcher)]
     words = f'{" -I ".join(quoted)} --run "$@"'
     paths = environ.get("PATH", os.defpath).split(os.pathsep)
-    environ["PATH"] = os.pathsep.join([*[path for path in paths if path != place], place])
+    environ["PATH"] = os.pathsep.join([*[path for path in paths if path != target], target])
     environ["GPUSPAWNER_RUN"] = command
     environ[_FUNCTION] = f"() {{ {words}; }}"
-    os.makedirs(place, mode=0o700, exist_ok=True)
+    os.makedirs(target, mode=0o700, exist_ok=True)
     script = f"#!/bin/sh\nexec {words}\n".encode()
     with open(command, "wb") as file:
         file.write(script)
@@ -149,7 +149,7 @@ def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) ->
         paths = [path for path in environ.get(name, "").split(os.pathsep) if path and path != folder]
         environ[name] = os.pathsep.join([*paths, folder])
     usual = (*USUALLY_BOUND, *filter(None, [environ.get("HOME")]))
-    if in_container and not any(parent == place or parent.startswith(f"{place}/") for place in usual):
+    if in_container and not any(parent == prefix or parent.startswith(f"{prefix}/") for prefix in usual):
         for name in ("APPTAINER_BIND", "SINGULARITY_BIND"):
             environ[name] = ",".join(filter(None, [environ.get(name), f"{folder}:{folder}:ro"]))
 

@@ -152,7 +152,7 @@ def announce(
     ``usage_interval`` seconds (:mod:`~jupyterhub_gpuspawner.node.usage.sampler`); 0: it does not.
     """
     documents, finished = child.ask_documents(lambda say: _deliver(say, report, port_range, environ), deadline)
-    port, service_url, problems, again = 0, None, [], not finished
+    port, service_url, problems, retry = 0, None, [], not finished
     placement = report.placement
     for document in documents:
         if "port" in document:  # problems with the port, which belong in the report
@@ -160,14 +160,16 @@ def announce(
         port = document.get("port", port)
         service_url = document.get("service_url", service_url)
         problems += document.get("problems", ())
-        again = document.get("again", again)
+        retry = document.get("again", retry)
     if not finished:
         problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
     if port and environ.get("JUPYTERHUB_API_URL"):
-        if again:
+        if retry:
             problems.append("The report will be sent again for up to ten minutes.")
         server, report = os.getpid(), replace(report, placement=placement)
-        child.leave(lambda: _accompany(report, port, environ, server, told=not again, usage_interval=usage_interval))
+        child.leave(
+            lambda: _accompany(report, port, environ, server, is_reported=not retry, usage_interval=usage_interval)
+        )
     return Announcement(port, service_url, tuple(problems))
 
 
@@ -183,17 +185,17 @@ def _deliver(
 
 
 def _accompany(
-    report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, told: bool, usage_interval: float
+    report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, is_reported: bool, usage_interval: float
 ) -> None:
     from jupyterhub_gpuspawner.node.report import retry
 
     reporter = retry.PortReporter(report, port, environ, server)
     if not usage_interval:
-        return reporter.run(told=told)
+        return reporter.run(is_reported=is_reported)
     from jupyterhub_gpuspawner.node.usage import sampler
 
     return sampler.accompany(
-        report.placement, usage_interval, environ, server, meanwhile=lambda: reporter.run(told=told)
+        report.placement, usage_interval, environ, server, meanwhile=lambda: reporter.run(is_reported=is_reported)
     )
 
 
@@ -271,8 +273,8 @@ def _find_the_users_modules() -> None:
     if sys.flags.isolated:
         import site
 
-        places = (*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages())
-        sys.path += [place for place in places if os.path.isabs(place)]
+        paths = (*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages())
+        sys.path += [path for path in paths if os.path.isabs(path)]
 
 
 def _unpack_certificates() -> None:

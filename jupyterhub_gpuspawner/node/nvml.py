@@ -109,10 +109,10 @@ class Nvml:
         """NVML's return code, and the processes that compute on a GPU or MIG device."""
         room = PROCESSES
         for _ in range(2):
-            count, found = c_uint(room), (Process * room)()
-            code = self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), found)
+            count, processes = c_uint(room), (Process * room)()
+            code = self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
             if code == 0:
-                return code, list(found[: count.value])
+                return code, list(processes[: count.value])
             if code != SIZE:
                 break
             room = int(count.value) + PROCESSES
@@ -157,7 +157,9 @@ class LikePynvml:
 
         def function(*arguments: Any) -> Any:
             result = kind_of_result()
-            self._check(name + suffix, *(kind(_plain(each)) for kind, each in zip(kinds, arguments)), byref(result))
+            self._check(
+                name + suffix, *(kind(_plain(argument)) for kind, argument in zip(kinds, arguments)), byref(result)
+            )
             return result if kind_of_result in (Pci, c_void_p) else result.value
 
         return function

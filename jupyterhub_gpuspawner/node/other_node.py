@@ -77,8 +77,8 @@ def place(plan: LaunchPlan, environ: MutableMapping[str, str], *problems: str) -
     placing.problems.extend(problems)
     nothing = (PlacementDocument(node=node), NodeTopology())
     document, topology = placing.attempt("Placing on this node", placing.place, nothing)
-    known = bool(topology.gpus or topology.numa_nodes)
-    return NodeReport(0, placing.with_problems(document), to_document(topology) if known else None, other_node=True)
+    is_read = bool(topology.gpus or topology.numa_nodes)
+    return NodeReport(0, placing.with_problems(document), to_document(topology) if is_read else None, other_node=True)
 
 
 def deliver(report: NodeReport, environ: MutableMapping[str, str]) -> str | None:
@@ -86,8 +86,8 @@ def deliver(report: NodeReport, environ: MutableMapping[str, str]) -> str | None
     signal.alarm(PATIENCE)  # looking up a name may take forever
     ends_at = time.monotonic() + PATIENCE
     while True:
-        failure, again = http.attempt(report, environ)
-        if failure is None or not again or time.monotonic() + PAUSE > ends_at:
+        failure, retry = http.attempt(report, environ)
+        if failure is None or not retry or time.monotonic() + PAUSE > ends_at:
             return failure
         time.sleep(PAUSE)
 

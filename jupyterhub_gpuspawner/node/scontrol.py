@@ -77,7 +77,7 @@ def parse_node(text: str) -> bool | None:
 def _indices(gres: str) -> tuple[int, ...] | None:
     """Slurm's indices of the GPUs that the job has, whole or a share of."""
     try:
-        found = {index for one in parse_gres(gres) if one.name in ("gpu", "shard") for index in one.indices}
+        indices = {index for one in parse_gres(gres) if one.name in ("gpu", "shard") for index in one.indices}
     except ValueError:
         return None
-    return tuple(sorted(found)) or None
+    return tuple(sorted(indices)) or None

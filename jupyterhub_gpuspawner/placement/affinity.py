@@ -37,15 +37,15 @@ def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> li
     """For each of ``gpus``, the sum of the NUMA distances from ``cpus`` to it."""
     bound = frozenset(cpus)
     share = {node.id: len(bound.intersection(node.cpus)) for node in topology.numa_nodes}
-    found = []
+    paths = []
     for gpu in gpus:
         device = topology.gpus[gpu]
         if device.numa_node in share:
-            found.append(sum([n * distance(topology, node, device.numa_node) for node, n in share.items() if n]))
+            paths.append(sum([n * distance(topology, node, device.numa_node) for node, n in share.items() if n]))
         else:
             local = len(bound.intersection(device.cpus))
-            found.append(local * LOCAL + (len(bound) - local) * REMOTE)
-    return found
+            paths.append(local * LOCAL + (len(bound) - local) * REMOTE)
+    return paths
 
 
 def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> bool | None:
@@ -64,7 +64,7 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
         return beside == under
     near = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
     # A cpuset clips the driver's list of near CPUs, so a common CPU proves nothing; having none in common does.
-    return False if any(each and not each & bound for each in near) else None
+    return False if any(cpus and not cpus & bound for cpus in near) else None
 
 
 def choose_cpus(
@@ -83,15 +83,15 @@ def choose_cpus(
     if not orders:
         full = max(topology.numa_nodes, key=lambda node: (len(set(free) & set(node.cpus)), -node.id), default=None)
         orders = [sorted(cores, key=lambda core: _rank_from(topology, core, full))]
-    taken: list[int] = []
+    chosen: list[int] = []
     used: set[tuple[int, ...]] = set()
     turn = 0
-    while len(taken) < count:
+    while len(chosen) < count:
         core = next(core for core, _ in orders[turn % len(orders)] if core not in used)
         used.add(core)
-        taken.extend(core[: count - len(taken)])
+        chosen.extend(core[: count - len(chosen)])
         turn += 1
-    return tuple(sorted(taken))
+    return tuple(sorted(chosen))
 
 
 _Core = tuple[tuple[int, ...], bool]
@@ -113,16 +113,16 @@ def _rank(topology: NodeTopology, core: _Core, gpu: int) -> tuple[int, int, bool
     device = topology.gpus[gpu]
     node = topology.numa_node_of_cpu(core[0][0])
     if device.numa_node is None or node is None:
-        way = LOCAL if core[0][0] in device.cpus else REMOTE
+        level = LOCAL if core[0][0] in device.cpus else REMOTE
     else:
-        way = distance(topology, node, device.numa_node)
-    return (way, -1 if node is None else node, core[1], core[0][0])
+        level = distance(topology, node, device.numa_node)
+    return (level, -1 if node is None else node, core[1], core[0][0])
 
 
 def _rank_from(topology: NodeTopology, core: _Core, full: NumaNode | None) -> tuple[int, int, bool, int]:
     node = topology.numa_node_of_cpu(core[0][0])
-    way = distance(topology, node, full.id) if full else LOCAL
-    return (way, -1 if node is None else node, core[1], core[0][0])
+    level = distance(topology, node, full.id) if full else LOCAL
+    return (level, -1 if node is None else node, core[1], core[0][0])
 
 
 def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> tuple[int, ...]:
@@ -136,12 +136,13 @@ def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int
     shares = sorted([(-len(bound.intersection(node.cpus)), node.id) for node in topology.numa_nodes])
     wanted = [node for share, node in shares if share]
     wanted += [n for n in (topology.gpus[gpu].numa_node for gpu in gpus) if n is not None]
-    found: list[int] = []
-    for each in wanted:
-        nearest = min(usable, key=lambda node, each=each: (distance(topology, each, node.id), node.id), default=None)  # type: ignore[misc]
-        if nearest is not None and nearest.id not in found and each in {node.id for node in topology.numa_nodes}:
-            found.append(nearest.id)
-    return tuple(found)
+    nodes: list[int] = []
+    for numa_node in wanted:
+        distances = [(distance(topology, numa_node, node.id), node.id, node) for node in usable]
+        nearest = min(distances)[2] if distances else None
+        if nearest is not None and nearest.id not in nodes and numa_node in {node.id for node in topology.numa_nodes}:
+            nodes.append(nearest.id)
+    return tuple(nodes)
 
 
 def slurm_cores(topology: NodeTopology, *, numa_node_as_socket: bool = False) -> list[list[tuple[int, ...]]]:

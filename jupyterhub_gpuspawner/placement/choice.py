@@ -131,7 +131,7 @@ class _Field:
         size = len(positions)
         self.weight = [[0] * size for _ in positions]
         self.nvlink = [[0] * size for _ in positions]
-        known: dict[tuple[str, int | None, int | None], int] = {}
+        kinds: dict[tuple[str, int | None, int | None], int] = {}
         for i, a in enumerate(positions):
             for j, b in enumerate(positions[:i]):
                 one, two = topology.gpus[a], topology.gpus[b]
@@ -140,11 +140,11 @@ class _Field:
                     _choice_lower(one.nvlink_generation, two.nvlink_generation),
                     _choice_lower(one.pcie_generation, two.pcie_generation),
                 )
-                if key not in known:
-                    known[key] = round(100 * gbps(key[0], nvlink_generation=key[1], pcie_generation=key[2]))
-                self.weight[i][j] = self.weight[j][i] = known[key]
+                if key not in kinds:
+                    kinds[key] = round(100 * gbps(key[0], nvlink_generation=key[1], pcie_generation=key[2]))
+                self.weight[i][j] = self.weight[j][i] = kinds[key]
                 if key[0].startswith("NV"):
-                    self.nvlink[i][j] = self.nvlink[j][i] = known[key]
+                    self.nvlink[i][j] = self.nvlink[j][i] = kinds[key]
         self.far = ways(topology, positions, cpus)
         homes: dict[object, int] = {}
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
@@ -172,8 +172,8 @@ class _Field:
         first = min(ring.members(mask), key=lambda i: (self.far[i], i))
         one = ring.best_ring(self.weight, mask, first)
         other = [first, *one[:0:-1]]
-        way = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
-        return [self.positions[i] for i in way]
+        order_ = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
+        return [self.positions[i] for i in order_]
 
     def measured(self, topology: NodeTopology, gpus: Sequence[int], order: Sequence[int]) -> Choice:
         """Links and NUMA nodes of ``gpus``, whose best ring is ``order``."""
@@ -184,13 +184,13 @@ class _Field:
         inside = [self.positions.index(gpu) for gpu in order]
         slow, i, j = min([(self.weight[i][j], i, j) for i, j in zip(inside, inside[1:] + inside[:1])])
         link = topology.link(self.positions[i], self.positions[j])
-        known = link != "?"
+        is_measured = link != "?"
         words = {topology.link(a, b) for a in gpus for b in gpus}
         sums = [self.weight[i][j] for i in inside for j in inside if i < j]
         return replace(
             choice,
-            weakest_link=link if known else None,
-            ring_gbps=slow / 100 if known else None,
+            weakest_link=link if is_measured else None,
+            ring_gbps=slow / 100 if is_measured else None,
             mean_gbps=None if "?" in words else round(sum(sums) / len(sums) / 100, 2),
         )
 
@@ -198,7 +198,7 @@ class _Field:
         """Groups of interchangeable GPUs: with the same links to all others, NUMA node and distance from the CPUs."""
         kinds: list[list[int]] = []
         for i in range(len(self.positions)):
-            kind = next((each for each in kinds if self._alike(i, each[0])), None)
+            kind = next((kind for kind in kinds if self._alike(i, kind[0])), None)
             if kind is None:
                 kinds.append([i])
             else:
@@ -217,12 +217,12 @@ class _Field:
         )
 
     def _host(self, mask: int, *, nodes_first: bool = False) -> tuple[int, int]:
-        way, homes = 0, 0
+        total, homes = 0, 0
         for i in ring.members(mask):
-            way -= self.far[i]
+            total -= self.far[i]
             homes |= self.home[i]
         nodes = -bin(homes).count("1")
-        return (nodes, way) if nodes_first else (way, nodes)
+        return (nodes, total) if nodes_first else (total, nodes)
 
     def _tie(self, mask: int) -> tuple[int, ...]:
         """A key by which sets with equal links are ranked, greater is better: the host, what is left, low positions.
@@ -246,24 +246,24 @@ def _choice_lower(one: int | None, two: int | None) -> int | None:
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
     """The choice explained in one sentence."""
     gpus = [topology.gpus[gpu] for gpu in choice.gpus]
-    names = [gpu_name(gpu.index, gpu.mig, topology.mig_device(place)) for place, gpu in zip(choice.gpus, gpus)]
+    names = [gpu_name(gpu.index, gpu.mig, topology.mig_device(index)) for index, gpu in zip(choice.gpus, gpus)]
     if len(names) > 1 and not any(gpu.mig for gpu in gpus):
         names = [f"GPUs {gpus[0].index}", *(str(gpu.index) for gpu in gpus[1:])]
-    said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     if granted < count:
-        said += f": all that were granted, of {count} requested"
+        text += f": all that were granted, of {count} requested"
     elif len(gpus) == granted:
-        said += ", as granted"
+        text += ", as granted"
     elif policy == "none":
-        said += f", the first of {granted} granted"
+        text += f", the first of {granted} granted"
     elif len(gpus) > 1:
-        said += f": the best {len(gpus)} of {granted} granted"
+        text += f": the best {len(gpus)} of {granted} granted"
     elif nearest:
-        said += f": the nearest to the CPUs, of {granted} granted"
+        text += f": the nearest to the CPUs, of {granted} granted"
     else:
-        said += f": of {granted} granted, it leaves the best links to other jobs"
+        text += f": of {granted} granted, it leaves the best links to other jobs"
     if choice.weakest_link:
-        said += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
+        text += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
     elif len(gpus) > 1:
-        said += "; the links between them are not known"
-    return said + "."
+        text += "; the links between them are not known"
+    return text + "."

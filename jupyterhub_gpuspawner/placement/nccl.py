@@ -48,9 +48,9 @@ def topology_file(topology: NodeTopology, nic_pci: Mapping[str, str], processor:
         return ""
     bridges = 0
     lines = ['<system version="1">']
-    given = "".join(f' {name}="{value}"' for name, value in processor.items())
+    attributes = "".join(f' {name}="{value}"' for name, value in processor.items())
     for node in topology.numa_nodes:
-        lines.append(f'  <cpu numaid="{node.id}" affinity="{_mask(node.cpus)}"{given}>')
+        lines.append(f'  <cpu numaid="{node.id}" affinity="{_mask(node.cpus)}"{attributes}>')
         for group in _groups(topology, [n for n, gpu in enumerate(topology.gpus) if gpu.numa_node == node.id]):
             speed = _SPEEDS[min(topology.gpus[gpu].pcie_generation or 3 for gpu in group)]
             link = f'link_speed="{speed}" link_width="16"'
@@ -61,10 +61,10 @@ def topology_file(topology: NodeTopology, nic_pci: Mapping[str, str], processor:
                 bridges += 1
                 # A bus id that no device has, as the files of cloud providers have them.
                 lines.append(f'    <pci busid="ffff:ff:{bridges:02x}.0" class="{_BRIDGE}" {link}>')
-                lines += [f"      {each}" for each in inside]
+                lines += [f"      {element}" for element in inside]
                 lines.append("    </pci>")
             else:
-                lines += [f"    {each}" for each in inside]
+                lines += [f"    {element}" for element in inside]
         lines.append("  </cpu>")
     return "\n".join([*lines, "</system>", ""])
 

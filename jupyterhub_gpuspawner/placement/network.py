@@ -31,7 +31,7 @@ class NearestNic(NamedTuple):
 def nearest_nic(topology: NodeTopology, gpu: int) -> NearestNic | None:
     """The card with the fastest link to the GPU at position ``gpu``, the first of equals; None if no card is known."""
     ways = [NearestNic(name, _link(topology, nic, gpu)) for nic, name in enumerate(topology.nics)]
-    return max(ways, key=lambda way: gbps(way.link), default=None)
+    return max(ways, key=lambda path: gbps(path.link), default=None)
 
 
 def _link(topology: NodeTopology, nic: int, gpu: int) -> str:

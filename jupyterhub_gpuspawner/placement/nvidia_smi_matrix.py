@@ -95,7 +95,7 @@ def _header(lines: Sequence[str]) -> tuple[_Header, int]:
     for number, line in enumerate(lines):
         header = _devices(line)
         if header and any(
-            each.split()[:1] == [header.devices[0]] and not _devices(each) for each in lines[number + 1 :]
+            line.split()[:1] == [header.devices[0]] and not _devices(line) for line in lines[number + 1 :]
         ):
             twice = [name for name in header.devices if header.devices.count(name) > 1]
             if twice:
@@ -170,12 +170,12 @@ class _Table:
         """Read the affinity values after the links."""
         columns = self.header.columns
         row.fields = len(tail)
-        found = _by_tabs(tail, columns) if tabbed else _by_blanks(tail, columns)
-        if found is None:
+        cells = _by_tabs(tail, columns) if tabbed else _by_blanks(tail, columns)
+        if cells is None:
             if columns and any(tail):
                 row.unclear = f"{name}: it is not clear which affinity {' '.join(filter(None, tail)):.60} is."
             return
-        for column, word in found.items():
+        for column, word in cells.items():
             if word in ("", "N/A"):
                 continue
             try:
@@ -210,7 +210,7 @@ class _Table:
     def _short(self, name: str) -> bool:
         """Whether the row ends before other rows of the same kind."""
         row = self.rows[name]
-        like = [each.fields for other, each in self.rows.items() if other[:3] == name[:3] and other != name]
+        like = [row.fields for other, row in self.rows.items() if other[:3] == name[:3] and other != name]
         cut = len(row.links) < len(self.header.devices) and not row.fields
         return cut or row.fields < min(like, default=0)
 
@@ -268,14 +268,14 @@ def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | No
     words = [word for word in tail[1:] if word]
     if len(words) > max(0, len(columns) - 1):
         return None
-    found = dict(zip(columns, tail[:1]))
+    cells = dict(zip(columns, tail[:1]))
     if _GPU_NUMA in columns and words:
         last = max(n for n, word in enumerate(tail) if word)
         if last > 2 or len(tail) == len(columns):
-            found[_GPU_NUMA] = words.pop()
+            cells[_GPU_NUMA] = words.pop()
     if words:
-        found[_NUMA] = words[0]
-    return found
+        cells[_NUMA] = words[0]
+    return cells
 
 
 def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:

@@ -76,7 +76,7 @@ def members(mask: int) -> Iterator[int]:
 
 def neighbours(weight: Matrix, level: int) -> list[int]:
     """For each position, the mask of those to which it has a link of at least ``level``."""
-    return [sum([1 << b for b, each in enumerate(row) if each >= level and a != b]) for a, row in enumerate(weight)]
+    return [sum([1 << b for b, link in enumerate(row) if link >= level and a != b]) for a, row in enumerate(weight)]
 
 
 def has_ring(mask: int, near: Sequence[int]) -> bool:
@@ -90,19 +90,19 @@ def has_ring(mask: int, near: Sequence[int]) -> bool:
         return True
     if fewest < 2 or any(_reach(mask ^ 1 << a, near) != mask ^ 1 << a for a in inside):
         return False
-    return bool(_walk(inside[0], mask, [list(members(each & mask)) for each in near]))
+    return bool(_walk(inside[0], mask, [list(members(row & mask)) for row in near]))
 
 
 def _reach(mask: int, near: Sequence[int]) -> int:
     """The members of ``mask`` that are connected to its first."""
-    seen, fresh = 0, mask & -mask
+    reached, fresh = 0, mask & -mask
     while fresh:
-        seen |= fresh
+        reached |= fresh
         reach = 0
         for a in members(fresh):
             reach |= near[a]
-        fresh = reach & mask & ~seen
-    return seen
+        fresh = reach & mask & ~reached
+    return reached
 
 
 def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> list[int]:
@@ -155,53 +155,53 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> tuple[lis
     """
     half = len(kinds) // 2
     left, right = _half(weight, kinds[:half], size), _half(weight, kinds[half:], size)
-    ranked = sorted(right, key=lambda each: bin(each[1]).count("1"))
+    ranked = sorted(right, key=lambda part: bin(part[1]).count("1"))
     counts = [bin(mask).count("1") for _, mask, _ in ranked]
     first = [0, *accumulate([counts.count(n) for n in range(size + 1)])]
     totals, masks = [total for total, _, _ in ranked], [mask for _, mask, _ in ranked]
     across = {0: [0] * len(ranked)}
-    for member in [each for kind in kinds[:half] for each in kind]:
+    for member in [group for kind in kinds[:half] for group in kind]:
         to = {0: 0}
         for _, mask, last in right[1:]:
             to[mask] = to[mask ^ 1 << last] + weight[member][last]
         across[-1 - member] = [to[mask] for mask in masks]
-    found: tuple[list[int], list[int]] = ([], [])
+    halves: tuple[list[int], list[int]] = ([], [])
     for total, mask, last in left:
         if mask:
             across[mask] = list(map(add, across[mask ^ 1 << last], across[-1 - last]))
         count = bin(mask).count("1")
         some = slice(first[size - count], first[size - count + 1])
-        found[0].extend(map(add, map(add, totals[some], across[mask][some]), repeat(total)))
-        found[1].extend(map(or_, masks[some], repeat(mask)))
-    return found
+        halves[0].extend(map(add, map(add, totals[some], across[mask][some]), repeat(total)))
+        halves[1].extend(map(or_, masks[some], repeat(mask)))
+    return halves
 
 
 def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> list[tuple[int, int, int]]:
     """Sets of up to ``most`` as (sum of links, mask, last member added), each after the set that it extends."""
-    found = [(0, 0, 0)]
+    parts = [(0, 0, 0)]
     for kind in kinds:
         grown = []
-        for each in found:
-            grown.append(each)
-            total, mask, _ = each
+        for part in parts:
+            grown.append(part)
+            total, mask, _ = part
             for member in kind[: most - bin(mask).count("1")]:
                 total += sum([weight[member][a] for a in members(mask)])
                 mask |= 1 << member
                 grown.append((total, mask, member))
-        found = grown
-    return found
+        parts = grown
+    return parts
 
 
 def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Callable[[int], tuple[int, ...]]) -> int:
     """Of sets of the same size (at least two), the one with the best ring, then greatest sum, then greatest ``tie``."""
     size, everything = bin(masks[0]).count("1"), (1 << len(weight)) - 1
-    for level in sorted({each for row in weight for each in row}, reverse=True):
+    for level in sorted({link for row in weight for link in row}, reverse=True):
         near = neighbours(weight, level)
-        outside = [everything ^ each for each in _regions(everything, near) if _may_hold(each, size, near)]
+        outside = [everything ^ region for region in _regions(everything, near) if _may_hold(region, size, near)]
         inside = [n for out in outside for n, mask in enumerate(masks) if not mask & out]
-        found = _best_with_ring([sums[n] for n in inside], [masks[n] for n in inside], near, tie)
-        if found:
-            return found
+        members = _best_with_ring([sums[n] for n in inside], [masks[n] for n in inside], near, tie)
+        if members:
+            return members
     raise ValueError("no set of two or more")
 
 
@@ -259,8 +259,8 @@ def best_ring(weight: Matrix, mask: int, first: int) -> list[int]:
     if len(inside) < 3:
         return [first] + [a for a in inside if a != first]
     level = slowest(weight, mask)
-    near = [each & mask for each in neighbours(weight, level)]
-    steps = [sorted(members(each), key=lambda b, row=row: (-row[b], b)) for row, each in zip(weight, near)]  # type: ignore[misc]
+    near = [neighbour & mask for neighbour in neighbours(weight, level)]
+    steps = [sorted(members(linked), key=lambda b, row=row: (-row[b], b)) for row, linked in zip(weight, near)]  # type: ignore[misc]
     ring = _walk(first, mask, steps)
     if _length(weight, ring) < _bound(weight, inside, level):
         ring = _longest(weight, inside, near, first) if len(inside) <= EXACT else _improved(weight, ring, level)
@@ -305,19 +305,19 @@ def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: 
                     grown[key] = (total + row[step], [*path, step])
         best = grown
     closed = [(total + weight[end][first], path) for (_, end), (total, path) in best.items() if near[end] >> first & 1]
-    return [first, *max(closed, key=lambda each: (each[0], [-a for a in each[1]]))[1]]
+    return [first, *max(closed, key=lambda part: (part[0], [-a for a in part[1]]))[1]]
 
 
 def _improved(weight: Matrix, ring: list[int], level: int) -> list[int]:
     """Improve the ring by exchanging pairs of links (2-opt), never for a link slower than ``level``."""
-    size, again = len(ring), True
-    while again:
-        again = False
+    size, improved = len(ring), True
+    while improved:
+        improved = False
         for a in range(size - 2):
             for b in range(a + 2, size - (a == 0)):
                 one, two, three, four = ring[a], ring[a + 1], ring[b], ring[(b + 1) % size]
                 new = (weight[one][three], weight[two][four])
                 if min(new) >= level and sum(new) > weight[one][two] + weight[three][four]:
                     ring[a + 1 : b + 1] = reversed(ring[a + 1 : b + 1])
-                    again = True
+                    improved = True
     return ring

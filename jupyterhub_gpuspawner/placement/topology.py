@@ -136,7 +136,7 @@ class NodeTopology:
         device = self.gpus[gpu]
         if device.mig is None:
             return ()
-        return tuple(n for n, each in enumerate(self.gpus) if each.mig is not None and each.index == device.index)
+        return tuple(n for n, gpu in enumerate(self.gpus) if gpu.mig is not None and gpu.index == device.index)
 
     def mig_device(self, gpu: int) -> int | None:
         """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU."""
@@ -188,7 +188,7 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
     """
 
     def cut(sentences: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple("".join([c if c.isprintable() else " " for c in each[:TEXT_LIMIT]]) for each in sentences)
+        return tuple("".join([c if c.isprintable() else " " for c in sentence[:TEXT_LIMIT]]) for sentence in sentences)
 
     return {"version": VERSION, **asdict(topology), "problems": cut(topology.problems), "notes": cut(topology.notes)}
 
@@ -253,7 +253,7 @@ def _list(item: Reader, most: int) -> Reader:
     def read(where: str, value: Any) -> Any:
         if not isinstance(value, (list, tuple)) or len(value) > most:
             raise _wrong(where, f"a list of at most {most}")
-        return tuple([item(f"{where}[{n}]", each) for n, each in enumerate(value)])
+        return tuple([item(f"{where}[{n}]", element) for n, element in enumerate(value)])
 
     return read
 
@@ -267,7 +267,7 @@ def _record(kind: Any, fields: Mapping[str, Reader]) -> Reader:
             if key not in fields:
                 raise ValueError(f"{prefix}{key!s:.40}: no such field; fields are {', '.join(sorted(fields))}")
         try:
-            return kind(**{key: fields[key](prefix + key, each) for key, each in value.items()})
+            return kind(**{key: fields[key](prefix + key, item) for key, item in value.items()})
         except TypeError as error:
             raise ValueError(f"{where or 'topology'}: {error}") from error
 

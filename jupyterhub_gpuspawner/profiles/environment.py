@@ -78,7 +78,7 @@ class Environment(Frozen):
                 raise BadValue(f"{name} cannot be set by a profile: {_OWNED[name]}")
             if name.startswith("JUPYTERHUB_"):
                 rule = "cannot be set by a profile: the hub sets all variables that begin with JUPYTERHUB_"
-                raise BadValue(rule, told=f"{name} {rule}")
+                raise BadValue(rule, text=f"{name} {rule}")
         return value
 
 

@@ -103,24 +103,24 @@ SITE = Idle(gpu="60min", action="report", keep=Keep())
 
 def idle_rule(profile: Idle | None = None, site: Idle = SITE) -> IdleRule:
     """The policy for a profile that says ``profile``, at a site that says ``site``."""
-    said = over(profile, over(site, SITE)) if profile is not None else over(site, SITE)
-    limit = said.gpu if said.gpu is not None else said.kernel
+    rule = over(profile, over(site, SITE)) if profile is not None else over(site, SITE)
+    limit = rule.gpu if rule.gpu is not None else rule.kernel
     leads = {limit - round(limit * part) for part in WARNED_AFTER} if limit is not None else set()
-    if said.kernel is not None:  # somebody who was active just now is not warned
-        leads = {min(lead, said.kernel // 2) for lead in leads}
-    keep = said.keep if said.keep is not None else Keep(times=0)
+    if rule.kernel is not None:  # somebody who was active just now is not warned
+        leads = {min(lead, rule.kernel // 2) for lead in leads}
+    keep = rule.keep if rule.keep is not None else Keep(times=0)
     return IdleRule(
-        gpu=said.gpu,
-        held=said.gpu and HELD_FACTOR * said.gpu,
-        kernel=said.kernel,
+        gpu=rule.gpu,
+        held=rule.gpu and HELD_FACTOR * rule.gpu,
+        kernel=rule.kernel,
         leads=tuple(sorted(leads, reverse=True)),
-        action=IdleAction(said.action or "report"),
+        action=IdleAction(rule.action or "report"),
         keep_by=keep.by,
         keep_times=keep.times,
     )
 
 
-def over(said: Idle, defaults: Idle) -> Idle:
+def over(idle: Idle, defaults: Idle) -> Idle:
     """``defaults`` with the fields that ``said`` sets, even to ``null``."""
     values = {name: getattr(defaults, name) for name in Idle.model_fields}
-    return Idle.model_construct(**values | {name: getattr(said, name) for name in said.model_fields_set})
+    return Idle.model_construct(**values | {name: getattr(idle, name) for name in idle.model_fields_set})

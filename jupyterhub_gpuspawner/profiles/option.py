@@ -154,15 +154,15 @@ class Range(Frozen):
     @model_validator(mode="after")
     def _makes_sense(self) -> Range:
         if self.min > self.max:
-            raise BadValue("min must not exceed max", told=f"min {self.min} must not exceed max {self.max}")
+            raise BadValue("min must not exceed max", text=f"min {self.min} must not exceed max {self.max}")
         if self.step <= 0:
-            raise BadValue("step must be above 0", told=f"step {self.step} must be above 0")
+            raise BadValue("step must be above 0", text=f"step {self.step} must be above 0")
         if self.sets == "slurm.memory" and self._memory_letter() not in _MEMORY_UNITS:
             rule = "of memory must be K, M, G or T"
-            raise BadValue(f"the unit {rule}", told=f"unit {self.unit!r} {rule}")
+            raise BadValue(f"the unit {rule}", text=f"unit {self.unit!r} {rule}")
         if self.sets == "slurm.time" and (self.unit or "minutes") not in _TIME_UNITS:
             rule = "of time must be seconds, minutes, hours or days"
-            raise BadValue(f"the unit {rule}", told=f"unit {self.unit!r} {rule}")
+            raise BadValue(f"the unit {rule}", text=f"unit {self.unit!r} {rule}")
         for name in ("min", "max", "default"):
             value = getattr(self, name)
             if value is not None:
@@ -172,11 +172,11 @@ class Range(Frozen):
     def _try(self, name: str, value: float) -> None:
         if not self._has(value):
             rule = f"{name} is not in the range, which goes from min to max in steps"
-            raise BadValue(rule, told=f"{name} {value}: it must be {self.bounds()}")
+            raise BadValue(rule, text=f"{name} {value}: it must be {self.bounds()}")
         try:
             self.override(value)
         except ValueError as error:
-            raise BadValue(f"{name} is not a valid value for {self.sets}", told=str(error)) from None
+            raise BadValue(f"{name} is not a valid value for {self.sets}", text=str(error)) from None
 
     def _memory_letter(self) -> str:
         return re.sub("I?B$", "", (self.unit or "M").upper())
@@ -269,7 +269,7 @@ class ProfileOption(Frozen):
         defaults = [key for key, choice in self.choices.items() if choice.default]
         if len(defaults) > 1:
             rule = "are both marked default; mark one"
-            raise BadValue(f"choices {rule}", told=f"choices {' and '.join(defaults)} {rule}")
+            raise BadValue(f"choices {rule}", text=f"choices {' and '.join(defaults)} {rule}")
         if UNLISTED in self.choices:
             raise BadValue(f"a choice cannot be called {UNLISTED}: forms use that word for a text that the user enters")
         return self
@@ -302,18 +302,18 @@ class ProfileOption(Frozen):
         if self.range is not None:
             if self.range.default is not None:
                 return self.range.default
-            said = self.said(profile)
-            return self.range.min if said is None else self.range.nearest(said)
+            initial_value = self.said(profile)
+            return self.range.min if initial_value is None else self.range.nearest(initial_value)
         return next((key for key, choice in self.choices.items() if choice.default), next(iter(self.choices), None))
 
     def choose(self, value: str | float) -> tuple[str | int | float, Override]:
         """The value in its own type, and what it overrides; raises ValueError that says what is allowed."""
         if self.range is not None:
             try:
-                found = number(value)
+                chosen = number(value)
             except ValueError:
                 raise ValueError(f"it must be {self.range.bounds()}") from None
-            return found, self.range.override(found)
+            return chosen, self.range.override(chosen)
         text = str(value)
         if text in self.choices:
             return text, self.choices[text]

@@ -147,8 +147,8 @@ class Profile(Frozen):
         if not isinstance(traits, Mapping) or not isinstance(slurm, Mapping):
             return value
         rest = dict(traits)
-        found = typed_fields(rest)
-        return {**value, "traits": rest, "slurm": {**found, **slurm}} if found else value
+        fields = typed_fields(rest)
+        return {**value, "traits": rest, "slurm": {**fields, **slurm}} if fields else value
 
     @field_validator("profile_options")
     @classmethod
@@ -156,8 +156,8 @@ class Profile(Frozen):
         if len(value) > OPTION_LIMIT:
             raise BadValue(f"has more than {OPTION_LIMIT} options, which is the limit")
         for name in value:
-            good = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name, re.ASCII)
-            if not good or "--" in name or name in ("profile", UNLISTED):
+            valid = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name, re.ASCII)
+            if not valid or "--" in name or name in ("profile", UNLISTED):
                 raise BadValue("is not a valid option name: use letters, digits, . _ -, no --, and not 'profile'", name)
         return value
 
@@ -189,9 +189,9 @@ class Profile(Frozen):
     @model_validator(mode="after")
     def _starts_untouched(self) -> Profile:
         """The unchanged profile must be allowed, otherwise every start without a change would be refused."""
-        said = self.as_override()
+        settings = self.as_override()
         for name, option in self.profile_options.items():
-            said_here = option.said(said)
+            said_here = option.said(settings)
             if option.range is not None and option.range.default is None and said_here is not None:
                 try:
                     option.choose(said_here)
@@ -200,10 +200,10 @@ class Profile(Frozen):
                         f"profile_options.{name}.range has no default, and the profile's value of "
                         f"{option.range.sets} is outside the range: give the range a default, or change the field"
                     ) from None
-            initial = option.initial(said)
+            initial = option.initial(settings)
             if initial is not None:
-                said = put_over(said, option.choose(initial)[1])
-        if said.slurm.gpus and said.slurm.shards:
+                settings = put_over(settings, option.choose(initial)[1])
+        if settings.slurm.gpus and settings.slurm.shards:
             raise BadValue("GPUs and shards cannot be requested together, and the unchanged profile requests both")
         return self
 
@@ -237,15 +237,17 @@ def doubts_of(profile: Profile) -> tuple[str, ...]:
 
     Whether the author wrote a unit is not known here.
     """
-    asked = {"slurm.memory": profile.slurm.memory}
+    memories = {"slurm.memory": profile.slurm.memory}
     for name, option in profile.profile_options.items():
         path = f"profile_options.{name}"
-        asked |= {f"{path}.choices.{key}.slurm.memory": each.slurm.memory for key, each in option.choices.items()}
+        memories |= {
+            f"{path}.choices.{key}.slurm.memory": choice.slurm.memory for key, choice in option.choices.items()
+        }
         if option.range is not None and option.range.sets == "slurm.memory":
-            asked[f"{path}.range.max"] = option.range.override(option.range.max).slurm.memory
+            memories[f"{path}.range.max"] = option.range.override(option.range.max).slurm.memory
     return tuple(
         f"profile {profile.slug}: {field}: {memory(mib)} is less than a notebook server needs; did you mean {mib}G?"
-        for field, mib in asked.items()
+        for field, mib in memories.items()
         if mib is not None and 0 < mib < LEAST_MEMORY
     )
 
@@ -274,18 +276,18 @@ def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[
     """Every profile of a list; raises ConfigError for the first fault, such as ``profiles[2].slurm.memory: …``."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
         raise ConfigError("must be a list of profiles", where=name)
-    found: dict[str, Profile] = {}
+    by_slug: dict[str, Profile] = {}
     for position, item in enumerate(value):
 
         def where(path: Sequence[str | int], position: int = position) -> str:
             return dotted((name, position, *path))
 
         profile = parse_profile(item, where)
-        if profile.slug in found:
+        if profile.slug in by_slug:
             raise ConfigError(
                 f"{profile.slug!r} is already the slug of an earlier profile.",
                 where=where(("slug",)),
                 hint="Give each profile a slug of its own.",
             )
-        found[profile.slug] = profile
-    return tuple(found.values())
+        by_slug[profile.slug] = profile
+    return tuple(by_slug.values())

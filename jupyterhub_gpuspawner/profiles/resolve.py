@@ -68,8 +68,8 @@ class ResolvedResources:
     @property
     def gres(self) -> tuple[Gres, ...]:
         """The GPUs or shards to request with ``--gres``."""
-        asked = (("gpu", self.gpus), ("shard", self.shards))
-        return tuple(Gres(name, self.gpu_type, count) for name, count in asked if count)
+        counts = (("gpu", self.gpus), ("shard", self.shards))
+        return tuple(Gres(name, self.gpu_type, count) for name, count in counts if count)
 
     @property
     def gres_option(self) -> str:
@@ -103,11 +103,11 @@ class ResolvedResources:
         return [line for line, names in named if names and not set(names).intersection(beside)]
 
 
-def queue_limit(asked: int | str | None, site: int | None) -> int | None:
+def queue_limit(requested: int | str | None, site: int | None) -> int | None:
     """Seconds that a job may wait in the queue, None for ever: a profile's (``asked``), or the site's if it is None."""
-    if asked is None:
+    if requested is None:
         return site
-    return asked if isinstance(asked, int) else None
+    return requested if isinstance(requested, int) else None
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def resolve(
             field=unknown[0],
             hint=f"Its options are {names}." if names else "It has no options.",
         )
-    said = untouched = profile.as_override()
+    settings = untouched = profile.as_override()
     stored: dict[str, str | int | float] = {"profile": profile.slug}
     for name, option in profile.profile_options.items():
         value = choice.options.get(name, option.initial(untouched))
@@ -227,18 +227,20 @@ def resolve(
         except ValueError as error:
             label = option.display_name or name
             raise RequestError(f"{label}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
-        said = put_over(said, over)
+        settings = put_over(settings, over)
         if name in choice.options:
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
-        said = said.model_copy(update={"slurm": over_defaults(said.slurm, defaults)})
-    job = _job(profile, said, stored, username=username, server_name=server_name, now=now)
+        settings = settings.model_copy(update={"slurm": over_defaults(settings.slurm, defaults)})
+    job = _job(profile, settings, stored, username=username, server_name=server_name, now=now)
     return replace(job, resources=replace(job.resources, time_unit=_time_unit(profile)))
 
 
 def _time_unit(profile: Profile) -> str:
     ranges = (option.range for option in profile.profile_options.values())
-    return next((each.unit or "minutes" for each in ranges if each is not None and each.sets == "slurm.time"), "")
+    return next(
+        (range_.unit or "minutes" for range_ in ranges if range_ is not None and range_.sets == "slurm.time"), ""
+    )
 
 
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
@@ -272,7 +274,7 @@ def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Colle
 
 def _job(
     profile: Profile,
-    said: Override,
+    settings: Override,
     stored: Mapping[str, str | int | float],
     *,
     username: str,
@@ -286,12 +288,12 @@ def _job(
         spawner_class=profile.spawner_class,
         username=username,
         server_name=server_name,
-        resources=resolved(said.slurm, now.date()),
-        environment=said.environment,
-        placement=said.placement,
-        command=said.command,
+        resources=resolved(settings.slurm, now.date()),
+        environment=settings.environment,
+        placement=settings.placement,
+        command=settings.command,
         app=profile.app,
-        default_url=said.default_url,
+        default_url=settings.default_url,
         port_range=profile.port_range,
         start_timeout=profile.start_timeout,
         queue_timeout=profile.queue_timeout,
@@ -302,29 +304,29 @@ def _job(
     )
 
 
-def resolved(asked: Resources, day: date) -> ResolvedResources:
+def resolved(resources: Resources, day: date) -> ResolvedResources:
     """Plain values for a job on ``day``; raises RequestError if there is no reservation for that day."""
     try:
-        reservation = asked.reservation.on(day) if asked.reservation is not None else None
+        reservation = resources.reservation.on(day) if resources.reservation is not None else None
     except LookupError as error:
-        told = str(error.args[0])
-        raise RequestError(f"{told[:1].upper()}{told[1:]}.", field="slurm.reservation") from None
-    if asked.gpus and asked.shards:
+        message = str(error.args[0])
+        raise RequestError(f"{message[:1].upper()}{message[1:]}.", field="slurm.reservation") from None
+    if resources.gpus and resources.shards:
         raise RequestError("GPUs and shards cannot be requested together.", field="slurm.gpus", hint="Choose one.")
-    gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
-    plain = {name: getattr(asked, name) for name in SBATCH_OPTIONS.values()}
+    gpus = 1 if resources.gpus is None and resources.gpu_type and not resources.shards else resources.gpus
+    plain = {name: getattr(resources, name) for name in SBATCH_OPTIONS.values()}
     return ResolvedResources(
         **{**plain, "reservation": reservation},
-        partition=asked.partition,
-        nodes=asked.nodes or 1,
+        partition=resources.partition,
+        nodes=resources.nodes or 1,
         gpus=gpus,
-        gpu_type=asked.gpu_type if gpus or asked.shards else None,
-        shards=asked.shards,
-        cpus=asked.cpus,
-        memory=asked.memory,
-        time=asked.time,
-        exclusive=bool(asked.exclusive),
-        extra=asked.extra or (),
+        gpu_type=resources.gpu_type if gpus or resources.shards else None,
+        shards=resources.shards,
+        cpus=resources.cpus,
+        memory=resources.memory,
+        time=resources.time,
+        exclusive=bool(resources.exclusive),
+        extra=resources.extra or (),
     )
 
 

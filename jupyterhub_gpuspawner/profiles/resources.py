@@ -85,15 +85,15 @@ def _rendered(pattern: str, day: date) -> str:
     codes = re.findall("%(.?)", pattern)
     wrong = [code for code in codes if not code or code not in STRFTIME_CODES]
     if wrong:
-        codes_told = f"%{', %'.join(STRFTIME_CODES)}"
+        valid = f"%{', %'.join(STRFTIME_CODES)}"
         raise BadValue(
-            f"contains a code that is not valid for a reservation: codes are {codes_told}",
-            told=f"%{wrong[0]} in {pattern!r} is not a valid code for a reservation: codes are {codes_told}",
+            f"contains a code that is not valid for a reservation: codes are {valid}",
+            text=f"%{wrong[0]} in {pattern!r} is not a valid code for a reservation: codes are {valid}",
         )
     name = day.strftime(pattern)
     if re.fullmatch(rf"{WORD}(?:,{WORD})*", name, re.ASCII) is None:
         rule = "a reservation consists of letters, digits and . _ + -, without blanks"
-        raise BadValue(rule, told=f"{pattern!r} gives {name!r}: {rule}")
+        raise BadValue(rule, text=f"{pattern!r} gives {name!r}: {rule}")
     return name
 
 
@@ -210,7 +210,7 @@ def names_in_gres(line: str) -> tuple[str, ...]:
     if not line.startswith(_GRES) or " " in line:
         return ()
     try:
-        return tuple(each.name for each in parse_gres(line.removeprefix(_GRES)))
+        return tuple(gres.name for gres in parse_gres(line.removeprefix(_GRES)))
     except ValueError:
         return ()
 
@@ -218,7 +218,7 @@ def names_in_gres(line: str) -> tuple[str, ...]:
 _GPUS = ("gpus", "gpu_type", "shards")
 
 
-def over_defaults(said: Resources, defaults: Resources) -> Resources:
+def over_defaults(own: Resources, defaults: Resources) -> Resources:
     """The site's defaults overridden by what profile and choice set.
 
     A field that is set, even to ``null``, replaces the default; lines of ``extra`` follow the site's. The GPU fields
@@ -227,13 +227,15 @@ def over_defaults(said: Resources, defaults: Resources) -> Resources:
     """
     if defaults.gpus is None and defaults.gpu_type and not defaults.shards:
         defaults = defaults.model_copy(update={"gpus": 1})
-    found = merged(defaults, said)
-    mine = said.model_fields_set.intersection(_GPUS)
-    if mine and found.extra:
+    resources = merged(defaults, own)
+    mine = own.model_fields_set.intersection(_GPUS)
+    if mine and resources.extra:
         theirs = [line for line in defaults.extra or () if not set(GPU_GRES).isdisjoint(names_in_gres(line))]
-        found = found.model_copy(update={"extra": tuple(line for line in found.extra if line not in theirs)})
-    if any(getattr(said, name) is not None for name in mine):
-        found = found.model_copy(update={name: getattr(said, name) for name in _GPUS})
-    elif mine and not found.gpus and not found.shards:  # the type belonged to the GPUs that null removed
-        found = found.model_copy(update={"gpu_type": None})
-    return found
+        resources = resources.model_copy(
+            update={"extra": tuple(line for line in resources.extra if line not in theirs)}
+        )
+    if any(getattr(own, name) is not None for name in mine):
+        resources = resources.model_copy(update={name: getattr(own, name) for name in _GPUS})
+    elif mine and not resources.gpus and not resources.shards:  # the type belonged to the GPUs that null removed
+        resources = resources.model_copy(update={"gpu_type": None})
+    return resources

@@ -48,13 +48,13 @@ class BadValue(ValueError):
     """An invalid value: ``str()`` quotes the value, ``rule`` never does.
 
     Errors about files show ``rule`` alone, since the value may be a secret that was put there by mistake or on purpose.
-    ``rule`` consists of constant text and field names only. ``told`` replaces ``str()``, which is value and rule by
+    ``rule`` consists of constant text and field names only. ``text`` replaces ``str()``, which is value and rule by
     default.
     """
 
-    def __init__(self, rule: str, *values: object, told: str = "") -> None:
+    def __init__(self, rule: str, *values: object, text: str = "") -> None:
         self.rule = rule
-        super().__init__(told or " ".join([*map(_short, values), rule]))
+        super().__init__(text or " ".join([*map(_short, values), rule]))
 
 
 class Frozen(BaseModel):
@@ -82,8 +82,8 @@ class Frozen(BaseModel):
             if key in cls.elsewhere:
                 raise PydanticCustomError("elsewhere", "{says}", {"says": cls.elsewhere[key], "field": key})
             near = get_close_matches(str(key), fields, n=1)
-            says = f"did you mean {near[0]}?" if near else f"fields are {', '.join(sorted(fields))}"
-            raise PydanticCustomError("no_field", "no such field; {says}", {"says": says, "field": str(key)})
+            hint = f"did you mean {near[0]}?" if near else f"fields are {', '.join(sorted(fields))}"
+            raise PydanticCustomError("no_field", "no such field; {says}", {"says": hint, "field": str(key)})
         return value
 
 
@@ -121,14 +121,14 @@ class Checked:
         return dict(self.json_schema)  # pydantic adds the field's default to it
 
 
-def matching(pattern: str, says: str) -> Checked:
+def matching(pattern: str, description: str) -> Checked:
     """Text that fully matches ``pattern``; ``says`` completes 'must be …'. A number counts as its digits."""
     grammar = re.compile(pattern, re.ASCII)
 
     def read(value: object) -> str:
         text = _as_text(value)
         if len(text) > TEXT_LIMIT or grammar.fullmatch(text) is None:
-            raise BadValue(f"must be {says}", value)
+            raise BadValue(f"must be {description}", value)
         return text
 
     return Checked(read, {"type": "string", "pattern": f"^(?:{pattern})$"})
@@ -169,8 +169,8 @@ def _parsed(parse: Callable[[str], Parsed], value: object) -> Parsed:
     try:
         return parse(text)
     except ValueError as error:
-        quoted, says = f"{text!r} ", str(error)
-        rule = says.removeprefix(quoted) if says.startswith(quoted) else _NOT_ALLOWED
+        quoted, message = f"{text!r} ", str(error)
+        rule = message.removeprefix(quoted) if message.startswith(quoted) else _NOT_ALLOWED
         raise BadValue(rule, text) from None
 
 
@@ -341,9 +341,9 @@ def matcher(expression: str) -> Any:
     try:
         return re2.compile(expression, options)
     except (re2.error, UnicodeError) as error:
-        said = error.args[0] if error.args else ""
-        detail = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
+        message = error.args[0] if error.args else ""
+        detail = message.decode(errors="replace") if isinstance(message, bytes) else str(error)
         rule = f"is not a valid RE2 regular expression; for the syntax see {SYNTAX}"
         raise BadValue(
-            rule, told=f"{expression!r} is not a valid RE2 regular expression: {detail}; see {SYNTAX}"
+            rule, text=f"{expression!r} is not a valid RE2 regular expression: {detail}; see {SYNTAX}"
         ) from None

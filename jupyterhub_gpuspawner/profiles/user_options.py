@@ -113,14 +113,14 @@ _RE2S_OWN = re.compile(r"\(\?[^:]|\\[ACEQaxzpP0-9]|\$.|\[\[|\[[^\]]*(?:--|&&|\|\
 
 def options_schema(profile: Profile) -> dict[str, Any]:
     """The JSON Schema of ``user_options`` for this profile."""
-    said = profile.as_override()
+    settings = profile.as_override()
     properties: dict[str, Any] = {"profile": {"const": profile.slug, "title": profile.display_name}}
     for name, option in profile.profile_options.items():
-        found = _about(name, option)
-        initial = option.initial(said)
+        schema = _about(name, option)
+        initial = option.initial(settings)
         if initial is not None:
-            found["default"] = initial
-        properties[name] = {**found, **_values(option)}
+            schema["default"] = initial
+        properties[name] = {**schema, **_values(option)}
     return {
         "$schema": DRAFT,
         "type": "object",
@@ -131,12 +131,12 @@ def options_schema(profile: Profile) -> dict[str, Any]:
 
 
 def _about(name: str, option: ProfileOption) -> dict[str, Any]:
-    found = {"title": option.display_name or name}
+    schema = {"title": option.display_name or name}
     if option.description:
-        found["description"] = option.description
+        schema["description"] = option.description
     if option.range is not None and option.range.unit:
-        found["x-unit"] = option.range.unit
-    return found
+        schema["x-unit"] = option.range.unit
+    return schema
 
 
 def _values(option: ProfileOption) -> dict[str, Any]:
@@ -155,22 +155,22 @@ def _values(option: ProfileOption) -> dict[str, Any]:
 
 def _number(span: Range) -> dict[str, Any]:
     low, high, step = (Decimal(str(value)) for value in (span.min, span.max, span.step))
-    found: dict[str, Any] = {"type": "number", "minimum": span.min, "maximum": span.max}
+    schema: dict[str, Any] = {"type": "number", "minimum": span.min, "maximum": span.max}
     whole = low == int(low) and step == int(step)
     if whole and low % step == 0:
-        return {**found, "type": "integer", "multipleOf": int(step)}
+        return {**schema, "type": "integer", "multipleOf": int(step)}
     count = int((high - low) / step) + 1
     if count <= VALUES_AT_MOST:
         values = [low + n * step for n in range(count)]
-        found["enum"] = [int(value) if value == int(value) else float(value) for value in values]
-    return found
+        schema["enum"] = [int(value) if value == int(value) else float(value) for value in values]
+    return schema
 
 
 def _text(choice: UnlistedChoice) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "string", "maxLength": VALUE_LIMIT, "title": choice.display_name}
-    found["not"] = {"pattern": CONTROL}
+    schema: dict[str, Any] = {"type": "string", "maxLength": VALUE_LIMIT, "title": choice.display_name}
+    schema["not"] = {"pattern": CONTROL}
     if choice.validation_message:
-        found["description"] = choice.validation_message
+        schema["description"] = choice.validation_message
     if choice.validation_regex.isascii() and not _RE2S_OWN.search(choice.validation_regex):
-        found["pattern"] = f"^(?:{choice.validation_regex})$"
-    return found
+        schema["pattern"] = f"^(?:{choice.validation_regex})$"
+    return schema

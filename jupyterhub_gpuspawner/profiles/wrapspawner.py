@@ -92,20 +92,20 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
     An empty text becomes null, which removes the site's default, as in wrapspawner, where a profile's value replaces
     that of the class.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for old, ours in TYPED.items():
         for name in (f"req_{old}", *((old,) if bare else ())):
             if name in rest:
                 value = rest.pop(name)
-                found[ours] = None if value == "" else value
+                fields[ours] = None if value == "" else value
     for name in ("req_gres", *(("gres",) if bare else ())):
         if name in rest:
             for ours, value in _gres(rest.pop(name)).items():
-                if ours == "extra" and found.get("extra"):
-                    found[ours] = f"{found[ours]}\n{value}"
-                elif value is not None or ours not in found:
-                    found[ours] = value
-    return found
+                if ours == "extra" and fields.get("extra"):
+                    fields[ours] = f"{fields[ours]}\n{value}"
+                elif value is not None or ours not in fields:
+                    fields[ours] = value
+    return fields
 
 
 def _gres(text: Any) -> dict[str, Any]:
@@ -113,14 +113,14 @@ def _gres(text: Any) -> dict[str, Any]:
     if text in (None, ""):
         return {"gpus": None, "shards": None}
     gres = parse_gres(str(text))
-    ours = [each for each in gres if each.name == "gpu" or (each.name == "shard" and each.type is None)]
-    others = [each for each in gres if each not in ours]
-    if len(ours) != 1 or any(each.name in GPU_GRES for each in others):
+    ours = [request for request in gres if request.name == "gpu" or (request.name == "shard" and request.type is None)]
+    others = [request for request in gres if request not in ours]
+    if len(ours) != 1 or any(gres.name in GPU_GRES for gres in others):
         return {"extra": f"--gres={text}"}
-    (asked,) = ours
-    found: dict[str, Any] = {"gpus" if asked.name == "gpu" else "shards": asked.count}
-    if asked.type:
-        found["gpu_type"] = asked.type
+    (own_gres,) = ours
+    fields: dict[str, Any] = {"gpus" if own_gres.name == "gpu" else "shards": own_gres.count}
+    if own_gres.type:
+        fields["gpu_type"] = own_gres.type
     if others:
-        found["extra"] = f"--gres={','.join(map(str, others))}"
-    return found
+        fields["extra"] = f"--gres={','.join(map(str, others))}"
+    return fields

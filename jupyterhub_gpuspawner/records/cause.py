@@ -121,16 +121,16 @@ def job_ended_in_start(end: End | None) -> Cause:
 
 
 def cause_of(
-    *, known: Cause | None = None, stopper: Stopper | None = None, fault: str = "", end: End | None = None
+    *, known_cause: Cause | None = None, stopper: Stopper | None = None, fault: str = "", end: End | None = None
 ) -> Cause:
     """The cause of an end, by what is known of it.
 
-    ``known`` is the cause that was kept when the end was noticed or the stop was asked for on one of our pages. Then
-    ``stopper``, who asked JupyterHub itself; then ``fault``, the class of the error with which the start failed; then
-    how Slurm says that the job ended.
+    ``known_cause`` is the cause that was kept when the end was noticed or the stop was asked for on one of our pages.
+    Then ``stopper``, who asked JupyterHub itself; then ``fault``, the class of the error with which the start failed;
+    then how Slurm says that the job ended.
     """
-    if known is not None:
-        return known
+    if known_cause is not None:
+        return known_cause
     if stopper is not None:
         return stopped_by(stopper)
     return start_failed(fault) if fault else end_of_job(end)

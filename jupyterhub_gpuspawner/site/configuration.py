@@ -151,14 +151,14 @@ def _spawner_class(named: Any) -> type[GPUProfilesSpawner | GPUSlurmSpawner]:
     if isinstance(named, str) and named in ENTRY_POINTS:
         return ENTRY_POINTS[named]
     try:
-        found = import_item(named) if isinstance(named, str) else named
+        spawner_class = import_item(named) if isinstance(named, str) else named
     except ImportError as error:
         raise ConfigError(str(error), where=where) from error
     except Exception as error:  # whatever the module does when it is imported
         raise ConfigError(f"{named!r} cannot be imported: {type(error).__name__}: {error}", where=where) from error
-    if not (isinstance(found, type) and issubclass(found, (GPUProfilesSpawner, GPUSlurmSpawner))):
+    if not (isinstance(spawner_class, type) and issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner))):
         raise ConfigError(f"{named!r} is not a spawner of this package.", where=where, hint="Set it to 'gpu-profiles'.")
-    return found
+    return spawner_class
 
 
 def application(config: Config) -> Any:
@@ -208,12 +208,12 @@ def configuration_of(words: Sequence[str]) -> str | None:
         return None
     if any(not word.startswith("-") for word in words[1:at]):
         return None
-    found = CONFIG_FILE
+    path = CONFIG_FILE
     for word, following in zip(words[at + 1 :], [*words[at + 2 :], ""], strict=True):
         option, equals, value = word.partition("=")
         if option in _OPTIONS:
-            found = value if equals else following
-    return found
+            path = value if equals else following
+    return path
 
 
 def sqlite_file(db_url: str) -> str:

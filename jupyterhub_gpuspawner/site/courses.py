@@ -87,8 +87,8 @@ class Checked:
 
 async def check_named_course(site: Site, name: str, session: str = "", *, past: bool = False) -> Checked:
     """Check one course; raises ConfigError, SlurmUnavailable. See :func:`check_courses`."""
-    file, found = await _read(site, name)
-    reports = _reports(file, found, session, past=past)
+    file, inputs = await _read(site, name)
+    reports = _reports(file, inputs, session, past=past)
     if not reports:
         raise no_session(file, session or "from now on")
     return Checked(name, reports)
@@ -100,18 +100,18 @@ async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
     files = await asyncio.to_thread(courses.courses)
     if courses.fault is not None and not files:
         raise courses.fault
-    good = [file for file in files if file.fault is None]
-    found = await course_site(site, good)
+    valid = [file for file in files if file.fault is None]
+    inputs = await course_site(site, valid)
     return [
         Checked(file.slug, fault=file.fault)
         if file.fault is not None
-        else Checked(file.slug, _reports(file, found, "", past=past))
+        else Checked(file.slug, _reports(file, inputs, "", past=past))
         for file in sorted(files, key=lambda file: file.slug)
     ]
 
 
-def _reports(file: CourseFile, found: CourseInputs, session: str, *, past: bool) -> Sequence[SessionReport]:
-    return check_course(file, found, only=session, since=None if past else datetime.now().astimezone())
+def _reports(file: CourseFile, inputs: CourseInputs, session: str, *, past: bool) -> Sequence[SessionReport]:
+    return check_course(file, inputs, only=session, since=None if past else datetime.now().astimezone())
 
 
 async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsal:
@@ -121,35 +121,35 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
     Raises ConfigError, SlurmUnavailable.
     """
-    file, known = await _read(site, name)
+    file, inputs = await _read(site, name)
     assert file.course is not None  # noqa: S101 - course_file
-    coming = [each for each in file.course.dates if each.end.timestamp() > time.time()]
-    wanted = [each for each in file.course.dates if each.name == session] if session else coming[:1]
+    coming = [date for date in file.course.dates if date.end.timestamp() > time.time()]
+    wanted = [date for date in file.course.dates if date.name == session] if session else coming[:1]
     if not wanted:
         raise no_session(file, session or "from now on")
-    users = only or members(file, known.groups or {})
-    together = None if only else check_course(file, known, only=wanted[0].name)[0]
-    return Rehearsal(wanted[0], _answers(site, file, known, wanted[0], users, every=every), together)
+    users = only or members(file, inputs.groups or {})
+    together = None if only else check_course(file, inputs, only=wanted[0].name)[0]
+    return Rehearsal(wanted[0], _answers(site, file, inputs, wanted[0], users, every=every), together)
 
 
 async def _answers(
-    site: Site, file: CourseFile, known: CourseInputs, session: CourseDate, users: Sequence[str], *, every: float
+    site: Site, file: CourseFile, inputs: CourseInputs, session: CourseDate, users: Sequence[str], *, every: float
 ) -> AsyncIterator[Rehearsed]:
-    excluded = excluded_from(file, session, known, users)
+    excluded = excluded_from(file, session, inputs, users)
     for number, user in enumerate(users):
         if user in excluded:
             yield Rehearsed(user, None, excluded[user])
             continue
         if number:
             await asyncio.sleep(every)
-        yield await _answer(site, file, known, session, user)
+        yield await _answer(site, file, inputs, session, user)
 
 
-async def _answer(site: Site, file: CourseFile, known: CourseInputs, session: CourseDate, user: str) -> Rehearsed:
+async def _answer(site: Site, file: CourseFile, inputs: CourseInputs, session: CourseDate, user: str) -> Rehearsed:
     assert file.course is not None  # noqa: S101 - course_file
-    spawner = site.spawner(user, [group for group, inside in (known.groups or {}).items() if user in inside])
+    spawner = site.spawner(user, [group for group, inside in (inputs.groups or {}).items() if user in inside])
     try:
-        request = request_of(file, session, known, user)
+        request = request_of(file, session, inputs, user)
         settings = spawner.settings_of(request)
         job = batch_job(settings, request, await spawner.account(settings), start_id="")
         client: SlurmClient = spawner.connection().client
@@ -191,7 +191,7 @@ async def course_site(
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
     accounting, unknown = await _accounting(client, everybody)
     courses = [file.course for file in files if file.course is not None]
-    teachers = list(dict.fromkeys(user for each in courses for user in each.instructors.users))
+    teachers = list(dict.fromkeys(user for course in courses for user in course.instructors.users))
     profiles = spawner.offered()
     return CourseInputs(
         profiles=profiles,
@@ -209,10 +209,13 @@ async def course_site(
 
 
 def _wants_licenses(profiles: Sequence[Profile], defaults: Resources) -> bool:
-    asked = [
-        line for each in profiles if each.slurm is not None for line in over_defaults(each.slurm, defaults).extra or ()
+    options = [
+        line
+        for profile in profiles
+        if profile.slurm is not None
+        for line in over_defaults(profile.slurm, defaults).extra or ()
     ]
-    return any(line.startswith(("--licenses", "-L")) for line in asked)
+    return any(line.startswith(("--licenses", "-L")) for line in options)
 
 
 def hub_limits(site: Site) -> HubLimits:
@@ -261,7 +264,7 @@ async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accoun
 def no_session(file: CourseFile, session: str) -> ConfigError:
     """The error for a session that the course does not have."""
     assert file.course is not None  # noqa: S101 - course_file
-    days = ", ".join(each.name for each in file.course.dates)
+    days = ", ".join(date.name for date in file.course.dates)
     return ConfigError(f"course {file.slug} has no session {session!r}.", hint=f"Its sessions are {days}.")
 
 
@@ -283,14 +286,14 @@ def spawner_of(site: Site) -> GPUProfilesSpawner:
 def course_file(folder: str, name: str) -> CourseFile:
     """The file of a course, without a fault; raises ConfigError."""
     courses = CourseFolder(folder)
-    found = {file.slug: file for file in courses.courses()}
-    if name not in found:
-        known = ", ".join(found) or "none"
-        raise courses.fault or ConfigError(f"there is no course {name!r}.", hint=f"Courses are: {known}.")
-    fault = found[name].fault
+    files = {file.slug: file for file in courses.courses()}
+    if name not in files:
+        slugs = ", ".join(files) or "none"
+        raise courses.fault or ConfigError(f"there is no course {name!r}.", hint=f"Courses are: {slugs}.")
+    fault = files[name].fault
     if fault is not None:
         raise fault
-    return found[name]
+    return files[name]
 
 
 def address_of(site: Site) -> str:

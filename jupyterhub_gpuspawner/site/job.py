@@ -57,7 +57,7 @@ def _course_request(
     spawner, now = spawner_of(site), datetime.now().astimezone()
     file = course_file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
     assert file.course is not None  # noqa: S101 - course_file
-    session = next((each for each in file.course.dates if now < each.end), None)
+    session = next((date for date in file.course.dates if now < date.end), None)
     if session is None:
         raise no_session(file, "from now on")
     moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.site_settings())

@@ -48,7 +48,7 @@ def people_of(config: Config) -> People:
     """What the configuration and the hub's database say. Reads the database, and never writes to it."""
     groups = _configured(config)
     users = {str(name) for name in _named(config)} | {name for members in groups.values() for name in members}
-    at_sign_in = any(isinstance(each, dict) and each.get("manage_groups") is True for each in config.values())
+    at_sign_in = any(isinstance(section, dict) and section.get("manage_groups") is True for section in config.values())
     stored, unread = _stored(_db_url(config))
     merged = {name: groups.get(name, frozenset()) | stored.groups.get(name, frozenset()) for name in groups}
     return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, unread)
@@ -67,11 +67,11 @@ def _configured(config: Config) -> dict[str, frozenset[str]]:
 
 def _named(config: Config) -> set[Any]:
     """Users that an authenticator's settings name."""
-    found: set[Any] = set()
+    names: set[Any] = set()
     for settings in config.values():
         for trait in NAMING:
-            found.update(names_in(settings.get(trait)) if isinstance(settings, dict) else ())
-    return found
+            names.update(names_in(settings.get(trait)) if isinstance(settings, dict) else ())
+    return names
 
 
 def stored_slugs(config: Config) -> dict[str, str]:

@@ -48,7 +48,7 @@ def given(config: Config, cls: type[Configurable]) -> Iterator[Given]:
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}
     nearest = [name for name in reversed(cls.section_names()) if name in sections]
     for name, trait in sorted(cls.class_traits(config=True).items()):
-        section = next((each for each in nearest if name in sections[each]), None)
+        section = next((value for value in nearest if name in sections[value]), None)
         if section is not None:
             yield Given(section, trait, sections[section][name])
 
@@ -59,28 +59,28 @@ def refused(config: Config, cls: type[Configurable]) -> Iterator[ConfigError]:
         blank = cls.__new__(cls)
     except TypeError:  # abstract, so the hub has no object of it either
         return
-    for each in given(config, cls):
-        validate = getattr(each.trait, "validate", None)  # which Any does not have
-        if validate is None or isinstance(each.value, (LazyConfigValue, DeferredConfig)):
+    for setting in given(config, cls):
+        validate = getattr(setting.trait, "validate", None)  # which Any does not have
+        if validate is None or isinstance(setting.value, (LazyConfigValue, DeferredConfig)):
             continue
         # traitlets makes a list of a text that is given for a list (List.set)
-        value = [each.value] if isinstance(each.trait, List) and isinstance(each.value, str) else each.value
+        value = [setting.value] if isinstance(setting.trait, List) and isinstance(setting.value, str) else setting.value
         try:
-            if value is not None or not each.trait.allow_none:
+            if value is not None or not setting.trait.allow_none:
                 validate(blank, value)
         except TraitError as error:
-            if _SECRET.search(each.name):
-                kind = type(each.value).__name__
-                text = f"the value must be {each.trait.info()}, and is of type {kind}."
-                yield ConfigError(text, where=each.where)
+            if _SECRET.search(setting.name):
+                kind = type(setting.value).__name__
+                text = f"the value must be {setting.trait.info()}, and is of type {kind}."
+                yield ConfigError(text, where=setting.where)
             else:
-                yield ConfigError(told(error), where=each.where, hint=_right(each))
+                yield ConfigError(told(error), where=setting.where, hint=_right(setting))
 
 
 def refusal(config: Config, cls: type[Configurable], error: TraitError) -> ConfigError:
     """The error with which an object of the class was not made, at the setting if that can be told."""
-    found = next(refused(config, cls), None)
-    return found or ConfigError(told(error), where="c.JupyterHub" if cls.__name__ == "JupyterHub" else "")
+    setting = next(refused(config, cls), None)
+    return setting or ConfigError(told(error), where="c.JupyterHub" if cls.__name__ == "JupyterHub" else "")
 
 
 def told(error: TraitError) -> str:
@@ -88,21 +88,23 @@ def told(error: TraitError) -> str:
     return f"{_OBJECT.sub(_class, str(error)).rstrip('.')}."
 
 
-def _class(found: re.Match[str]) -> str:
-    return found[1]
+def _class(match: re.Match[str]) -> str:
+    return match[1]
 
 
-def _right(each: Given) -> str:
+def _right(setting: Given) -> str:
     """The line as it was probably meant; empty where that is not clear."""
-    trait, value = each.trait, each.value
+    trait, value = setting.trait, setting.value
     if not isinstance(value, str):
-        return f"Write {each.where} = '{value}'." if isinstance(trait, Unicode) and type(value) in (int, float) else ""
+        return (
+            f"Write {setting.where} = '{value}'." if isinstance(trait, Unicode) and type(value) in (int, float) else ""
+        )
     if isinstance(trait, Set):
         words = ", ".join(repr(word) for word in re.split(r"[\s,]+", value) if word)
-        return f"Write {each.where} = {{{words}}}." if words else ""
+        return f"Write {setting.where} = {{{words}}}." if words else ""
     if isinstance(trait, Bool):
         return "Write True or False, without quotes."
     number = r"[+-]?[0-9]+" if isinstance(trait, Integer) else r"[+-]?[0-9]+(\.[0-9]*)?"
     if isinstance(trait, (Integer, Float)) and re.fullmatch(number, value):
-        return f"Write {each.where} = {value}."
+        return f"Write {setting.where} = {value}."
     return ""

@@ -48,17 +48,17 @@ def parse_associations(text: str) -> tuple[Association, ...]:
     """The associations in an answer of ``sacctmgr show assoc``; raises SlurmOutputError."""
     return tuple(
         Association(
-            account=each["Account"],
-            user=each["User"].lower(),
-            parent=each["ParentName"] if not each["User"] else "",
-            partition=each["Partition"],
-            qos=words(each["QOS"]),
-            default_qos=each["DefaultQOS"],
-            limits=_limits(each),
-            user_jobs=_number(each, "MaxJobs"),
-            user_submitted=_number(each, "MaxSubmitJobs"),
+            account=record["Account"],
+            user=record["User"].lower(),
+            parent=record["ParentName"] if not record["User"] else "",
+            partition=record["Partition"],
+            qos=words(record["QOS"]),
+            default_qos=record["DefaultQOS"],
+            limits=_limits(record),
+            user_jobs=_number(record, "MaxJobs"),
+            user_submitted=_number(record, "MaxSubmitJobs"),
         )
-        for each in _records(text, ASSOCIATION)
+        for record in _records(text, ASSOCIATION)
     )
 
 
@@ -66,32 +66,32 @@ def parse_qos(text: str) -> tuple[Qos, ...]:
     """The QOS in an answer of ``sacctmgr show qos``; raises SlurmOutputError."""
     return tuple(
         Qos(
-            name=each["Name"],
-            flags=frozenset(words(each["Flags"])),
-            limits=_limits(each),
-            user_tres=_tres(each, "MaxTRESPerUser"),
-            user_jobs=_number(each, "MaxJobsPerUser"),
-            user_submitted=_number(each, "MaxSubmitJobsPerUser"),
-            account_tres=_tres(each, "MaxTRESPerAccount"),
-            account_jobs=_number(each, "MaxJobsPerAccount"),
-            account_submitted=_number(each, "MaxSubmitJobsPerAccount"),
+            name=record["Name"],
+            flags=frozenset(words(record["Flags"])),
+            limits=_limits(record),
+            user_tres=_tres(record, "MaxTRESPerUser"),
+            user_jobs=_number(record, "MaxJobsPerUser"),
+            user_submitted=_number(record, "MaxSubmitJobsPerUser"),
+            account_tres=_tres(record, "MaxTRESPerAccount"),
+            account_jobs=_number(record, "MaxJobsPerAccount"),
+            account_submitted=_number(record, "MaxSubmitJobsPerAccount"),
         )
-        for each in _records(text, QOS)
+        for record in _records(text, QOS)
     )
 
 
 def parse_default_accounts(text: str) -> dict[str, str]:
     """Each user's default account in an answer of ``sacctmgr show user``; raises SlurmOutputError."""
     return {
-        each["User"].lower(): each["DefaultAccount"]
-        for each in _records(text, DEFAULT_ACCOUNT)
-        if each["DefaultAccount"]
+        record["User"].lower(): record["DefaultAccount"]
+        for record in _records(text, DEFAULT_ACCOUNT)
+        if record["DefaultAccount"]
     }
 
 
 def parse_usage(text: str) -> dict[str, Mapping[str, int]]:
     """The resource minutes that accounts have used, in an answer of ``sshare``; raises SlurmOutputError."""
-    return {each["Account"]: _tres(each, "GrpTRESRaw") for each in _records(text, USAGE) if not each["User"]}
+    return {record["Account"]: _tres(record, "GrpTRESRaw") for record in _records(text, USAGE) if not record["User"]}
 
 
 def _records(text: str, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
@@ -124,11 +124,11 @@ def _number(record: Mapping[str, str], key: str) -> int | None:
 
 def _tres(record: Mapping[str, str], key: str) -> dict[str, int]:
     """``cpu=40,mem=100000M,gres/gpu:k80=3``; memory in MiB."""
-    found = {}
+    amounts = {}
     for word in words(record[key]):
         name, _, value = word.partition("=")
-        found[name] = read(parse_memory if name == "mem" else int, key, value)
-    return found
+        amounts[name] = read(parse_memory if name == "mem" else int, key, value)
+    return amounts
 
 
 _AT_ONCE = 500
@@ -143,21 +143,21 @@ async def read_accounting(slurm: Installation, config: SlurmConfig, users: Seque
     """
     cluster = f"cluster={config.cluster_name}"
     shown = await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, "user=")
-    accounts = {each.account: each for each in parse_associations(shown) if not each.user}
-    qos = {each.name: each for each in parse_qos(await _sacctmgr(slurm, "qos", QOS))}
-    found: list[Association] = []
+    accounts = {association.account: association for association in parse_associations(shown) if not association.user}
+    qos = {qos.name: qos for qos in parse_qos(await _sacctmgr(slurm, "qos", QOS))}
+    associations: list[Association] = []
     defaults: dict[str, str] = {}
     for at in range(0, len(users), _AT_ONCE):
         names = ",".join(users[at : at + _AT_ONCE])
-        found += parse_associations(await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, f"user={names}"))
+        associations += parse_associations(await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, f"user={names}"))
         defaults |= parse_default_accounts(await _sacctmgr(slurm, "user", DEFAULT_ACCOUNT, f"name={names}"))
-    known = Accounting(accounts, tuple(found), qos, defaults, enforced=config.accounting_enforced)
-    return replace(known, used_minutes=await _used(slurm, known))
+    accounting = Accounting(accounts, tuple(associations), qos, defaults, enforced=config.accounting_enforced)
+    return replace(accounting, used_minutes=await _used(slurm, accounting))
 
 
-async def _used(slurm: Installation, known: Accounting) -> Mapping[str, Mapping[str, int]]:
-    concerned = {above.account for each in known.users for above in known.above(each.account)}
-    limited = sorted(name for name in concerned if known.accounts[name].limits.group_minutes)
+async def _used(slurm: Installation, accounting: Accounting) -> Mapping[str, Mapping[str, int]]:
+    concerned = {above.account for user in accounting.users for above in accounting.above(user.account)}
+    limited = sorted(name for name in concerned if accounting.accounts[name].limits.group_minutes)
     if not limited:
         return {}
     answer = await slurm.run("sshare", "-n", "-P", "-A", ",".join(limited), "-o", ",".join(USAGE))

@@ -72,7 +72,7 @@ class _LastAnswer(NamedTuple):
     at: float
     """By the monotonic clock."""
     wanted: frozenset[str]
-    found: Mapping[str, JobStatus]
+    jobs: Mapping[str, JobStatus]
 
 
 class SlurmClient:
@@ -214,18 +214,18 @@ class SlurmClient:
             return {}
         listed = ",".join(sorted(wanted, key=int))
         if len(wanted) == 1:  # slurmctld looks for this job alone
-            found = _only(wanted, await self._squeue("-j", listed, ahead=True))
+            jobs = _only(wanted, await self._squeue("-j", listed, ahead=True))
             if self._last is not None:
-                self._last = self._last._replace(found={**self._last.found, **found})
-            return found
+                self._last = self._last._replace(jobs={**self._last.jobs, **jobs})
+            return jobs
         last = self._last
         if last is not None and wanted <= last.wanted and time.monotonic() - last.at < ANEW:
-            known = _only(wanted, last.found)
-            if await self._states(listed) == {job_id: status.state for job_id, status in known.items()}:
-                return known
-        found = _only(wanted, await self._squeue("-j", listed, ahead=True))
-        self._last = _LastAnswer(time.monotonic(), frozenset(wanted), found)
-        return found
+            known_jobs = _only(wanted, last.jobs)
+            if await self._states(listed) == {job_id: status.state for job_id, status in known_jobs.items()}:
+                return known_jobs
+        jobs = _only(wanted, await self._squeue("-j", listed, ahead=True))
+        self._last = _LastAnswer(time.monotonic(), frozenset(wanted), jobs)
+        return jobs
 
     async def _states(self, listed: str) -> dict[str, str] | None:
         """The states of these jobs by their ids (``--only-job-state``), without a lock in slurmctld; None before 24.05.
@@ -258,10 +258,10 @@ class SlurmClient:
         If the owner's uid is known, slurmctld is asked for that user's jobs alone.
         """
         which = ("-u", str(identity.uid)) if identity.uid is not None else ()
-        found = await self._squeue(*which)
+        jobs = await self._squeue(*which)
         return {
             job_id: status
-            for job_id, status in found.items()
+            for job_id, status in jobs.items()
             if status.phase not in (Phase.ENDING, Phase.ENDED) and identity.matches(status)
         }
 
@@ -332,10 +332,10 @@ class SlurmClient:
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
         text = good("sinfo", await self._slurm.run("sinfo", "--version"))
-        found = re.search(r"\d+\.\d+(?:\.\d+)*", text)
-        if found is None:
+        match = re.search(r"\d+\.\d+(?:\.\d+)*", text)
+        if match is None:
             raise SlurmOutputError("sinfo --version printed no version.", raw=text)
-        return found[0]
+        return match[0]
 
     async def ping(self) -> bool:
         """Whether a slurmctld answers ``scontrol ping``; False after the time-out."""
@@ -359,12 +359,12 @@ class SlurmClient:
         unread: list[Unread] = []
         text = good("squeue", answer)
         if len(text) > _LONG:  # hundreds of jobs: not in the event loop
-            found = await asyncio.to_thread(parse_squeue, text, mark, unread.append)
+            jobs = await asyncio.to_thread(parse_squeue, text, mark, unread.append)
         else:
-            found = parse_squeue(text, mark, unread.append)
+            jobs = parse_squeue(text, mark, unread.append)
         if unread:
             self._report(unread)
-        return found
+        return jobs
 
 
 def _signal(code: int) -> int | None:
@@ -374,8 +374,8 @@ def _signal(code: int) -> int | None:
     return code - 128 if 128 < code <= 128 + 64 else None
 
 
-def _only(wanted: Collection[str], found: Mapping[str, JobStatus]) -> dict[str, JobStatus]:
-    return {job_id: status for job_id, status in found.items() if job_id in wanted}
+def _only(wanted: Collection[str], jobs: Mapping[str, JobStatus]) -> dict[str, JobStatus]:
+    return {job_id: status for job_id, status in jobs.items() if job_id in wanted}
 
 
 def _checked(job_id: str) -> str:

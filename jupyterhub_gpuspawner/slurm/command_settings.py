@@ -94,9 +94,9 @@ class LoginNodeAccounts:
 
     async def of(self, name: str) -> SystemAccount | None:
         """The account of this name; None if there is none. Raises SlurmUnavailable and SlurmOutputError."""
-        known = self._known.get(name)
-        if known is not None and time.monotonic() - known[0] < _MAX_AGE:
-            return known[1]
+        cached = self._known.get(name)
+        if cached is not None and time.monotonic() - cached[0] < _MAX_AGE:
+            return cached[1]
         answer = await self._slurm.run("getent", "passwd", name)
         if answer.code not in (0, _NOT_FOUND):
             raise SlurmUnavailable(f"getent failed on the login node: {answer.stderr.strip()[:200]}")
@@ -118,7 +118,7 @@ def parse_entry(text: str, name: str) -> SystemAccount:
 
 def parse_identity(text: str) -> SystemAccount:
     """The account that ran id(1); its name is empty for a uid without one. Raises SlurmOutputError."""
-    found = _IDENTITY.search(text)
-    if found is None:
+    match = _IDENTITY.search(text)
+    if match is None:
         raise SlurmOutputError("id printed no uid.", raw=text)
-    return SystemAccount(found[2] or "", int(found[1]))
+    return SystemAccount(match[2] or "", int(match[1]))

@@ -145,12 +145,14 @@ async def _decoded(output: bytes) -> str:
 
 
 async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> bytes:
-    found = bytearray()
+    content = bytearray()
     while stream is not None and (chunk := await stream.read(_CHUNK)):
-        found += chunk
-        if len(found) > limit:
-            raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=found[:200].decode(errors="replace"))
-    return bytes(found)
+        content += chunk
+        if len(content) > limit:
+            raise SlurmOutputError(
+                f"{name} printed more than {limit} bytes.", raw=content[:200].decode(errors="replace")
+            )
+    return bytes(content)
 
 
 async def _end(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
@@ -206,13 +208,13 @@ def _with_descendants(pid: int) -> dict[int, str]:
 
     Others remain unknown: ``/proc`` may hide them (hidepid), or the kernel may lack ``CONFIG_PROC_CHILDREN``.
     """
-    found = [pid]
-    for each in found:
-        with suppress(OSError), open(f"/proc/{each}/task/{each}/children", encoding="ascii") as children:  # noqa: PTH123
-            found += map(int, children.read().split())
-        if len(found) > _DESCENDANTS:
+    pids = [pid]
+    for process in pids:
+        with suppress(OSError), open(f"/proc/{process}/task/{process}/children", encoding="ascii") as children:  # noqa: PTH123
+            pids += map(int, children.read().split())
+        if len(pids) > _DESCENDANTS:
             break
-    return {each: _started(each) for each in found}
+    return {process: _started(process) for process in pids}
 
 
 def _left(processes: Mapping[int, str]) -> set[int]:
@@ -257,7 +259,7 @@ def checked_user_name(username: str) -> str:
     if not begins or username.isdigit() or not username.isprintable() or _FORBIDDEN.intersection(username):
         raise ConfigError(
             f"{username[:80]!r} is not a valid user name.",
-            told="Servers cannot be started under your user name.",
+            for_user="Servers cannot be started under your user name.",
             hint="An account name begins with a letter, a digit or _, is not a number, and contains no blank, "
             "no control character and none of / : %. Set c.Authenticator.username_pattern, or username_map.",
         )
@@ -270,17 +272,17 @@ def command_prefix(text: str | Sequence[str], username: str, **values: str) -> t
     ``text`` is a command line as in batchspawner (``sudo -u {username}``, split as a shell would) or a list of words.
     Raises ConfigError for an unknown field, for unbalanced quotes, and for an invalid user name.
     """
-    known = {"username": checked_user_name(username), **values}
+    replacements = {"username": checked_user_name(username), **values}
     try:
         words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
     except ValueError as error:
         raise ConfigError(f"{text!r} is not a valid command: {error}.", where="exec_prefix") from error
 
     def filled(field: re.Match[str]) -> str:
-        if field[1] not in known:
-            fields = ", ".join(f"{{{name}}}" for name in sorted(known))
+        if field[1] not in replacements:
+            fields = ", ".join(f"{{{name}}}" for name in sorted(replacements))
             raise ConfigError(f"{field[0]} is not a known field.", where="exec_prefix", hint=f"Fields are {fields}.")
-        return known[field[1]]
+        return replacements[field[1]]
 
     return tuple(_FIELD.sub(filled, word) for word in words)
 
@@ -467,7 +469,7 @@ def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
 class CommandMissing(SlurmUnavailable):
     """A Slurm command is not installed on this machine."""
 
-    usually_told = "The hub cannot reach Slurm: it is not set up correctly."
+    usual_for_user = "The hub cannot reach Slurm: it is not set up correctly."
 
 
 def _missing(before: Sequence[str], path: str, where: str) -> GPUSpawnerError:
@@ -499,6 +501,6 @@ def unanswered(command: str, answer: Answer) -> GPUSpawnerError:
 
 def _base_environment(bin_dir: str) -> dict[str, str]:
     path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
-    found = {"PATH": f"{bin_dir}:{path}" if bin_dir else path, "LANG": "C.UTF-8"}
-    found.update({name: os.environ[name] for name in ("SLURM_CONF", "TZ") if os.environ.get(name)})
-    return found
+    environment = {"PATH": f"{bin_dir}:{path}" if bin_dir else path, "LANG": "C.UTF-8"}
+    environment.update({name: os.environ[name] for name in ("SLURM_CONF", "TZ") if os.environ.get(name)})
+    return environment

@@ -104,37 +104,37 @@ def programs(prefix: Sequence[str]) -> tuple[Program, ...]:
 
     The last one is the first that is not in :data:`RUNNERS`, since which of its words is a program is not known.
     """
-    found: list[Program] = []
+    programs_: list[Program] = []
     at = 0
     while at < len(prefix):
         name = PurePath(prefix[at]).name
         runner = RUNNERS.get(name)
         if runner is None:
-            return (*found, Program(name, at))
+            return (*programs_, Program(name, at))
         options, following = _options(prefix, at + 1, runner)
-        found.append(Program(name, at, options))
+        programs_.append(Program(name, at, options))
         at = following + runner.operands
         while at < len(prefix) and _is_assignment(prefix[at]):  # of env and sudo
             at += 1
-    return tuple(found)
+    return tuple(programs_)
 
 
 def _options(prefix: Sequence[str], at: int, runner: Runner) -> tuple[tuple[str, ...], int]:
     """A program's options, and the first word that is none of them."""
-    found: list[str] = []
+    options: list[str] = []
     while at < len(prefix) and prefix[at].startswith("-"):
         word = prefix[at]
         at += 1
         if word == "--":
             break
         if word.startswith("--"):
-            found.append(word)
+            options.append(word)
             at += word in runner.long
             continue
         letters, takes = letters_of(word, runner.short)
-        found += [f"-{letter}" for letter in letters]
+        options += [f"-{letter}" for letter in letters]
         at += takes
-    return tuple(found), at
+    return tuple(options), at
 
 
 def letters_of(word: str, with_value: str) -> tuple[str, bool]:
@@ -252,7 +252,7 @@ class Reason(NamedTuple):
 
     name: str
     """A stable name of the kind."""
-    said: str
+    pattern: str
     """A pattern of ssh's messages."""
     ours: str
     hint: str
@@ -318,7 +318,7 @@ _UNREACHABLE = Reason(
 
 def reason_of(stderr: str) -> Reason:
     """The reason for ssh's exit status :data:`FAILED`, from its messages."""
-    return next((each for each in REASONS if re.search(each.said, stderr)), _UNREACHABLE)
+    return next((reason for reason in REASONS if re.search(reason.pattern, stderr)), _UNREACHABLE)
 
 
 class LoginNodeUnreachable(SlurmUnavailable):
@@ -327,8 +327,10 @@ class LoginNodeUnreachable(SlurmUnavailable):
     def __init__(self, command: str, stderr: str) -> None:
         self.ssh_reason = reason_of(stderr)
         lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-        last = next((line for line in reversed(lines) if re.search(self.ssh_reason.said, line)), "no message")
-        told = "The hub cannot reach Slurm: it is not set up correctly." if self.ssh_reason.lasting else ""
+        last = next((line for line in reversed(lines) if re.search(self.ssh_reason.pattern, line)), "no message")
+        message = "The hub cannot reach Slurm: it is not set up correctly." if self.ssh_reason.lasting else ""
         super().__init__(
-            f"{command} has no answer: {self.ssh_reason.ours} ({last[:200]}).", hint=self.ssh_reason.hint, told=told
+            f"{command} has no answer: {self.ssh_reason.ours} ({last[:200]}).",
+            hint=self.ssh_reason.hint,
+            for_user=message,
         )

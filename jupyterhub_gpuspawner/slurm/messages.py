@@ -22,7 +22,7 @@ _NEVER = r"(?!)"
 
 
 class _Row(NamedTuple):
-    said: str
+    pattern: str
     """A pattern that the command's message matches."""
     ours: str
     hint: str
@@ -37,7 +37,7 @@ class _Silence(NamedTuple):
     hint: str
 
     @property
-    def said(self) -> str:
+    def pattern(self) -> str:
         """Either of the two."""
         return "|".join(pattern for pattern in (self.error, self.line) if pattern != _NEVER)
 
@@ -230,13 +230,13 @@ def rejection(stderr: str) -> Rejection:
     """
     if _POLICY in stderr:
         limit = _LIMIT.search(stderr)
-        told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS has been reached."
-        clause = told.removeprefix("Waiting: ").partition(", so it will never start")[0].rstrip(".")
+        sentence = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS has been reached."
+        clause = sentence.removeprefix("Waiting: ").partition(", so it will never start")[0].rstrip(".")
         return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
-    for said, field, ours in () if of_a_plugin else _REJECTIONS:
-        match = re.search(said, stderr)
+    for pattern, field, ours in () if of_a_plugin else _REJECTIONS:
+        match = re.search(pattern, stderr)
         if match is not None:
             return Rejection(field, ours.format(**match.groupdict()))
     lines = (line.strip() for line in _PREFIX.sub("", stderr).splitlines())
@@ -246,18 +246,18 @@ def rejection(stderr: str) -> Rejection:
 
 def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     """The error for a job that sbatch rejected."""
-    told = rejection(stderr)
-    hint = f"Check `{told.field}` in the profile." if told.field else ""
-    message = f"Slurm refused the job: {told.clause}."
-    field = f"slurm.{told.field}" if told.field in _OF_A_PROFILE else ""
-    clause = _NOT_VALID if told.field in _OF_THE_HUB else told.clause
+    known_rejection = rejection(stderr)
+    hint = f"Check `{known_rejection.field}` in the profile." if known_rejection.field else ""
+    message = f"Slurm refused the job: {known_rejection.clause}."
+    field = f"slurm.{known_rejection.field}" if known_rejection.field in _OF_A_PROFILE else ""
+    clause = _NOT_VALID if known_rejection.field in _OF_THE_HUB else known_rejection.clause
     return SubmitRejected(
         message,
         stderr=stderr.strip(),
         exit_code=exit_code,
         hint=hint,
         field=field,
-        told=f"{clause[:1].upper()}{clause[1:].rstrip('.')}.",
+        for_user=f"{clause[:1].upper()}{clause[1:].rstrip('.')}.",
     )
 
 
@@ -268,7 +268,7 @@ def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpaw
     """
     if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
         for row in _SUDO:
-            match = re.search(row.said, stderr, re.MULTILINE)
+            match = re.search(row.pattern, stderr, re.MULTILINE)
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
                 return ConfigError(f"{command} was not run: {row.ours} ({line}).", where=where, hint=row.hint)
@@ -291,7 +291,7 @@ def _silence_of_sbatch(stderr: str) -> _Silence | None:
 
 def _silence(stderr: str) -> _Silence | None:
     """The same for a command that prints Slurm's own messages alone."""
-    return next((row for row in _NO_ANSWER if re.search(row.said, stderr)), None)
+    return next((row for row in _NO_ANSWER if re.search(row.pattern, stderr)), None)
 
 
 _UNKNOWN_JOB = re.compile("Invalid job id specified|already complet|already finished")

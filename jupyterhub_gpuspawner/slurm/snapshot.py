@@ -58,19 +58,19 @@ class NodeAddresses:
             raise SlurmOutputError(f"{node[:80]!r} is not a valid node name.", raw=node)
         # callers that ask for the same node at once wait for one answer
         async with self._locks.setdefault(node, asyncio.Lock()):
-            known = self._known.get(node)
-            if known is None or time.monotonic() - known[0] > _MAX_AGE:
-                known = self._known[node] = (time.monotonic(), await self._ask(node))
-            return known[1]
+            cached = self._known.get(node)
+            if cached is None or time.monotonic() - cached[0] > _MAX_AGE:
+                cached = self._known[node] = (time.monotonic(), await self._ask(node))
+            return cached[1]
 
     async def _ask(self, node: str) -> str:
         answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
         if f"Node {node} not found" in answer.stdout + answer.stderr:
             raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
-        found = parse_nodes(good("scontrol", answer))
-        if len(found) != 1 or not _ADDRESS.fullmatch(found[0].address):
+        nodes = parse_nodes(good("scontrol", answer))
+        if len(nodes) != 1 or not _ADDRESS.fullmatch(nodes[0].address):
             raise SlurmOutputError(f"scontrol gave no address for node {node}.", raw=answer.stdout)
-        return found[0].address
+        return nodes[0].address
 
 
 # What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.

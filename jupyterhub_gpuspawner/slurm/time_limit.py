@@ -67,5 +67,5 @@ def refused(command: str, job_id: str, answer: Answer) -> GPUSpawnerError | None
         f"The time limit of job {job_id} was not raised: {last_line(answer.stderr)}.",
         where=SETTING,
         hint=hint,
-        told="The hub could not extend this server: it is not set up correctly.",
+        for_user="The hub could not extend this server: it is not set up correctly.",
     )

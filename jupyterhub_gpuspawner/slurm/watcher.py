@@ -176,8 +176,8 @@ class Watch:
         Several tasks may wait at the same time; each is told of the next change. Raises RuntimeError once the watch is
         closed.
         """
-        seen = self._seen  # the first task that is told sets it for the next call
-        while not self._closed and seen == self._watched.version:
+        status = self._seen  # the first task that is told sets it for the next call
+        while not self._closed and status == self._watched.version:
             turn = asyncio.get_running_loop().create_future()
             self._watched.turns.add(turn)
             try:
@@ -341,9 +341,9 @@ class JobWatcher:
         return [watched for watched in self._jobs.values() if not watched.ended]
 
     async def _run(self) -> None:
-        while asked := self._open():
+        while watched_jobs := self._open():
             self._wake.clear()
-            await self._ask(asked)
+            await self._ask(watched_jobs)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -367,11 +367,11 @@ class JobWatcher:
             happened.cancel()
             slept.cancel()
 
-    async def _ask(self, asked: Iterable[Watched]) -> None:
-        asked = list(asked)
+    async def _ask(self, watched_jobs: Iterable[Watched]) -> None:
+        watched_jobs = list(watched_jobs)
         late = asyncio.get_running_loop().call_later(self._late, self._unanswered, self._clock())
         try:
-            found = await self.client.jobs({watched.job_id for watched in asked})
+            jobs = await self.client.jobs({watched.job_id for watched in watched_jobs})
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             self._silent(error)
             return
@@ -379,10 +379,10 @@ class JobWatcher:
             late.cancel()
         self._answered()
         absent = []
-        for watched in asked:
+        for watched in watched_jobs:
             watched.hurried = max(0, watched.hurried - 1)
-            if watched.job_id in found:
-                self._found(watched, found[watched.job_id])
+            if watched.job_id in jobs:
+                self._found(watched, jobs[watched.job_id])
             else:
                 absent.append(watched)
         await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
@@ -390,9 +390,9 @@ class JobWatcher:
             await self._missing(missing)
 
     async def _ask_now(self, watched: Watched) -> None:
-        found = await self.client.jobs({watched.job_id})
-        if watched.job_id in found:
-            self._found(watched, found[watched.job_id])
+        jobs = await self.client.jobs({watched.job_id})
+        if watched.job_id in jobs:
+            self._found(watched, jobs[watched.job_id])
 
     async def _look_up(self, watched: Watched) -> None:
         try:
@@ -431,12 +431,12 @@ class JobWatcher:
         """Handle jobs missing from two answers: they are gone, or hidden from this account."""
         owners = {watched.status.user if watched.status is not None else "" for watched in missing}
         try:
-            seen = {owner: await self.client.sees_jobs_of(owner) for owner in owners}
+            visible = {owner: await self.client.sees_jobs_of(owner) for owner in owners}
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             self.log.debug("It is not known whether Slurm shows all jobs: %s", error)
             return
         for watched in missing:
-            if not seen[watched.status.user if watched.status is not None else ""]:
+            if not visible[watched.status.user if watched.status is not None else ""]:
                 watched.hidden = True
                 self._name_hidden(watched)
             elif watched.hidden:  # the account may see it now: start counting again
@@ -444,7 +444,7 @@ class JobWatcher:
             else:
                 self.log.warning("Slurm no longer has a record of job %s", watched.job_id)
                 self._tell(watched, _gone(watched, End.VANISHED))
-        if all(seen.values()):
+        if all(visible.values()):
             self._said_hidden = False
 
     def _name_hidden(self, watched: Watched) -> None:

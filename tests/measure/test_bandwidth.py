@@ -30,7 +30,7 @@ def test_each_gpu_from_each_node_and_not_bound() -> None:
     """A GPU's near node is faster in both directions; unbound, the location of the memory decides."""
     machine: Any = StandInMachine(local=1)
     told: list[str] = []
-    measured = measure(machine, machine, nodes=(0, 1), size_mib=4, repeats=3, tell=told.append)
+    measured = measure(machine, machine, nodes=(0, 1), size_mib=4, repeats=3, report=told.append)
     assert measured == Bandwidth(
         size_mib=4,
         gpus=TWO_SOCKETS,

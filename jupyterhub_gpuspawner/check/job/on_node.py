@@ -91,18 +91,18 @@ def answer_once(door: socket.socket, word: str, seconds: float) -> bool:
 
 def main(text: str) -> None:
     """Look at the node; ``text`` is a JSON object with hub, ports, word and seconds."""
-    asked = json.loads(text)
+    request = json.loads(text)
     say("python", version=sys.version.split()[0], node=socket.gethostname())
-    arrived = os.environ.get("GPUSPAWNER_CHECK") == asked["word"]
+    arrived = os.environ.get("GPUSPAWNER_CHECK") == request["word"]
     say("environment", arrived=arrived, sbatch=sorted(name for name in os.environ if name.startswith("SBATCH_")))
-    say("hub", **ask_hub(asked["hub"]))
-    first, last = asked["ports"]
+    say("hub", **ask_hub(request["hub"]))
+    first, last = request["ports"]
     door, tried = listen(first, last)
     if door is None:
         say("port", port=0, tried=tried)
         return
     say("port", port=door.getsockname()[1], tried=tried)
-    say("back", reached=answer_once(door, asked["word"], asked["seconds"]))
+    say("back", reached=answer_once(door, request["word"], request["seconds"]))
     door.close()
 
 

@@ -118,7 +118,7 @@ def judged(
     if facts.placement and facts.python:
         first, *problems = facts.placement
         yield PLACED.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
-        yield from (PLACED.warning(node, f"the launcher says: {each}") for each in problems)
+        yield from (PLACED.warning(node, f"the launcher says: {problem}") for problem in problems)
     if not faults and facts.port is not None:
         yield RAN.ok(
             node,
@@ -146,8 +146,8 @@ def _changes(trial: Trial, job: JobStatus) -> Iterator[Finding]:
             f"again by their {'name' if comment else 'comment'} instead.",
             "Have the plugin (JobSubmitPlugins, CliFilterPlugins) keep it.",
         )
-    asked = (trial.partition or job.partition).split(",")
-    if not set(job.partition.split(",")) <= set(asked):
+    partitions = (trial.partition or job.partition).split(",")
+    if not set(job.partition.split(",")) <= set(partitions):
         yield CHANGED.warning(
             where,
             f"Slurm put the job into partition {job.partition}, and it asked for {trial.partition}: the form shows "
@@ -185,25 +185,25 @@ def _without_log(course: Course, node: str) -> Finding:
 
 
 def _of_environments(facts: Facts, node: str) -> Iterator[Finding]:
-    for slug, said in facts.failed.items():
-        why = said or "one of its lines failed"
+    for slug, message in facts.failed.items():
+        why = message or "one of its lines failed"
         yield SETUP.error(
             f"profile {slug}",
             f"its environment cannot be set up on {node}: {why}.",
             "See `environment` in the profile.",
         )
-    for look in facts.looks:
-        if look.found:
+    for need in facts.looks:
+        if need.present:
             continue
-        if look.fact == "command":
+        if need.fact == "command":
             yield COMMAND.error(
-                f"profile {look.slug}",
-                f"there is no command {look.what} on {node} after the profile's environment is set up.",
+                f"profile {need.slug}",
+                f"there is no command {need.what} on {node} after the profile's environment is set up.",
                 "Install it, give its full path in c.Spawner.cmd, or load a module that has it.",
             )
         else:
-            what = "container runtime" if look.fact == "runtime" else "image"
-            yield CONTAINER.error(f"profile {look.slug}", f"{node} has no {what} {look.what}.", "Install it there.")
+            what = "container runtime" if need.fact == "runtime" else "image"
+            yield CONTAINER.error(f"profile {need.slug}", f"{node} has no {what} {need.what}.", "Install it there.")
     if facts.environment_arrived is False:
         yield VARIABLES.error(
             node,
@@ -277,14 +277,16 @@ async def check_submit(context: Context) -> list[Finding]:
         for name, value in site.job_environment(account).items()
         if name not in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
     }
-    environment["JUPYTERHUB_API_URL"] = hub.told
+    environment["JUPYTERHUB_API_URL"] = hub.url
     prefix = command_prefix(site.exec_prefix, user)
     trials = [
-        _trial(site, account, name, profiles, hub.told)
+        _trial(site, account, name, profiles, hub.url)
         for name, profiles in partitions(list(_profiles(context, site, user))).items()
     ]
     async with listening_hub(hub) as listens:
-        courses = await asyncio.gather(*(follow(site, each, _plan(site, each), prefix, environment) for each in trials))
+        courses = await asyncio.gather(
+            *(follow(site, trial, _plan(site, trial), prefix, environment) for trial in trials)
+        )
     at = site.configured_as("exec_prefix")
     return [finding for course in courses for finding in judged(course, hub_listens=listens, prefix_at=at)]
 

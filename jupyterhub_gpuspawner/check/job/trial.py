@@ -84,25 +84,25 @@ class Trial:
         return f"{self.log_dir}/gpuspawner-check-%j.log"
 
 
-def small(asked: ResolvedResources) -> ResolvedResources:
+def small(resources: ResolvedResources) -> ResolvedResources:
     """The resources cut down to one core and one GPU, which say where a job may run and not how large it is."""
     return replace(
-        asked,
+        resources,
         nodes=1,
-        gpus=1 if asked.gpus else None,
-        shards=1 if asked.shards else None,
+        gpus=1 if resources.gpus else None,
+        shards=1 if resources.shards else None,
         cpus=1,
-        memory=None if asked.memory is None else min(asked.memory or MEMORY, MEMORY),
+        memory=None if resources.memory is None else min(resources.memory or MEMORY, MEMORY),
         time=MINUTES * 60,
         time_unit="",
         exclusive=False,
-        extra=tuple(line for line in asked.extra if line.startswith(_KEPT)),
+        extra=tuple(line for line in resources.extra if line.startswith(_KEPT)),
     )
 
 
 def render(trial: Trial, plan: LaunchPlan) -> str:
     """The batch script; raises ConfigError for a value that cannot be in one."""
-    asked = small(trial.profiles[0].request.resources)
+    resources = small(trial.profiles[0].request.resources)
     head = ["#!/bin/bash"]
     first = {
         "job-name": trial.name,
@@ -114,7 +114,9 @@ def render(trial: Trial, plan: LaunchPlan) -> str:
     }
     try:
         head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]
-        head += [f"#SBATCH {each}" for each in ("--no-requeue", *options(asked, plan.policy, trial.gpus_option))]
+        head += [
+            f"#SBATCH {option}" for option in ("--no-requeue", *options(resources, plan.policy, trial.gpus_option))
+        ]
     except ValueError as error:
         raise ConfigError(f"{error}.", where=f"partition {trial.partition}") from error
     log = '"$SLURM_JOB_ID"'.join(map(shlex.quote, trial.log.split("%j")))
@@ -127,7 +129,7 @@ def render(trial: Trial, plan: LaunchPlan) -> str:
         # whoever has read the log cancels the job, and then nobody needs the log
         f"trap 'rm -f -- \"$gpuspawner_log\"; exit 0' TERM\ngpuspawner_log={log}",
         f"echo {MARK} began '{{}}'\n[ -d \"$HOME\" ] || echo {MARK} no-home '{{}}'",
-        *(_of_profile(each, trial) for each in trial.profiles),
+        *(_of_profile(profile, trial) for profile in trial.profiles),
         f"echo {MARK} launcher '{{}}'",
         srun_cpus(),
         unpack(launcher_archive(), plan),
@@ -158,25 +160,25 @@ def _looks(tried: Tried, trial: Trial) -> Iterator[str]:
         if container.image.startswith("/"):
             yield _look("image", tried.slug, container.image, f"[ -e {shlex.quote(container.image)} ]")
     elif trial.finds_commands:
-        found = f"command -v -- {shlex.quote(tried.command)} >/dev/null"
-        yield _look("command", tried.slug, tried.command, found)
+        command = f"command -v -- {shlex.quote(tried.command)} >/dev/null"
+        yield _look("command", tried.slug, tried.command, command)
     yield ":"  # the exit status says whether the environment could be set up
 
 
 def _look(fact: str, slug: str, what: str, condition: str) -> str:
-    def line(*, found: bool) -> str:
-        return shlex.quote(f"{MARK} {fact} {json.dumps({'slug': slug, 'what': what, 'found': found})}")
+    def line(*, present: bool) -> str:
+        return shlex.quote(f"{MARK} {fact} {json.dumps({'slug': slug, 'what': what, 'found': present})}")
 
-    return f"if {condition}; then echo {line(found=True)}; else echo {line(found=False)}; fi"
+    return f"if {condition}; then echo {line(present=True)}; else echo {line(present=False)}; fi"
 
 
 def partitions(profiles: Sequence[Tried]) -> dict[str, tuple[Tried, ...]]:
     """The profiles by the partition that they ask for, in their order; the cluster's default is an empty name."""
-    found: dict[str, tuple[Tried, ...]] = {}
-    for each in profiles:
-        name = each.request.resources.partition or ""
-        found[name] = (*found.get(name, ()), each)
-    return found
+    by_partition: dict[str, tuple[Tried, ...]] = {}
+    for profile in profiles:
+        name = profile.request.resources.partition or ""
+        by_partition[name] = (*by_partition.get(name, ()), profile)
+    return by_partition
 
 
 # The way between the hub's machine and the nodes: a stand-in for a hub that does not run, and a word sent to a job.
@@ -195,7 +197,7 @@ async def listening_hub(hub: HubAddress) -> AsyncIterator[bool]:
 
     Yields False if neither does.
     """
-    if await _connects(hub.host, urlsplit(hub.told).port or hub.port):
+    if await _connects(hub.host, urlsplit(hub.url).port or hub.port):
         yield True
         return
     try:
@@ -260,7 +262,7 @@ class Look:
     """``command``, ``runtime`` or ``image``."""
     slug: str
     what: str
-    found: bool
+    present: bool
 
 
 @dataclass(frozen=True)
@@ -293,26 +295,26 @@ class Facts:
 def parse_facts(text: str) -> Facts:
     """Read a log, which may end anywhere; lines that are not facts are ignored."""
     values: dict[str, Any] = {"looks": (), "failed": {}, "placement": ()}
-    slug, said = "", ""
+    slug, message = "", ""
     for line in text.splitlines():
         if line.startswith(_SAYS):
-            said = printable(line[len(_SAYS) :].strip())
+            message = printable(line[len(_SAYS) :].strip())
             if values.get("launched"):
-                values["placement"] += (said,)
+                values["placement"] += (message,)
             continue
-        fact, told = _fact(line)
+        fact, content = _fact(line)
         if fact:  # the first lines may be missing: the script `log` prints the end of a log
             values["began"] = True
         if fact == "profile":
-            slug, said = str(told.get("slug", "")), ""
+            slug, message = str(content.get("slug", "")), ""
         elif fact == "setup":
-            values["failed"] = {**values["failed"], printable(str(told.get("slug", slug))): said}
+            values["failed"] = {**values["failed"], printable(str(content.get("slug", slug))): message}
         elif fact in ("command", "runtime", "image"):
-            what = printable(str(told.get("what", "")))
-            look = Look(fact, printable(str(told.get("slug", slug))), what, told.get("found") is True)
-            values["looks"] += (look,)
+            what = printable(str(content.get("what", "")))
+            need = Look(fact, printable(str(content.get("slug", slug))), what, content.get("found") is True)
+            values["looks"] += (need,)
         else:
-            values.update(_READERS.get(fact, _nothing)(told))
+            values.update(_READERS.get(fact, _nothing)(content))
     return Facts(**values)
 
 
@@ -322,36 +324,36 @@ def _fact(line: str) -> tuple[str, dict[str, Any]]:
     if head != MARK:
         return "", {}
     try:
-        told = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return "", {}
-    return (fact, told) if isinstance(told, dict) else ("", {})
+    return (fact, content) if isinstance(content, dict) else ("", {})
 
 
 def _nothing(_told: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _of_hub(told: dict[str, Any]) -> dict[str, Any]:
-    status = told.get("status")
-    why = str(told.get("why", "")) or (f"it answered with HTTP status {status}" if status else "")
+def _of_hub(content: dict[str, Any]) -> dict[str, Any]:
+    status = content.get("status")
+    why = str(content.get("why", "")) or (f"it answered with HTTP status {status}" if status else "")
     return {
-        "hub_reached": told.get("reached") is True,
-        "hub_is_hub": told.get("hub") is True,
+        "hub_reached": content.get("reached") is True,
+        "hub_is_hub": content.get("hub") is True,
         "hub_why": printable(why),
     }
 
 
-def _of_environment(told: dict[str, Any]) -> dict[str, Any]:
-    names: Iterable[object] = told.get("sbatch") if isinstance(told.get("sbatch"), list) else ()  # type: ignore[assignment]
+def _of_environment(content: dict[str, Any]) -> dict[str, Any]:
+    names: Iterable[object] = content.get("sbatch") if isinstance(content.get("sbatch"), list) else ()  # type: ignore[assignment]
     return {
-        "environment_arrived": told.get("arrived") is True,
+        "environment_arrived": content.get("arrived") is True,
         "sbatch_variables": tuple(printable(str(name)) for name in names),
     }
 
 
-def _of_port(told: dict[str, Any]) -> dict[str, Any]:
-    port, tried = told.get("port"), told.get("tried")
+def _of_port(content: dict[str, Any]) -> dict[str, Any]:
+    port, tried = content.get("port"), content.get("tried")
     if type(port) is not int or type(tried) is not int or not 0 <= port <= 65535:
         return {}
     return {"port": port, "tried": tried}
@@ -446,7 +448,7 @@ async def _cancelled(client: SlurmClient, submitted: asyncio.Future[str], prefix
 
 
 async def _followed(client: SlurmClient, site: GPUSlurmSpawner, course: Course, prefix: Sequence[str]) -> Course:
-    began, text, looks = time.monotonic(), "", 0
+    began, text, polls = time.monotonic(), "", 0
     limit = PATIENCE
     while time.monotonic() - began < limit:
         job = (await client.jobs([course.job_id])).get(course.job_id)
@@ -464,8 +466,8 @@ async def _followed(client: SlurmClient, site: GPUSlurmSpawner, course: Course, 
         if course.facts.port is not None and (course.back is not None or course.facts.port == 0):
             break
         if job is None or job.phase in _OVER:
-            looks += 1
-            if looks > LOOKS_AFTER or not course.log_is_readable:
+            polls += 1
+            if polls > LOOKS_AFTER or not course.log_is_readable:
                 break
         await asyncio.sleep(STEP)
     return course

@@ -52,7 +52,7 @@ async def check_accounts(context: Context) -> list[Finding]:
 
 
 async def _of_licenses(context: Context) -> list[Finding]:
-    asked: dict[tuple[str, str, int], None] = {}
+    requests: dict[tuple[str, str, int], None] = {}
     locations = Locations(context)
     for profile in context.profiles:
         for case in cases_of(profile) if profile.kind == "slurm" else ():
@@ -62,8 +62,10 @@ async def _of_licenses(context: Context) -> list[Finding]:
                 continue
             where = locations.of_fault(profile, case, "extra")
             # not alternatives (a|b) and not those of a server beyond the cluster (a@server)
-            asked |= {(where, *each): None for each in licenses_of(options).items() if _LICENSE.fullmatch(each[0])}
-    if not asked or context.snapshot is None:
+            requests |= {
+                (where, name, count): None for name, count in licenses_of(options).items() if _LICENSE.fullmatch(name)
+            }
+    if not requests or context.snapshot is None:
         return []
     try:
         there = await context.client.licenses()
@@ -71,8 +73,8 @@ async def _of_licenses(context: Context) -> list[Finding]:
         raise
     except GPUSpawnerError as error:
         return [UNREAD.warning("Slurm", f"licences are not checked: {error.message}", error.hint)]
-    found = []
-    for where, name, number in asked:
+    findings = []
+    for where, name, number in requests:
         if number <= there.get(name, 0):
             continue
         text = (
@@ -81,13 +83,13 @@ async def _of_licenses(context: Context) -> list[Finding]:
             else f"there is no licence {name}."
         )
         fix = f"Name one of {some(sorted(there))}." if there else "`scontrol show licenses` lists none."
-        found.append(NO_LICENSE.error(where, text, "Request no more than that." if name in there else fix))
-    return found
+        findings.append(NO_LICENSE.error(where, text, "Request no more than that." if name in there else fix))
+    return findings
 
 
 async def _of_accounting(context: Context) -> list[Finding]:
-    asked = [(profile, *each) for profile in context.profiles for each in _asked(profile, context)]
-    if not asked or context.snapshot is None:
+    requests = [(profile, *case) for profile in context.profiles for case in _asked(profile, context)]
+    if not requests or context.snapshot is None:
         return []
     try:
         accounting = await context.client.accounting(())
@@ -96,32 +98,32 @@ async def _of_accounting(context: Context) -> list[Finding]:
     if accounting is None:
         return []
     enforced, locations = accounting.enforced, Locations(context)
-    known = {
+    answers = {
         "account": (NO_ACCOUNT, {name.lower() for name in accounting.accounts}, "associations"),
         "qos": (NO_QOS, {name.lower() for name in accounting.qos}, "qos"),
     }
-    found = []
-    for profile, case, kind, name in asked:
-        code, names, rule = known[kind]
+    findings = []
+    for profile, case, kind, name in requests:
+        code, names, rule = answers[kind]
         if name.lower() in names or (kind == "qos" and rule not in enforced):
             continue
         text = f"there is no {'account' if kind == 'account' else 'QOS'} {name}."
         fix = f"Name one of {some(sorted(names))}."
-        found.append(code.error(locations.of_fault(profile, case, kind), text, fix))
-    return found
+        findings.append(code.error(locations.of_fault(profile, case, kind), text, fix))
+    return findings
 
 
 def _asked(profile: Profile, context: Context) -> Iterator[tuple[Case, str, str]]:
     """Each account and QOS that the profile may request, with the first case that does, and its kind."""
-    seen = set[tuple[str, str]]()
+    done = set[tuple[str, str]]()
     for case in cases_of(profile) if profile.kind == "slurm" else ():
         try:
             resources = request_of(profile, case.options, context).resources
         except RequestError:
             continue
         for kind, name in (("account", resources.account), ("qos", resources.qos)):
-            if name and (kind, name) not in seen:
-                seen.add((kind, name))
+            if name and (kind, name) not in done:
+                done.add((kind, name))
                 yield case, kind, name
 
 
@@ -135,37 +137,37 @@ AT_MOST = 500
 
 async def check_allowed(context: Context) -> list[Finding]:
     """Look at each profile's `allow`, unless the profile is over."""
-    locations, found = Locations(context), list[Finding]()
+    locations, findings = Locations(context), list[Finding]()
     for profile in context.profiles:
         closed = permitted(profile, "", profile.allow.groups, context.now)
         if closed is not None and closed.kind is RefusalKind.ENDED:
             continue
-        found += _of_groups(profile, context, locations)
-        found += await _of_users(profile, context, locations)
+        findings += _of_groups(profile, context, locations)
+        findings += await _of_users(profile, context, locations)
         if profile.kind == "slurm" and context.snapshot is not None:
-            found += await _of_slurm(profile, context, locations)
-    return found
+            findings += await _of_slurm(profile, context, locations)
+    return findings
 
 
 def _of_groups(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
     people = context.people
     if people.at_sign_in:
         return []
-    known = f"Its groups are {some(sorted(people.groups))}." if people.groups else "It has none."
+    groups = f"Its groups are {some(sorted(people.groups))}." if people.groups else "It has none."
     where = locations.of(profile, ("allow", "groups"))
     fix = "Correct the name, or add the group to c.JupyterHub.load_groups."
-    found = []
+    findings = []
     for name in profile.allow.groups:
         if name in people.groups:
             continue
         if people.unread:
             text = f"group {name!r} is not in c.JupyterHub.load_groups, and {people.unread}."
         elif is_unix_group(name):
-            text = f"{name!r} is a Unix group, and JupyterHub has no group of that name. {known}"
+            text = f"{name!r} is a Unix group, and JupyterHub has no group of that name. {groups}"
         else:
-            text = f"JupyterHub has no group {name!r}. {known}"
-        found.append(NO_GROUP.warning(where, text, fix))
-    return found
+            text = f"JupyterHub has no group {name!r}. {groups}"
+        findings.append(NO_GROUP.warning(where, text, fix))
+    return findings
 
 
 async def _of_users(profile: Profile, context: Context, locations: Locations) -> list[Finding]:
@@ -202,13 +204,13 @@ async def _of_slurm(profile: Profile, context: Context, locations: Locations) ->
         fault = fault_of(resources, context.snapshot, now=now, user=owner, groups=groups)
         if fault is not None:
             shut_out.setdefault(fault, []).append(name)
-    found = []
+    findings = []
     for fault, names in shut_out.items():
         code, fix = BY_FAULT[fault.field, fault.kind]
         report = code.error if len(names) == len(audience) else code.warning
         where = locations.of_fault(profile, Case(), fault.field)
-        found.append(report(where, f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}.", fix))
-    return found
+        findings.append(report(where, f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}.", fix))
+    return findings
 
 
 # Reservations whose name changes with the day: whether they exist on the days to come.
@@ -226,10 +228,10 @@ async def check_reservations(context: Context) -> list[Finding]:
         return []
     locations = Locations(context)
     return [
-        each
+        finding
         for profile in context.profiles
         if profile.kind == "slurm" and (rule := dated_reservation(profile, context)) is not None
-        for each in _of_rule(profile, rule, context, context.snapshot, locations)
+        for finding in _of_rule(profile, rule, context, context.snapshot, locations)
     ]
 
 
@@ -238,22 +240,22 @@ def _of_rule(
 ) -> Iterator[Finding]:
     today = context.now.date()
     near = [today + timedelta(days=number) for number in range(AHEAD)]
-    days = {each: rule.on(each) for each in near if rule.pattern or rule.default or each in rule.dates}
-    days |= {each: rule.on(each) for each in sorted(rule.dates) if each >= today}
-    days = {each: name for each, name in days.items() if name and _open(profile, each)}
-    if any(each.kind == "reservation" for each in snapshot.unread):
+    days = {date: rule.on(date) for date in near if rule.pattern or rule.default or date in rule.dates}
+    days |= {date: rule.on(date) for date in sorted(rule.dates) if date >= today}
+    days = {day: name for day, name in days.items() if name and _open(profile, day)}
+    if any(record.kind == "reservation" for record in snapshot.unread):
         return  # one may be among those that were not understood
-    there = {each: name for each, name in days.items() if name in snapshot.reservation_by_name}
-    for each, name in days.items():
-        where = locations.of(profile, ("slurm", "reservation", *([each.isoformat()] if each in rule.dates else [])))
-        if each not in there:
-            if each in rule.dates or not there:
-                report = RESERVATION_MISSING.error if each == today or not there else RESERVATION_MISSING.warning
-                yield report(where, f"there is no reservation {name}, which is for {in_words(each)}.", _RIGHT)
-            if each not in rule.dates and not there:
+    there = {day: name for day, name in days.items() if name in snapshot.reservation_by_name}
+    for day, name in days.items():
+        where = locations.of(profile, ("slurm", "reservation", *([day.isoformat()] if day in rule.dates else [])))
+        if day not in there:
+            if day in rule.dates or not there:
+                report = RESERVATION_MISSING.error if day == today or not there else RESERVATION_MISSING.warning
+                yield report(where, f"there is no reservation {name}, which is for {in_words(day)}.", _RIGHT)
+            if day not in rule.dates and not there:
                 return  # the other names of a pattern would say the same
-        elif not _on(each, name or "", snapshot):
-            text = f"reservation {name} is not on {in_words(each)}, for which the profile names it."
+        elif not _on(day, name or "", snapshot):
+            text = f"reservation {name} is not on {in_words(day)}, for which the profile names it."
             yield OTHER_DAY.warning(where, text, "Move the reservation, or correct the name.")
 
 

@@ -52,23 +52,23 @@ SETTINGS = {
 async def check_extra(context: Context) -> list[Finding]:
     """Look at the options of each profile's job, and of each value of its options; those of a site once."""
     locations = Locations(context)
-    found: dict[Finding, None] = {}
+    findings: dict[Finding, None] = {}
     for profile in context.profiles:
-        seen = set[str]()
+        done = set[str]()
         for case in cases_of(profile) if profile.kind == "slurm" else ():
             try:
                 resources = request_of(profile, case.options, context).resources
             except RequestError:
                 continue
             for line in resources.options:
-                if line in seen:
+                if line in done:
                     continue
-                seen.add(line)
+                done.add(line)
                 where = locations.of_fault(profile, case, "extra")
                 if line in (context.defaults.extra or ()) and line not in (profile.slurm.extra or ()):
                     where = context.slurm_site.configured_as("req_options")
-                found.update(dict.fromkeys(_of_line(where, line, resources, context)))
-    return [*found]
+                findings.update(dict.fromkeys(_of_line(where, line, resources, context)))
+    return [*findings]
 
 
 def _of_line(where: str, line: str, resources: ResolvedResources, context: Context) -> Iterator[Finding]:
@@ -77,28 +77,28 @@ def _of_line(where: str, line: str, resources: ResolvedResources, context: Conte
     except ValueError:  # sbatch says so
         return
     for name, value in options:
-        said = f"--{name}={value}" if value else f"--{name}"
+        option = f"--{name}={value}" if value else f"--{name}"
         field = FIELDS.get(name)
         if (name == "exclusive" and value) or (name == "gres" and not _asks_for_gpus(value)):
             field = None  # of one user or of other devices, for which there is no field
         if field is not None:
-            yield FIELD.warning(where, f"{said} overrides slurm.{field}, {_SHOWN}", f"Set slurm.{field} instead.")
+            yield FIELD.warning(where, f"{option} overrides slurm.{field}, {_SHOWN}", f"Set slurm.{field} instead.")
         elif name in BESIDE and getattr(resources, BESIDE[name]) is not None:
             beside = BESIDE[name]
             yield FIELD.warning(
-                where, f"{said} contradicts slurm.{beside}, which is set as well.", f"Remove it, or slurm.{beside}."
+                where, f"{option} contradicts slurm.{beside}, which is set as well.", f"Remove it, or slurm.{beside}."
             )
         elif name == "export" and value.split(",")[0] != "ALL":
             yield NO_TOKEN.error(
-                where, f"{said} keeps the hub's variables from the job, so the server cannot sign in.", "Remove it."
+                where, f"{option} keeps the hub's variables from the job, so the server cannot sign in.", "Remove it."
             )
         elif name in SETTINGS:
             setting = context.slurm_site.configured_as(SETTINGS[name])
-            yield SETTING.warning(where, f"{said} overrides {setting}.", f"Remove it, and set {setting} instead.")
+            yield SETTING.warning(where, f"{option} overrides {setting}.", f"Remove it, and set {setting} instead.")
 
 
 def _asks_for_gpus(gres: str) -> bool:
-    return any(each.partition(":")[0] in ("gpu", "shard") for each in gres.split(","))
+    return any(part.partition(":")[0] in ("gpu", "shard") for part in gres.split(","))
 
 
 _SHOWN = "which the form shows and by which it judges whether a job can start."
@@ -183,12 +183,15 @@ def _of_running(profile: Profile, context: Context, locations: Locations) -> Ite
         resources = request_of(profile, {}, context).resources
     except RequestError:
         return
-    known = context.snapshot.partition_by_name
-    partitions = [known[name] for name in partitions_of(resources, context.snapshot) if name in known]
+    partition_by_name = context.snapshot.partition_by_name
+    partitions = [
+        partition_by_name[name] for name in partitions_of(resources, context.snapshot) if name in partition_by_name
+    ]
     if not partitions:
         return
     if profile.extend is not None and all(
-        each.max_time is not None and length_of(resources, each) >= each.max_time for each in partitions
+        partition.max_time is not None and length_of(resources, partition) >= partition.max_time
+        for partition in partitions
     ):
         where = f"partition {resources.partition}" if resources.partition else "the default partition"
         yield EXTEND.warning(
@@ -196,12 +199,12 @@ def _of_running(profile: Profile, context: Context, locations: Locations) -> Ite
             f"no server can be extended: its time limit is already MaxTime of {where}.",
             "Set a shorter slurm.time, or take extend out of the profile.",
         )
-    yield from _of_idle(profile, resources, max(length_of(resources, each) for each in partitions), locations)
+    yield from _of_idle(profile, resources, max(length_of(resources, partition) for partition in partitions), locations)
 
 
-def _of_idle(profile: Profile, asked: ResolvedResources, longest: float, locations: Locations) -> Iterator[Finding]:
+def _of_idle(profile: Profile, resources: ResolvedResources, longest: float, locations: Locations) -> Iterator[Finding]:
     """Whether the job may end before the profile's own limit; the site's is for jobs of all lengths."""
-    field = "gpu" if asked.gpus else "kernel"
+    field = "gpu" if resources.gpus else "kernel"
     limit = getattr(profile.idle, field, None)
     if limit is not None and limit >= longest:
         yield IDLE.warning(

@@ -52,7 +52,7 @@ class Locations:
     def of(self, profile: Profile, path: Sequence[str] = ()) -> str:
         """``profile gpu: slurm.gpus``, or ``profile gpu (site.yaml:7): slurm.gpus`` of one in a file."""
         name = self._folder.file_of(profile.slug) if self._folder is not None else ""
-        configured = not name or any(each.slug == profile.slug for each in self._configured())
+        configured = not name or any(offered.slug == profile.slug for offered in self._configured())
         head = f"profile {profile.slug}"
         if not configured:
             head = f"{head} ({shown_name(name)}:{self._line(name, profile.slug, path)})"
@@ -60,15 +60,15 @@ class Locations:
 
     def of_fault(self, profile: Profile, case: Case, field: str) -> str:
         """The place of the value that ``field`` of ``slurm`` has in a case: an option, the profile, or a setting."""
-        options, said = profile.profile_options, profile.as_override()
-        untouched = said
+        options, settings = profile.profile_options, profile.as_override()
+        untouched = settings
         path: tuple[str, ...] = ("slurm", field) if field in profile.slurm.model_fields_set else ()
         for name, option in options.items():
             value = case.options.get(name, option.initial(untouched))
             if value is None:
                 continue
             over = option.choose(value)[1]
-            said = put_over(said, over)
+            settings = put_over(settings, over)
             if field in over.slurm.model_fields_set:
                 part = ("choices", str(value), "slurm", field) if option.choices else ("range",)
                 path = ("profile_options", name, *part)
@@ -145,9 +145,9 @@ class Case:
 def cases_of(profile: Profile) -> Iterator[Case]:
     """The unchanged profile first; then the values of each option that are not its default."""
     yield Case()
-    said = profile.as_override()
+    settings = profile.as_override()
     for name, option in profile.profile_options.items():
-        initial = option.initial(said)
+        initial = option.initial(settings)
         for part, value in _values(option):
             if value != initial:
                 yield Case({name: value}, name, ("profile_options", name, *part))
@@ -338,28 +338,28 @@ def faults_of(profile: Profile, context: Context, locations: Locations) -> Itera
     """
     unchanged: Fault | RequestError | None = None
     for case in cases_of(profile):
-        found = next((each for each in _tried(profile, case, context)), None)
-        if found is None or (case.option and _same(found, unchanged)):
+        first_fault = next((fault for fault in _tried(profile, case, context)), None)
+        if first_fault is None or (case.option and _same(first_fault, unchanged)):
             continue
-        unchanged = found if not case.option else unchanged
-        if isinstance(found, RequestError):
+        unchanged = first_fault if not case.option else unchanged
+        if isinstance(first_fault, RequestError):
             if not case.option:  # there is no job at all, which is a finding of its own
                 continue
-            yield REFUSED.error(locations.of(profile, case.path), found.message, found.hint)
+            yield REFUSED.error(locations.of(profile, case.path), first_fault.message, first_fault.hint)
             continue
-        code, fix = BY_FAULT[found.field, found.kind]
-        where = locations.of_fault(profile, case, found.field)
-        yield code.error(where, f"{found.clause}.", _up_to(profile, case, context) or fix)
+        code, fix = BY_FAULT[first_fault.field, first_fault.kind]
+        where = locations.of_fault(profile, case, first_fault.field)
+        yield code.error(where, f"{first_fault.clause}.", _up_to(profile, case, context) or fix)
 
 
 def _tried(profile: Profile, case: Case, context: Context) -> list[Fault | RequestError]:
     """The fault of a case; empty if the case, or with other options a variant of it, would run."""
     first: list[Fault | RequestError] = []
     for options in variants(profile, case) if case.option else (case.options,):
-        found = fault_with(profile, options, context)
-        if found is None:
+        fault = fault_with(profile, options, context)
+        if fault is None:
             return []
-        first = first or [found]
+        first = first or [fault]
     return first
 
 
@@ -375,8 +375,8 @@ def fault_with(profile: Profile, options: Mapping[str, object], context: Context
     waived = rule is not None and resources.reservation not in context.snapshot.reservation_by_name
     if waived:  # each of its days is a question of its own
         resources = replace(resources, reservation=None)
-    found = fault_of(resources, context.snapshot, now=moment.timestamp())
-    return None if waived and found is not None and found.field == "reservation" else found
+    fault = fault_of(resources, context.snapshot, now=moment.timestamp())
+    return None if waived and fault is not None and fault.field == "reservation" else fault
 
 
 def dated_reservation(profile: Profile, context: Context) -> ReservationRule | None:
@@ -385,10 +385,10 @@ def dated_reservation(profile: Profile, context: Context) -> ReservationRule | N
     return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
 
 
-def _same(found: Fault | RequestError, other: Fault | RequestError | None) -> bool:
-    if isinstance(found, RequestError) or isinstance(other, RequestError) or other is None:
-        return str(found) == str(other)
-    return (found.field, found.kind, found.clause) == (other.field, other.kind, other.clause)
+def _same(fault: Fault | RequestError, other: Fault | RequestError | None) -> bool:
+    if isinstance(fault, RequestError) or isinstance(other, RequestError) or other is None:
+        return str(fault) == str(other)
+    return (fault.field, fault.kind, fault.clause) == (other.field, other.kind, other.clause)
 
 
 def _up_to(profile: Profile, case: Case, context: Context) -> str:
@@ -420,13 +420,13 @@ async def check_offered(context: Context) -> list[Finding]:
     locations = Locations(context)
     if not isinstance(context.spawner, GPUProfilesSpawner):
         return _of_site(context, locations)
-    found = [*_of_files(context.spawner.profile_errors())]
+    findings = [*_of_files(context.spawner.profile_errors())]
     for profile in context.profiles:
         own = [*_of_profile(profile, context, locations)]
-        if all(each.severity is not Severity.ERROR for each in own):
-            found.append(PROFILE.ok(locations.of(profile), _told(profile, context)))
-        found += own
-    return found
+        if all(finding.severity is not Severity.ERROR for finding in own):
+            findings.append(PROFILE.ok(locations.of(profile), _told(profile, context)))
+        findings += own
+    return findings
 
 
 def _of_files(errors: Sequence[ConfigError]) -> Iterator[Finding]:
@@ -445,8 +445,8 @@ def _of_site(context: Context, locations: Locations) -> list[Finding]:
 
 
 def _of_profile(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
-    for told in doubts_of(profile):
-        _, field, text = told.split(": ", 2)
+    for doubt in doubts_of(profile):
+        _, field, text = doubt.split(": ", 2)
         yield DOUBT.warning(locations.of(profile, field.split(".")), text, f"Give at least {LEAST_MEMORY}M.")
     if _ended(profile, context):
         return
@@ -468,14 +468,14 @@ def _somebody(profile: Profile) -> tuple[str, tuple[str, ...]]:
 
 def _told(profile: Profile, context: Context) -> str:
     """For whom the profile is, and why it is not offered today."""
-    told = f"{profile.display_name} ({profile.kind})"
+    text = f"{profile.display_name} ({profile.kind})"
     closed = permitted(profile, *_somebody(profile), context.now)
     first = first_moment(profile, context.now)
     if closed is not None:
-        told += f", not offered now: {closed.text}"
+        text += f", not offered now: {closed.text}"
     elif first.date() > context.now.date():
-        told += f", not offered today: its next reservation is for {day(first.date())}"
-    return told
+        text += f", not offered today: its next reservation is for {day(first.date())}"
+    return text
 
 
 def _of_scripts(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:
@@ -511,8 +511,8 @@ def _of_wait(profile: Profile, context: Context, locations: Locations) -> Iterat
         return
     now = context.now.timestamp()
     owner = job_owner(site.exec_prefix, SOMEBODY.name)
-    told = availability(resources, context.snapshot, now=now, shared=owner != SOMEBODY.name)
-    expected = told.starts_at if told.starts_at is not None else told.expected_at
+    waiting = availability(resources, context.snapshot, now=now, shared=owner != SOMEBODY.name)
+    expected = waiting.starts_at if waiting.starts_at is not None else waiting.expected_at
     if limit is None or expected is None or expected - now <= limit:
         return
     own = profile.queue_timeout is not None

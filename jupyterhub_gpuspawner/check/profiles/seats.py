@@ -48,17 +48,17 @@ async def check_seats(context: Context) -> list[Finding]:
     wanted = context.options.people
     if not wanted or context.snapshot is None:
         return []
-    of_slurm = [each for each in context.profiles if each.kind == "slurm"]
-    profiles = [each for each in of_slurm if context.options.profile in ("", each.slug)]
-    people_of = {each.slug: _people(each, context) for each in profiles}
+    of_slurm = [profile for profile in context.profiles if profile.kind == "slurm"]
+    profiles = [profile for profile in of_slurm if context.options.profile in ("", profile.slug)]
+    people_of = {profile.slug: _people(profile, context) for profile in profiles}
     accounting = await _accounting(
         sorted({name for names, real in people_of.values() if real for name in names}), context
     )
-    locations, found = Locations(context), list[Finding]()
+    locations, findings = Locations(context), list[Finding]()
     for profile in profiles:
         names, real = people_of[profile.slug]
-        found += _of_profile(profile, names, accounting if real else None, context, locations, real=real)
-    return found
+        findings += _of_profile(profile, names, accounting if real else None, context, locations, real=real)
+    return findings
 
 
 async def _accounting(names: Sequence[str], context: Context) -> Accounting | None:
@@ -72,9 +72,9 @@ async def _accounting(names: Sequence[str], context: Context) -> Accounting | No
 def _people(profile: Profile, context: Context) -> tuple[list[str], bool]:
     """As many names as were asked for, and whether they are those of the profile's people."""
     wanted = context.options.people
-    known = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
-    if len(known) >= wanted:
-        return known[:wanted], True
+    names = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
+    if len(names) >= wanted:
+        return names[:wanted], True
     return [f"person {number}" for number in range(1, wanted + 1)], False
 
 
@@ -99,13 +99,13 @@ def _of_profile(
     report = check_session(
         session, request.resources, context.snapshot, names, opens=context.now, accounting=accounting
     )
-    said = [each.text for each in report.problems if real or each.kind != "people"]
-    if report.fit >= wanted and not said:
+    texts = [problem.text for problem in report.problems if real or problem.kind != "people"]
+    if report.fit >= wanted and not texts:
         yield SEATS.ok(where, f"{people(wanted)} could start now")
     else:
-        counted = any(each.kind == "seats" for each in report.problems)
+        counted = any(problem.kind == "seats" for problem in report.problems)
         head = [] if counted else [f"{report.fit} of {people(wanted)} could start now."]
-        yield FEW.warning(where, " ".join([*head, *said]), "Request less for each, or let fewer people start at once.")
+        yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site)
     limits = replace(
         limits,
@@ -118,9 +118,11 @@ def _of_profile(
 
 def _length(resources: ResolvedResources, context: Context) -> float:
     assert context.snapshot is not None  # noqa: S101 - find
-    known = context.snapshot.partition_by_name
+    partition_by_name = context.snapshot.partition_by_name
     lengths = [
-        length_of(resources, known[name]) for name in partitions_of(resources, context.snapshot) if name in known
+        length_of(resources, partition_by_name[name])
+        for name in partitions_of(resources, context.snapshot)
+        if name in partition_by_name
     ]
     return min([*lengths, _LONG]) if lengths else _LONG
 
@@ -149,27 +151,27 @@ async def check_trials(context: Context) -> list[Finding]:
         settings = plain.job_settings()
         request = plain_request(settings, username=user, server_name="")
         return [await _answer(plain, settings, request, f"user {user}", context)]
-    found, locations = list[Finding](), Locations(context)
+    findings, locations = list[Finding](), Locations(context)
     for profile in context.profiles:
         if profile.kind != "slurm" or context.options.profile not in ("", profile.slug):
             continue
         closed = permitted(profile, user, groups, context.now)
         if closed is not None:
-            found.append(NOT_OFFERED.ok(f"{locations.of(profile)}, user {user}", f"{closed.text}."))
+            findings.append(NOT_OFFERED.ok(f"{locations.of(profile)}, user {user}", f"{closed.text}."))
             continue
         for case in cases_of(profile):
             if not case.option or fields_set(profile.profile_options[case.option]) & _TRIED:
-                found.append(await _of_case(profile, case, context, locations, groups))
-                if found[-1].code == FAILED.name:  # as it would for every other profile
-                    return found
-    return found
+                findings.append(await _of_case(profile, case, context, locations, groups))
+                if findings[-1].code == FAILED.name:  # as it would for every other profile
+                    return findings
+    return findings
 
 
 def _groups(context: Context) -> tuple[str, ...]:
     """JupyterHub's groups of the user: as given, else those that are known."""
     user = context.options.user
-    known = sorted(name for name, members in context.people.groups.items() if user in members)
-    return context.options.groups or tuple(known)
+    names = sorted(name for name, members in context.people.groups.items() if user in members)
+    return context.options.groups or tuple(names)
 
 
 async def _of_case(

@@ -55,20 +55,20 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
     try:
         site = load_site(config)
         if name is not None:
-            found = [asyncio.run(check_named_course(site, name, session, past=past))]
+            checked = [asyncio.run(check_named_course(site, name, session, past=past))]
         else:
-            found = list(asyncio.run(check_courses(site, past=past)))
+            checked = list(asyncio.run(check_courses(site, past=past)))
     except GPUSpawnerError as error:
         fail(error)
     if as_json:
-        faults = [None if each.fault is None else str(each.fault) for each in found]
+        faults = [None if file.fault is None else str(file.fault) for file in checked]
         documents = [
-            asdict(check_document(each.slug, each.reports, fault)) for each, fault in zip(found, faults, strict=True)
+            asdict(check_document(file.slug, file.reports, fault)) for file, fault in zip(checked, faults, strict=True)
         ]
         click.echo(json.dumps({"courses": documents} if name is None else documents[0], indent=2))
     else:
-        click.echo("\n".join(line for each in found for line in _lines(each, named=name is None)))
-    if not all(each.good for each in found):
+        click.echo("\n".join(line for report in checked for line in _lines(report, named=name is None)))
+    if not all(report.good for report in checked):
         raise SystemExit(EXIT_NOT_FIT)
 
 
@@ -89,19 +89,19 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
     from jupyterhub_gpuspawner.site.courses import rehearse as questions
 
     async def ask() -> bool:
-        good = True
+        all_start = True
         rehearsal = await questions(load_site(config), name, session, only=only, every=every)
         begin, together = rehearsal.session.start.timestamp(), rehearsal.together
         async for answer in rehearsal.answers:
             late = answer.starts_at is None or answer.starts_at > max(begin, time.time()) + _SOON
-            good = good and not late
+            all_start = all_start and not late
             click.echo(_answered(answer, late=late))
         if together is None:
-            return good
+            return all_start
         fit, wanted = together.fit, together.seats.wanted
         more = f"; `gpuspawner course check {name}` says what is missing" if fit < wanted else ""
         click.echo(f"{'ok   ' if fit >= wanted else 'WRONG'} together: {fit} of {people(wanted)} fit{more}")
-        return good and fit >= wanted
+        return all_start and fit >= wanted
 
     try:
         good = asyncio.run(ask())
@@ -134,11 +134,11 @@ def calendar(*, name: str, config: Path) -> None:
 
     try:
         site = load_site(config)
-        found = named_course(site, name)
+        course_file = named_course(site, name)
     except GPUSpawnerError as error:
         fail(error)
     hub = site.spawner("nobody").hub_name
-    click.echo(calendar(name, found, hub=hub, now=datetime.now(timezone.utc)), nl=False)
+    click.echo(calendar(name, course_file, hub=hub, now=datetime.now(timezone.utc)), nl=False)
 
 
 @course.command()
@@ -157,10 +157,10 @@ def link(*, name: str, hub: str, config: Path) -> None:
 
     try:
         site = load_site(config)
-        found = named_course(site, name)
+        course_file = named_course(site, name)
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(participants_link(name, found, hub or address_of(site)))
+    click.echo(participants_link(name, course_file, hub or address_of(site)))
 
 
 def _lines(checked: Checked, *, named: bool) -> Iterator[str]:

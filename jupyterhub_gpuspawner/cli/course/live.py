@@ -31,9 +31,9 @@ def _act(address: str, name: str, action: str, only: Sequence[str], **more: obje
         document = _ask(address, "POST", name, action, body)
     except GPUSpawnerError as error:
         fail(error)
-    for each in document["outcomes"]:
-        click.echo(printable(f"{each['result']:<9} {each['user']}: {each['sentence']}"))
-    if any(each["result"] == "refused" for each in document["outcomes"]):
+    for outcome in document["outcomes"]:
+        click.echo(printable(f"{outcome['result']:<9} {outcome['user']}: {outcome['sentence']}"))
+    if any(outcome["result"] == "refused" for outcome in document["outcomes"]):
         raise SystemExit(EXIT_REFUSED)
 
 
@@ -103,9 +103,16 @@ def report(*, name: str, only: tuple[str, ...], address: str) -> None:
     for fault in course_of["faults"]:
         click.echo(printable(f"WRONG {fault}"))
     rows = [
-        (each["user"], each["state"], each["stage"], each["node"], each["last_activity"] or "never", each["fault"])
-        for each in people
-        if not only or each["user"] in only
+        (
+            person["user"],
+            person["state"],
+            person["stage"],
+            person["node"],
+            person["last_activity"] or "never",
+            person["fault"],
+        )
+        for person in people
+        if not only or person["user"] in only
     ]
     for line in columns((("USER", "STATE", "START", "NODE", "LAST ACTIVE", "FAULT"), *rows)):
         click.echo(line)

@@ -49,48 +49,50 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
         hub = site.config.JupyterHub
         db_url, db_kwargs = str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {})
         if forget is not None:
-            _forgotten(forget, known=forget_in_database(db_url, forget, db_kwargs))
+            _forgotten(forget, existed=forget_in_database(db_url, forget, db_kwargs))
             return
-        kept = read_database(db_url, db_kwargs)
+        stored = read_database(db_url, db_kwargs)
         if gres_conf is not None:
-            click.echo(_lines(kept, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
+            click.echo(_lines(stored, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
             return
-        found = _health(kept, site)
+        health = _health(stored, site)
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(json.dumps(found.to_json(), indent=2) if as_json else "\n".join(listing(found)))
+    click.echo(json.dumps(health.to_json(), indent=2) if as_json else "\n".join(listing(health)))
 
 
-def _forgotten(node: str, *, known: bool) -> None:
-    if not known:
+def _forgotten(node: str, *, existed: bool) -> None:
+    if not existed:
         raise ConfigError(f"nothing is known of node {node!r}.")
     click.echo(f"{node}: forgotten.")
 
 
-def _lines(kept: Kept, node: str, *, numa_node_as_socket: bool) -> str:
+def _lines(stored: Kept, node: str, *, numa_node_as_socket: bool) -> str:
     """The lines for a node; raises ConfigError if not all of its GPUs have been seen together."""
     from dataclasses import replace
 
     from jupyterhub_gpuspawner.fleet import gres_conf, sentences
 
-    record = next((each for each in kept.records if each.node == node), None)
+    record = next((record for record in stored.records if record.node == node), None)
     if record is None:
         raise ConfigError(f"nothing is known of node {node!r}: no server has reported from it.")
-    found = gres_conf.gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
+    lines_of_gres = gres_conf.gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
     gone = [record.topology.gpus[position].pci for position in record.gone]
     if gone:
-        found = replace(found, notes=(f"These GPUs are missing at the moment: {', '.join(gone)}.", *found.notes))
+        lines_of_gres = replace(
+            lines_of_gres, notes=(f"These GPUs are missing at the moment: {', '.join(gone)}.", *lines_of_gres.notes)
+        )
     if not record.complete:
         hint = "Run gpuspawner topology --gres-conf on the node."
-        found = replace(found, notes=(f"{sentences.PARTIAL} {hint}", *found.notes))
+        lines_of_gres = replace(lines_of_gres, notes=(f"{sentences.PARTIAL} {hint}", *lines_of_gres.notes))
     reports = f"From what {counted(record.agreeing, 'job')} reported; reports are made by their users' processes."
-    return replace(found, notes=(reports, *found.notes)).text(node)
+    return replace(lines_of_gres, notes=(reports, *lines_of_gres.notes)).text(node)
 
 
-def _health(kept: Kept, site: Site) -> FleetHealth:
+def _health(stored: Kept, site: Site) -> FleetHealth:
     from jupyterhub_gpuspawner.fleet.health import health
 
-    return health(kept.records, kept.grants, asyncio.run(_configured(site)))
+    return health(stored.records, stored.grants, asyncio.run(_configured(site)))
 
 
 async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:
@@ -103,24 +105,24 @@ async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:
     return {node.name: node.gres for node in snapshot.nodes}
 
 
-def listing(found: FleetHealth) -> list[str]:
+def listing(health: FleetHealth) -> list[str]:
     """The health in lines: each node with its findings, and the grants of all."""
     from jupyterhub_gpuspawner.fleet import sentences
 
-    if not found.nodes:
+    if not health.nodes:
         return ["No server has reported from a node with GPUs yet."]
     lines = []
-    for node in found.nodes:
+    for node in health.nodes:
         shape = sentences.shape(node.shape) or "GPUs"
         siblings = f"{node.siblings} sibling{'s' * (node.siblings != 1)}"
         state = "DIFFERS" if node.ill else "ok     "
         simulated = ", simulated" if node.simulated else ""
         lines.append(f"{state} {node.node}: {shape}, {siblings}, {sentences.seen(node)}{simulated}")
-        said = [sentences.difference(each) for each in node.differences]
-        said += [sentences.contradiction(each) for each in node.contradictions]
-        said += filter(None, (sentences.doubt(node),))
+        texts = [sentences.difference(difference) for difference in node.differences]
+        texts += [sentences.contradiction(contradiction) for contradiction in node.contradictions]
+        texts += filter(None, (sentences.doubt(node),))
         if not node.complete:
-            said.append(sentences.PARTIAL)
-        said += [f"grants: {sentences.grants(node.grants)}", *filter(None, (sentences.gains(node),))]
-        lines += [f"        {each}" for each in said]
-    return [*lines, f"All grants: {sentences.grants(found.grants)}"]
+            texts.append(sentences.PARTIAL)
+        texts += [f"grants: {sentences.grants(node.grants)}", *filter(None, (sentences.gains(node),))]
+        lines += [f"        {line}" for line in texts]
+    return [*lines, f"All grants: {sentences.grants(health.grants)}"]

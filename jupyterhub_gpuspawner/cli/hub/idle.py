@@ -49,26 +49,26 @@ def idle(config: Path, *, since: float, as_json: bool) -> None:
     action `stop` it did. Exit code 1: the configuration or the database cannot be read.
     """
     try:
-        found = _times(config, time.time() - since)
+        idle_times = _times(config, time.time() - since)
     except ConfigError as error:
         fail(error)
-    total, freed = sum(map(hours, found)), sum(map(hours_after, found))
+    total, freed = sum(map(hours, idle_times)), sum(map(hours_after, idle_times))
     if as_json:
-        servers = [_document(each) for each in found]
+        servers = [_document(row) for row in idle_times]
         click.echo(
             json.dumps(
                 {"version": 1, "gpu_hours": round(total, 2), "gpu_hours_after_due": round(freed, 2), "servers": servers}
             )
         )
         return
-    if not found:
+    if not idle_times:
         click.echo("No server was idle for as long as its profile allows.")
         return
-    rows = [HEAD, *map(_row, found)]
+    rows = [HEAD, *map(_row, idle_times)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
     for row in rows:
         click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    times = counted(len(found), "time")
+    times = counted(len(idle_times), "time")
     click.echo(f"{times}, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
 
 
@@ -91,46 +91,46 @@ def _times(config: Path, since: float) -> list[IdleTime]:
         engine.dispose()
 
 
-def hours(each: IdleTime) -> float:
+def hours(row: IdleTime) -> float:
     """GPU-hours of the whole time without use."""
-    return each.gpus * (each.seen - each.since) / 3600
+    return row.gpus * (row.seen - row.since) / 3600
 
 
-def hours_after(each: IdleTime) -> float:
+def hours_after(row: IdleTime) -> float:
     """GPU-hours after the server was due."""
-    return each.gpus * max(0.0, each.seen - (each.due_at or each.seen)) / 3600
+    return row.gpus * max(0.0, row.seen - (row.due_at or row.seen)) / 3600
 
 
-def _row(each: IdleTime) -> tuple[str, ...]:
-    counts = (f"{hours(each):.1f}", f"{hours_after(each):.1f}")
-    times = [_clock(at) for at in (each.since, each.seen, each.due_at or each.seen)]
-    done = "stopped" if each.stopped else each.action
-    return (each.user, each.server or "-", each.profile or "-", each.job_id, str(each.gpus), *times, done, *counts)
+def _row(row: IdleTime) -> tuple[str, ...]:
+    counts = (f"{hours(row):.1f}", f"{hours_after(row):.1f}")
+    times = [_clock(at) for at in (row.since, row.seen, row.due_at or row.seen)]
+    done = "stopped" if row.stopped else row.action
+    return (row.user, row.server or "-", row.profile or "-", row.job_id, str(row.gpus), *times, done, *counts)
 
 
 def _clock(at: float) -> str:
     return f"{datetime.fromtimestamp(at, timezone.utc).astimezone():%Y-%m-%d %H:%M}"
 
 
-def _document(each: IdleTime) -> dict[str, Any]:
+def _document(row: IdleTime) -> dict[str, Any]:
     def utc(at: float | None) -> str | None:
         return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
 
     return {
-        "user": each.user,
-        "server": each.server,
-        "profile": each.profile,
-        "job_id": each.job_id,
-        "gpus": each.gpus,
-        "from": utc(each.since),
-        "to": utc(each.seen),
-        "due_at": utc(each.due_at),
-        "action": each.action,
-        "told_at": utc(each.told_at),
-        "keeps": each.keeps,
-        "stopped": each.stopped,
-        "most": each.most,
-        "held_mib": each.held_mib,
-        "gpu_hours": round(hours(each), 2),
-        "gpu_hours_after_due": round(hours_after(each), 2),
+        "user": row.user,
+        "server": row.server,
+        "profile": row.profile,
+        "job_id": row.job_id,
+        "gpus": row.gpus,
+        "from": utc(row.since),
+        "to": utc(row.seen),
+        "due_at": utc(row.due_at),
+        "action": row.action,
+        "told_at": utc(row.told_at),
+        "keeps": row.keeps,
+        "stopped": row.stopped,
+        "most": row.most,
+        "held_mib": row.held_mib,
+        "gpu_hours": round(hours(row), 2),
+        "gpu_hours_after_due": round(hours_after(row), 2),
     }

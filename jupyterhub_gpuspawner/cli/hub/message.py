@@ -51,10 +51,10 @@ def message(*, text: str, minutes: int, withdraw: bool, address: str, **whom: An
 
 def audience(**whom: str | bool | None) -> dict[str, str | bool]:
     """Whom the hub's REST API is told; raises ConfigError unless there is exactly one."""
-    given = [(option, name) for option, name in whom.items() if name not in (None, False)]
-    if len(given) != 1:
+    options = [(option, name) for option, name in whom.items() if name not in (None, False)]
+    if len(options) != 1:
         raise ConfigError(f"Say to whom the message is, by one of {WHOM}.")
-    [(option, name)] = given
+    [(option, name)] = options
     if option != "server":
         return {option: name or ""}
     user, _, server = str(name).partition("/")

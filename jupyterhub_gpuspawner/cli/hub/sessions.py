@@ -71,10 +71,10 @@ def file_of(config: Path, database: Path | None) -> Path:
         return database
     site = load_site(config)
     try:
-        found = GPUSessions(config=site.config).file(str(site.config.JupyterHub.get("db_url", DEFAULT)))
+        path = GPUSessions(config=site.config).file(str(site.config.JupyterHub.get("db_url", DEFAULT)))
     except TraitError as error:
         raise ConfigError(str(error)) from error
-    return found if found.is_file() else config.parent / found
+    return path if path.is_file() else config.parent / path
 
 
 def _open(config: Path, database: Path | None) -> SessionStore:
@@ -97,11 +97,11 @@ def list_sessions(
     """List sessions, oldest first: who, when, what, how long it waited and ran, and why it ended."""
     try:
         with closing(_open(config, database)) as store:
-            found = False
+            any_listed = False
             for record in store.sessions(since=since, course=course, profile=profile, username=user):
-                found = True
+                any_listed = True
                 click.echo(_json(record) if as_json else _line(record))
-        if not found:
+        if not any_listed:
             click.echo("There are no such sessions.", err=True)
     except GPUSpawnerError as error:
         fail(error)
@@ -178,8 +178,8 @@ def export(
         secret, new = read_key(key_file)
         if new:
             click.echo(f"Made the key of the pseudonyms, {key_file}: whoever has it can recognise names.", err=True)
-        made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        done = write(records, output, kind=kind, key=secret, group=min_group, created=made)
+        created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        done = write(records, output, kind=kind, key=secret, group=min_group, created=created_at)
     except GPUSpawnerError as error:
         fail(error)
     rows = counted(done.rows, "session")

@@ -74,7 +74,7 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
             size_mib=size,
             repeats=repeat,
             only=gpus or None,
-            tell=lambda doing: click.echo(doing, err=True),
+            report=lambda doing: click.echo(doing, err=True),
         )
     except (CudaUnavailableError, CopyError) as error:
         give_up(str(error))

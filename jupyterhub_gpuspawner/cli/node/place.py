@@ -60,8 +60,8 @@ def place(
     if count > len(granted):
         give_up(f"--gpus: {count} is more than the {len(granted)} that {'are free' if free else 'the node has'}")
     choice = choose(node, granted=granted, count=count, cpus=_numbers("--cpus", cpus or ""), policy=policy)
-    told = document(choice, numbers)
-    click.echo(json.dumps(told, indent=2) if as_json else _words(told))
+    report = document(choice, numbers)
+    click.echo(json.dumps(report, indent=2) if as_json else _words(report))
 
 
 def gpu_numbers(node: NodeTopology) -> tuple[int, ...]:
@@ -101,18 +101,18 @@ def document(choice: Choice, numbers: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _words(told: dict[str, Any]) -> str:
+def _words(report: dict[str, Any]) -> str:
     def number(value: float | None) -> str:
         return "unknown" if value is None else f"about {value:g} GB/s one way"
 
-    lines = {"GPUs": ",".join(map(str, told["gpus"])) + "  (in the order of their ring)"}
-    if len(told["gpus"]) > 1:
-        lines["slowest link"] = f"{told['weakest_link'] or 'unknown'}, {number(told['ring_gbps'])}"
-        lines["mean of pairs"] = number(told["mean_gbps"])
-    lines["NUMA nodes"] = ",".join(map(str, told["numa_nodes"])) or "unknown"
-    if told["aligned"] is not None:
-        lines["CPUs"] = "on the same NUMA nodes" if told["aligned"] else "not on the same NUMA nodes"
-    return "\n".join([*(f"{name + ':':<15}{value}" for name, value in lines.items()), "", told["why"]])
+    lines = {"GPUs": ",".join(map(str, report["gpus"])) + "  (in the order of their ring)"}
+    if len(report["gpus"]) > 1:
+        lines["slowest link"] = f"{report['weakest_link'] or 'unknown'}, {number(report['ring_gbps'])}"
+        lines["mean of pairs"] = number(report["mean_gbps"])
+    lines["NUMA nodes"] = ",".join(map(str, report["numa_nodes"])) or "unknown"
+    if report["aligned"] is not None:
+        lines["CPUs"] = "on the same NUMA nodes" if report["aligned"] else "not on the same NUMA nodes"
+    return "\n".join([*(f"{name + ':':<15}{value}" for name, value in lines.items()), "", report["why"]])
 
 
 # ``gpuspawner bind``: run any command bound to GPUs, cores and memory, as the launcher runs a server.
@@ -197,7 +197,7 @@ def _option(word: Word) -> click.Option:
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(command: tuple[str, ...], **given: Any) -> None:
+def run(command: tuple[str, ...], **values: Any) -> None:
     """Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.
 
     Examples: gpuspawner-run -- python train.py; gpuspawner-run -N 2 -- torchrun train.py
@@ -215,10 +215,10 @@ def run(command: tuple[str, ...], **given: Any) -> None:
     from jupyterhub_gpuspawner.node.step.run import run as start
 
     try:
-        asked = Options(command=command, **given).checked()
+        options = Options(command=command, **values).checked()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    sys.exit(start(asked, os.environ, archive=launcher_archive, plan="{}"))
+    sys.exit(start(options, os.environ, archive=launcher_archive, plan="{}"))
 
 
 run.params += [_option(word) for word in WORDS]

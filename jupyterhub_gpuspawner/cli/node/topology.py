@@ -148,8 +148,8 @@ def gpu_names(topology: NodeTopology) -> tuple[str, ...]:
     for gpu in topology.gpus:
         name = f"GPU{gpu.index}"
         if gpu.mig is not None:
-            place = parts[gpu.index] = parts.get(gpu.index, -1) + 1
-            name += f"/MIG{place}"
+            part = parts[gpu.index] = parts.get(gpu.index, -1) + 1
+            name += f"/MIG{part}"
         names.append(name)
     return tuple(names)
 
@@ -231,9 +231,9 @@ def _links(topology: NodeTopology) -> str:
     rows = [[name, *(topology.link(a, b) for b in range(len(names)))] for a, name in enumerate(names)]
     if topology.nic_links:
         rows += [[nic, *row] for nic, row in zip(topology.nics, topology.nic_links, strict=True)]
-    seen = {word for row in rows for word in row[1:]}
-    meanings = [f"  {word:<5} {meaning}" for word, meaning in _MEANINGS.items() if word in seen]
-    if any(word.startswith("NV") for word in seen):
+    links = {word for row in rows for word in row[1:]}
+    meanings = [f"  {word:<5} {meaning}" for word, meaning in _MEANINGS.items() if word in links]
+    if any(word.startswith("NV") for word in links):
         meanings.insert(0, "  NV#   # NVLinks")
     matrix = table(["", *names], rows)
     return "\n".join([matrix, "", *meanings]) if meanings else matrix
@@ -317,17 +317,17 @@ def topology(
         raise click.UsageError("--node, --numa-node-as-socket and --threads-per-core belong to --gres-conf.")
     if node is not None and _NODES.fullmatch(node) is None:
         raise click.BadParameter(f"{node!r} is not a list of nodes such as g1 or g[1-4]", param_hint="--node")
-    found = source.read()
+    source_topology = source.read()
     if svg is not None:
         from jupyterhub_gpuspawner.picture import drawing
 
-        write(svg, drawing.svg(found, title=found.hostname or "Node") + "\n")
+        write(svg, drawing.svg(source_topology, title=source_topology.hostname or "Node") + "\n")
     if gres_conf:
-        _print_gres_conf(found, node or "", numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
+        _print_gres_conf(source_topology, node or "", numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
     elif as_json:
-        click.echo(json.dumps(document(found), indent=2))
+        click.echo(json.dumps(document(source_topology), indent=2))
     elif svg is None:
-        click.echo(listing(found), nl=False)
+        click.echo(listing(source_topology), nl=False)
 
 
 def _print_gres_conf(node: NodeTopology, name: str, *, numa_node_as_socket: bool, threads: int | None) -> None:
@@ -336,8 +336,8 @@ def _print_gres_conf(node: NodeTopology, name: str, *, numa_node_as_socket: bool
 
     if not node.gpus:
         give_up("no GPU was found, so there are no lines for gres.conf")
-    found = gres_conf(with_nodes_of_gpus(node), numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
-    click.echo(found.text(name), nl=False)
+    lines = gres_conf(with_nodes_of_gpus(node), numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
+    click.echo(lines.text(name), nl=False)
 
 
 @topology.command()
@@ -369,5 +369,5 @@ def _nameless(node: NodeTopology) -> NodeTopology:
 
 
 def _contents(node: NodeTopology) -> str:
-    found = {"GPUs": node.gpus, "NICs": node.nics, "NUMA nodes": node.numa_nodes, "warnings": node.problems}
-    return ", ".join(f"{len(items)} {what}" for what, items in found.items())
+    contents = {"GPUs": node.gpus, "NICs": node.nics, "NUMA nodes": node.numa_nodes, "warnings": node.problems}
+    return ", ".join(f"{len(items)} {what}" for what, items in contents.items())

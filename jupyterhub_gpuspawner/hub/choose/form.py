@@ -86,12 +86,12 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     )
     if visit.posted is None:
         visit.filled_in = told_of(statuses, visit.filled_in, linked=bool(visit.linked))
-    found = offers(statuses, visit.filled_in, base_url=_base_url(spawner), snapshot=snapshot)
-    found = with_courses(found, _courses(spawner), visit.filled_in)
-    visit.fault_at = fault_at(found, visit.filled_in)
-    visit.closed = nothing_to_start(found, contact_of(spawner))
+    profile_offers = offers(statuses, visit.filled_in, base_url=_base_url(spawner), snapshot=snapshot)
+    profile_offers = with_courses(profile_offers, _courses(spawner), visit.filled_in)
+    visit.fault_at = fault_at(profile_offers, visit.filled_in)
+    visit.closed = nothing_to_start(profile_offers, contact_of(spawner))
     return form_html(
-        found,
+        profile_offers,
         now=now.timestamp(),
         silent=connection is not None and (connection.silent or snapshot is None),
         as_of=snapshot.taken_at if snapshot is not None else None,
@@ -101,7 +101,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
 
 
 def form_html(
-    found: Sequence[Offer],
+    profile_offers: Sequence[Offer],
     *,
     now: float = 0.0,
     silent: bool = False,
@@ -114,7 +114,7 @@ def form_html(
     ``silent``: Slurm does not respond, and availability is as of ``as_of``, or unknown.
     """
     template = _environment().get_template("options_form.html")
-    html = template.render(offers=found, now=now, silent=silent, as_of=as_of, faults=faults, doubts=doubts)
+    html = template.render(offers=profile_offers, now=now, silent=silent, as_of=as_of, faults=faults, doubts=doubts)
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 
@@ -132,16 +132,16 @@ async def render_question(spawner: GPUProfilesSpawner | None) -> str:
     return _environment().get_template("question.html").render(choice=choice)
 
 
-def nothing_to_start(found: Sequence[Offer], contact: str) -> str:
+def nothing_to_start(profile_offers: Sequence[Offer], contact: str) -> str:
     """Why no server can be started, whatever is chosen; empty where one can, or could."""
-    if not found:
+    if not profile_offers:
         return words.NO_PROFILE.format(contact=contact)
-    return words.ALL_CLOSED if all(offer.closed for offer in found) else ""
+    return words.ALL_CLOSED if all(offer.closed for offer in profile_offers) else ""
 
 
-def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
+def fault_at(profile_offers: Sequence[Offer], filled_in: FilledIn) -> str:
     """The id of the field at which the error is shown; empty where it belongs to no field."""
-    checked = next((offer for offer in found if offer.checked), None)
+    checked = next((offer for offer in profile_offers if offer.checked), None)
     if not filled_in.fault or checked is None:
         return ""
     return next((field.name for field in checked.fields if field.fault), checked.id if filled_in.field else "")
@@ -211,7 +211,7 @@ def _faults(spawner: GPUProfilesSpawner) -> tuple[str, ...]:
 
 def _doubts(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[str, ...]:
     """Values of profiles that are almost surely mistakes, for administrators."""
-    return tuple(told for each in offered for told in doubts_of(each)) if _for_an_admin(spawner) else ()
+    return tuple(doubt for profile in offered for doubt in doubts_of(profile)) if _for_an_admin(spawner) else ()
 
 
 def _for_an_admin(spawner: GPUProfilesSpawner) -> bool:

@@ -59,10 +59,10 @@ class FilledIn:
 
 def as_given(fields: Mapping[str, Sequence[str]]) -> FilledIn:
     """The fields of a form or a link, unchecked."""
-    given = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
-    slug = given.pop("profile", "")
+    options = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
+    slug = options.pop("profile", "")
     prefix = f"profile-option-{slug}--"
-    values = {name.removeprefix(prefix): value for name, value in given.items() if _is_own(name, prefix)}
+    values = {name.removeprefix(prefix): value for name, value in options.items() if _is_own(name, prefix)}
     for name in [name for name in values if name.endswith(f"--{UNLISTED}")]:
         text, option = values.pop(name), name.removesuffix(f"--{UNLISTED}")
         if values.get(option, UNLISTED) == UNLISTED:
@@ -76,24 +76,24 @@ def _is_own(name: str, prefix: str) -> bool:
 
 def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
     """A link's choice, with the error where it is not allowed."""
-    found = as_given(fields)
+    options = as_given(fields)
     try:
         check(choice_from_form({name: list(values) for name, values in fields.items()}))
     except RequestError as error:
-        return with_fault(found, error)
-    return replace(found, note=words.FROM_A_LINK)
+        return with_fault(options, error)
+    return replace(options, note=words.FROM_A_LINK)
 
 
 def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
     """The values that were sent with a start that was refused, with the reason."""
-    found = as_given(fields)
+    options = as_given(fields)
     if refusal is None:
         try:
             choice_from_form({name: list(values) for name, values in fields.items()})
         except RequestError as error:
-            return with_fault(found, error)
-        return found
-    return with_fault(found, refusal)
+            return with_fault(options, error)
+        return options
+    return with_fault(options, refusal)
 
 
 def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
@@ -102,7 +102,7 @@ def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
     if not isinstance(ours, GPUSpawnerError):
         return filled_in
     chance = Chance.UNKNOWN if isinstance(ours, SlurmUnavailable) else Chance.NEVER
-    return replace(filled_in, fault=ours.told, field=str(getattr(ours, "field", "")), chance=chance)
+    return replace(filled_in, fault=ours.for_user, field=str(getattr(ours, "field", "")), chance=chance)
 
 
 def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
@@ -166,8 +166,8 @@ class OptionField:
     def brings(self, key: str) -> str:
         """What a choice changes of what a job gets, as JSON for the script; empty for nothing."""
         slurm = self.option.choices[key].slurm
-        found = {name: getattr(slurm, name) for name in COUNTED if name in slurm.model_fields_set}
-        return json.dumps(found) if found else ""
+        counts = {name: getattr(slurm, name) for name in COUNTED if name in slurm.model_fields_set}
+        return json.dumps(counts) if counts else ""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Offer:
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
-    told: str = ""
+    script_facts: str = ""
     """JSON of what the script needs to tell what other values of the options bring; empty without options."""
     course: CourseProfile | None = None
     """The course of which this is the card."""
@@ -201,13 +201,13 @@ def option_fields(
     profile: Profile, values: Mapping[str, object], *, fault: str = "", at: str = ""
 ) -> tuple[OptionField, ...]:
     """The options with ``values``, else with the profile's defaults; ``fault`` is shown at the option ``at``."""
-    said = profile.as_override()
+    settings = profile.as_override()
     return tuple(
         OptionField(
             name=f"profile-option-{profile.slug}--{name}",
             label=option.display_name or name,
             option=option,
-            value=values.get(name, option.initial(said)),
+            value=values.get(name, option.initial(settings)),
             fault=fault if name == at else "",
         )
         for name, option in profile.profile_options.items()
@@ -223,10 +223,10 @@ def option_for(profile: Profile, field: str) -> str | None:
 
 def fields_set(option: ProfileOption) -> frozenset[str]:
     """The fields of a profile that an option changes, such as ``slurm.gpus``."""
-    found = {part.sets for part in (option.range, option.free_text) if part is not None}
+    fields = {part.sets for part in (option.range, option.free_text) if part is not None}
     for choice in option.choices.values():
-        found.update(f"slurm.{name}" for name in choice.slurm.model_fields_set)
-    return frozenset(found)
+        fields.update(f"slurm.{name}" for name in choice.slurm.model_fields_set)
+    return frozenset(fields)
 
 
 def closed_by(status: ProfileStatus) -> str:
@@ -236,10 +236,14 @@ def closed_by(status: ProfileStatus) -> str:
     """
     if status.refusal is not None:
         return words.NOT_YET
-    found = status.availability
-    if found is None or found.chance is not Chance.NEVER or _can_be_changed(status.profile, found.field):
+    availability = status.availability
+    if (
+        availability is None
+        or availability.chance is not Chance.NEVER
+        or _can_be_changed(status.profile, availability.field)
+    ):
         return ""
-    return sentence(found.sentence)
+    return sentence(availability.sentence)
 
 
 def _can_be_changed(profile: Profile, field: str) -> bool:
@@ -254,16 +258,16 @@ def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: b
 
     A link's profile that cannot be chosen is a fault of the link, and of the last choice a note.
     """
-    status = next((each for each in statuses if each.profile.slug == filled_in.profile), None)
-    found = status.availability if status is not None else None
-    if status is None or found is None or filled_in.fault or found.chance is not Chance.NEVER:
+    status = next((status for status in statuses if status.profile.slug == filled_in.profile), None)
+    availability = status.availability if status is not None else None
+    if status is None or availability is None or filled_in.fault or availability.chance is not Chance.NEVER:
         return filled_in
     closed = closed_by(status)
     if linked:
-        name, why = status.profile.display_name, found.sentence
+        name, why = status.profile.display_name, availability.sentence
         if closed:
             return replace(filled_in, fault=words.cannot_start(name, why), field="profile", note="")
-        return replace(filled_in, fault=sentence(why), field=found.field, note="")
+        return replace(filled_in, fault=sentence(why), field=availability.field, note="")
     return FilledIn(note=filled_in.note or words.no_longer(closed)) if closed else filled_in
 
 
@@ -271,9 +275,9 @@ def offers(
     statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
 ) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
-    found = [_offer(status, filled_in, base_url, snapshot) for status in statuses if status.is_shown]
-    one = chosen(found, filled_in)
-    return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in found]
+    shown = [_offer(status, filled_in, base_url, snapshot) for status in statuses if status.is_shown]
+    one = chosen(shown, filled_in)
+    return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in shown]
 
 
 def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
@@ -290,20 +294,20 @@ def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: 
         closed=closed_by(status),
         opens=status.refusal.when if status.refusal is not None else None,
         link=link_to(base_url, profile.slug, {}),
-        told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core))
+        script_facts=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core))
         if resources is not None and profile.profile_options
         else "",
     )
 
 
-def chosen(found: Sequence[Offer], filled_in: FilledIn) -> Offer | None:
+def chosen(profile_offers: Sequence[Offer], filled_in: FilledIn) -> Offer | None:
     """The selected offer: as filled in, else the first default profile, else the first that can be chosen.
 
     None where what is filled in asks for a profile that cannot be had: another one is the user's to choose.
     """
     if filled_in.fault and filled_in.field == "profile":
         return None
-    open_ones = [offer for offer in found if not offer.closed]
+    open_ones = [offer for offer in profile_offers if not offer.closed]
     wanted = [offer for offer in open_ones if offer.profile.slug == filled_in.profile]
     usual = [offer for offer in open_ones if offer.profile.default]
     return next(iter([*wanted, *usual, *open_ones]), None)
@@ -347,14 +351,14 @@ def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | 
 # The cards of courses on the form: first, and selected while a session is open.
 
 
-def with_courses(found: Sequence[Offer], courses: Sequence[CourseProfile], filled_in: FilledIn) -> list[Offer]:
+def with_courses(profile_offers: Sequence[Offer], courses: Sequence[CourseProfile], filled_in: FilledIn) -> list[Offer]:
     """The same offers, those of courses first.
 
     A course whose session is open is selected, unless the form is filled in with something else. A server that is
     started without a form keeps the admin's default.
     """
-    of = {each.profile.slug: each for each in courses}
-    cards = [replace(offer, course=of.get(offer.profile.slug)) for offer in found]
+    of = {course.profile.slug: course for course in courses}
+    cards = [replace(offer, course=of.get(offer.profile.slug)) for offer in profile_offers]
     cards.sort(key=lambda card: card.course is None)
     now = next((card for card in cards if card.course is not None and card.course.is_open and not card.closed), None)
     if now is None or filled_in.profile or filled_in.fault:
@@ -393,26 +397,28 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(asked: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
+def what_a_job_gets(resources: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
     """The same for one job."""
-    values = {name: [value] if (value := getattr(asked, name)) is not None else [] for name in COUNTED}
-    return _told(values, gpu_type, cpus_per_core, time_unit=asked.time_unit)
+    values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
+    return _told(values, gpu_type, cpus_per_core, time_unit=resources.time_unit)
 
 
 def for_the_script(
-    profile: Profile, asked: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0
+    profile: Profile, resources: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0
 ) -> dict[str, Any]:
     """What the page's script needs to tell the same of other values: the job's fields, and the names of GPU types."""
-    types = {each: str(gpu_model(each)) for each in (*_values(profile, "gpu_type"), asked.gpu_type, gpu_type) if each}
+    types = {
+        model: str(gpu_model(model)) for model in (*_values(profile, "gpu_type"), resources.gpu_type, gpu_type) if model
+    }
     return {
-        "asks": {name: value for name in COUNTED if (value := getattr(asked, name)) is not None},
+        "asks": {name: value for name in COUNTED if (value := getattr(resources, name)) is not None},
         "types": types | ({"": types[gpu_type]} if gpu_type else {}),
         "cpus_per_core": cpus_per_core,
     }
 
 
 def what_you_get(
-    profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "", cpus_per_core: int = 0
+    profile: Profile, resources: ResolvedResources | None = None, *, gpu_type: str = "", cpus_per_core: int = 0
 ) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
@@ -422,7 +428,7 @@ def what_you_get(
     """
 
     def values(name: str) -> list[Any]:
-        of_site = None if asked is None else getattr(asked, name)
+        of_site = None if resources is None else getattr(resources, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
     return _told({name: values(name) for name in COUNTED}, gpu_type, cpus_per_core)
@@ -432,7 +438,7 @@ def _told(
     values: Mapping[str, list[Any]], gpu_type: str, cpus_per_core: int, *, time_unit: str = ""
 ) -> tuple[str, ...]:
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
-    types = " or ".join(str(gpu_model(each)) for each in values["gpu_type"] or [gpu_type] if each)
+    types = " or ".join(str(gpu_model(model)) for model in values["gpu_type"] or [gpu_type] if model)
     nodes = _span(values["nodes"])
     several = nodes not in ("", "1")
     on_a_node = (
@@ -451,14 +457,14 @@ def _told(
 
 def _values(profile: Profile, name: str) -> list[Any]:
     """Every value that a job of this profile may have in a field of ``slurm``; of a range its two ends."""
-    found: list[Any] = [getattr(profile.slurm, name)]
+    values: list[Any] = [getattr(profile.slurm, name)]
     for option in profile.profile_options.values():
         if option.range is not None and option.range.sets == f"slurm.{name}":
-            found = [getattr(option.range.override(end).slurm, name) for end in (option.range.min, option.range.max)]
-        said = [getattr(choice.slurm, name) for choice in option.choices.values()]
-        if any(value is not None for value in said):
-            found = [base if value is None else value for value in said for base in found]
-    return list(dict.fromkeys(value for value in found if value is not None))
+            values = [getattr(option.range.override(end).slurm, name) for end in (option.range.min, option.range.max)]
+        chosen_values = [getattr(choice.slurm, name) for choice in option.choices.values()]
+        if any(value is not None for value in chosen_values):
+            values = [base if value is None else value for value in chosen_values for base in values]
+    return list(dict.fromkeys(value for value in values if value is not None))
 
 
 def _span(values: list[Any]) -> str:

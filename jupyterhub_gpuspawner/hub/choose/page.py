@@ -136,7 +136,7 @@ class ChoosePage(SpawnHandler):
 
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
         if self.request.method != "POST":
-            spawner = next(each for each in rest if isinstance(each, Spawner))
+            spawner = next(argument for argument in rest if isinstance(argument, Spawner))
             form = await spawner.get_options_form() or await render_question(with_profiles(spawner))
             self.finish(await self._render_form(for_user=user, spawner_options_form=form))
             return
@@ -179,8 +179,8 @@ class ChoosePage(SpawnHandler):
 
     def _own_address(self) -> str:
         """The address to which the form is sent: this page without a link's choice, which is in the form by now."""
-        kept = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
-        return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+        parameters = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
+        return str(url_concat(self.request.path, [*parameters, ("_xsrf", self.xsrf_token.decode("ascii"))]))
 
 
 def _is_submitted(user: Any, server_name: str) -> bool:

@@ -176,9 +176,9 @@ def _asked(resources: ResolvedResources) -> AskedResources:
     return AskedResources(**{name: getattr(resources, name) for name in AskedResources.__dataclass_fields__})
 
 
-def _prospect(found: Availability) -> Prospect:
-    starts_at = None if found.starts_at is None else _iso(found.starts_at)
-    return Prospect(found.chance.value, found.sentence, starts_at, found.field)
+def _prospect(availability: Availability) -> Prospect:
+    starts_at = None if availability.starts_at is None else _iso(availability.starts_at)
+    return Prospect(availability.chance.value, availability.sentence, starts_at, availability.field)
 
 
 def _iso(moment: float) -> str:
@@ -211,7 +211,7 @@ class OfUser(RESTHandler):
         if error.for_admin and is_admin(self.parsed_scopes):
             more["detail"] = error.for_admin
         self.set_status(error.status_code)
-        answer = {"status": error.status_code, "message": error.told, "reason": error.reason, **more}
+        answer = {"status": error.status_code, "message": error.for_user, "reason": error.reason, **more}
         self.finish(json.dumps(answer))
 
 
@@ -234,7 +234,7 @@ class ProfilesHandler(OfUser):
             return
         snapshot = await connection.cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
         owner = job_owner(spawner.exec_prefix, user_name)
-        found = profile_statuses(
+        statuses = profile_statuses(
             offered,
             username=user_name,
             groups=spawner.groups_of_user(),
@@ -246,7 +246,7 @@ class ProfilesHandler(OfUser):
             unix_groups=await allowed_groups(snapshot, owner),
             site_queue_limit=spawner.site_queue_limit,
         )
-        document = profiles_document(found, snapshot, silent=connection.silent)
+        document = profiles_document(statuses, snapshot, silent=connection.silent)
         self.write(json.dumps(document.to_json()))
 
 

@@ -80,25 +80,25 @@ def of_start(answer: WillRun, *, now: float) -> Trial:
 def of_error(error: GPUSpawnerError) -> Trial:
     """Put Slurm's refusal, or the lack of an answer, into words for a participant."""
     if isinstance(error, SubmitRejected):
-        return Trial(Chance.NEVER, f"{error.told[:1].lower()}{error.told[1:].rstrip('.')}", field=error.field)
+        return Trial(Chance.NEVER, f"{error.for_user[:1].lower()}{error.for_user[1:].rstrip('.')}", field=error.field)
     if isinstance(error, SlurmUnavailable):
         return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
     return Trial(Chance.UNKNOWN, "this hub cannot check in advance when a job would start")
 
 
-def of_availability(found: Availability) -> Trial:
+def of_availability(availability: Availability) -> Trial:
     """Return what the cluster snapshot says of the job as a trial."""
-    return Trial(found.chance, found.sentence, found.starts_at, field=found.field)
+    return Trial(availability.chance, availability.sentence, availability.starts_at, field=availability.field)
 
 
-def undelayed(trial: Trial, found: Availability | None) -> Trial:
+def undelayed(trial: Trial, availability: Availability | None) -> Trial:
     """The trial of a job that the snapshot ``found`` able to start now: Slurm may refuse it, but not delay it.
 
     As soon as a job is pending in the partition, ``sbatch --test-only`` predicts a start after it, also where it waits
     for other devices than these, and the job then starts at once.
     """
-    if found is not None and found.chance is Chance.NOW and trial.chance is Chance.LATER:
-        return of_availability(found)
+    if availability is not None and availability.chance is Chance.NOW and trial.chance is Chance.LATER:
+        return of_availability(availability)
     return trial
 
 
@@ -135,10 +135,10 @@ class Trials:
                 turns = self._turns_of_user[user] = _Turns()
             if turns.waiting >= WAITING:
                 return Trial(Chance.UNKNOWN, "please wait: Slurm is still checking your earlier choices")
-            asked = asyncio.ensure_future(self._ask(client, script, user, prefix, turns.lock))
+            question = asyncio.ensure_future(self._ask(client, script, user, prefix, turns.lock))
             turns.waiting += 1
-            asked.add_done_callback(turns.done)
-            self._kept[key] = (self._clock() + KEPT, asked)
+            question.add_done_callback(turns.done)
+            self._kept[key] = (self._clock() + KEPT, question)
         trial = self._kept[key][1]
         await asyncio.wait({trial}, timeout=PATIENCE)
         if not trial.done():
@@ -199,12 +199,12 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Trial:
     try:
         settings = spawner.settings_of(request)
         snapshot = await connection.cluster.recent()
-        found = await availability_of(spawner, request, snapshot, now=time.time())
-        if found is not None:
-            if found.chance is Chance.NEVER:
-                return of_availability(found)
-            if found.partition:
-                request = replace(request, resources=replace(request.resources, partition=found.partition))
+        availability = await availability_of(spawner, request, snapshot, now=time.time())
+        if availability is not None:
+            if availability.chance is Chance.NEVER:
+                return of_availability(availability)
+            if availability.partition:
+                request = replace(request, resources=replace(request.resources, partition=availability.partition))
         if connection.silent:
             return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
         job = batch_job(settings, request, await spawner.account(settings), start_id="")
@@ -212,7 +212,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Trial:
             await trials_of(connection).of(
                 connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user()
             ),
-            found,
+            availability,
         )
         limit = queue_limit(request.queue_timeout, spawner.site_queue_limit)
         return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, limit, now=time.time()))

@@ -81,13 +81,13 @@ class HealthRow:
     grants: str
 
 
-def rows(found: FleetHealth, now: float) -> tuple[HealthRow, ...]:
+def rows(health: FleetHealth, now: float) -> tuple[HealthRow, ...]:
     """The nodes in words; ``now`` as in time.time()."""
-    return tuple(_row(node, now) for node in found.nodes[:ROWS_AT_MOST])
+    return tuple(_row(node, now) for node in health.nodes[:ROWS_AT_MOST])
 
 
 def _row(node: NodeHealth, now: float) -> HealthRow:
-    said = [*map(sentences.difference, node.differences), *map(sentences.contradiction, node.contradictions)]
+    sentences_ = [*map(sentences.difference, node.differences), *map(sentences.contradiction, node.contradictions)]
     hints = [sentences.doubt(node), "" if node.complete else sentences.PARTIAL, sentences.gains(node)]
     alike = ALIKE if node.siblings else ALONE
     has = [sentences.shape(node.shape), siblings(node.siblings), SIMULATED if node.simulated else ""]
@@ -97,7 +97,7 @@ def _row(node: NodeHealth, now: float) -> HealthRow:
         state=DIFFERS if node.ill else alike,
         has=", ".join(filter(None, has)),
         seen=f"{sentences.seen(node)}; {seen_at(node.seen_at, now)}",
-        findings=tuple(map(sentence, said)),
+        findings=tuple(map(sentence, sentences_)),
         hints=tuple(filter(None, hints)),
         grants=sentence(sentences.grants(node.grants)),
     )
@@ -137,5 +137,5 @@ async def read_health(connection: Connection, store: FleetStore, max_age: float)
 
 
 def _read(store: FleetStore, slurm: Mapping[str, Sequence[Gres]] | None) -> FleetHealth:
-    kept = store.read()
-    return health_of(kept.records, kept.grants, slurm)
+    stored = store.read()
+    return health_of(stored.records, stored.grants, slurm)

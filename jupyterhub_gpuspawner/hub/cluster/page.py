@@ -49,7 +49,7 @@ def may_see_cluster(parsed_scopes: Mapping[str, object]) -> bool:
 class Look:
     """What is known about the cluster for one request."""
 
-    found: ClusterMap | None
+    cluster_map: ClusterMap | None
     """None where Slurm has not responded yet."""
     silent: bool = False
     holders_known: bool = True
@@ -86,16 +86,16 @@ class ClusterSight:
             return Look(None, silent=connection.silent)
         # not older than the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-        known = list(servers_with_jobs(self.settings["users"].values()))
-        asked, servers = self.asked(), list(served_jobs(known))
+        hub_servers = list(servers_with_jobs(self.settings["users"].values()))
+        filters, servers = self.asked(), list(served_jobs(hub_servers))
         # takes some hundredths of a second for a thousand nodes: not in the event loop
-        found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
+        cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**filters))
         return Look(
-            found,
+            cluster_map,
             silent=connection.silent,
             holders_known=allocations is not None,
-            partitions=tuple(each.name for each in snapshot.partitions),
-            use={(each.user, each.name): line for each in known if (line := in_a_line(each.usage))},
+            partitions=tuple(partition.name for partition in snapshot.partitions),
+            use={(server.user, server.name): line for server in hub_servers if (line := in_a_line(server.usage))},
         )
 
     async def health(self) -> FleetHealth:
@@ -128,32 +128,34 @@ class ClusterPage(ClusterSight, BaseHandler):
     async def get(self) -> None:
         """Filtered by ``text``, ``partition`` and ``use``; with the nodes' health below, unless ``part`` is ``map``."""
         self.check_scopes()
-        look, asked = await self.look(), self.asked()
-        told: dict[str, Any] = {}
-        if look.found is not None:
-            taken = datetime.fromtimestamp(look.found.taken_at).astimezone()
+        sight, filters = await self.look(), self.asked()
+        spaces: dict[str, Any] = {}
+        if sight.cluster_map is not None:
+            taken = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
             rights = Rights(
-                log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=look.use
+                log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use
             )
-            rows = await asyncio.to_thread(self._rows, look.found, asked, rights, self.template_namespace)
-            told = {"rows": rows, "summary": summary(look.found), "taken": taken}
+            rows = await asyncio.to_thread(self._rows, sight.cluster_map, filters, rights, self.template_namespace)
+            spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": taken}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
-            told["health"] = section(await self.health(), time.time())
-        self.finish(await self.render_template("cluster.html", look=look, asked=asked, **told))
+            spaces["health"] = section(await self.health(), time.time())
+        self.finish(await self.render_template("cluster.html", look=sight, asked=filters, **spaces))
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:
         """The active servers for which the reader has this scope; looks up rows only where the scope has a filter."""
         allowed = self.get_scope_filter(scope)
         users = self.settings["users"].values()
-        active = [(user, each) for user in users for each in list(user.spawners.values()) if each.active]
-        return frozenset((user.name, each.name) for user, each in active if allowed(each.orm_spawner, "server"))
+        active = [(user, spawner) for user in users for spawner in list(user.spawners.values()) if spawner.active]
+        return frozenset(
+            (user.name, running.name) for user, running in active if allowed(running.orm_spawner, "server")
+        )
 
     def _rows(
-        self, found: ClusterMap, asked: Mapping[str, str], rights: Rights, namespace: Mapping[str, Any]
+        self, cluster_map: ClusterMap, filters: Mapping[str, str], rights: Rights, namespace: Mapping[str, Any]
     ) -> Markup:
         template = self.get_template("cluster_rows.html", sync=True)
-        parts = sections(found, now=time.time(), rights=rights, filtered=any(asked.values()))
-        return Markup(template.render(sections=parts, asked=asked, **namespace))  # noqa: S704 - the template has escaped its texts
+        parts = sections(cluster_map, now=time.time(), rights=rights, filtered=any(filters.values()))
+        return Markup(template.render(sections=parts, asked=filters, **namespace))  # noqa: S704 - the template has escaped its texts
 
 
 class FleetHandler(ClusterSight, APIHandler):
@@ -176,17 +178,17 @@ class ClusterHandler(ClusterSight, APIHandler):
     async def get(self) -> None:
         """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded."""
         self.check_scopes()
-        look = await self.look()
-        found = look.found
-        if found is None:
+        sight = await self.look()
+        cluster_map = sight.cluster_map
+        if cluster_map is None:
             raise web.HTTPError(503, "Slurm has not responded to this hub yet.")
         document = {
-            "age_s": round(max(0.0, time.time() - found.taken_at), 1),
-            "silent": look.silent,
-            "holders_known": look.holders_known,
+            "age_s": round(max(0.0, time.time() - cluster_map.taken_at), 1),
+            "silent": sight.silent,
+            "holders_known": sight.holders_known,
         }
-        self.write(await asyncio.to_thread(_dumps, found, document))
+        self.write(await asyncio.to_thread(_dumps, cluster_map, document))
 
 
-def _dumps(found: ClusterMap, more: Mapping[str, Any]) -> str:
-    return json.dumps({**found.to_json(), **more}, separators=(",", ":"))
+def _dumps(cluster_map: ClusterMap, more: Mapping[str, Any]) -> str:
+    return json.dumps({**cluster_map.to_json(), **more}, separators=(",", ":"))

@@ -98,9 +98,9 @@ class JobsInWords:
 
     def running(self, holders: Sequence[Holder]) -> tuple[JobWords, ...]:
         """The first of these jobs, and then the number of the others."""
-        told = tuple(map(self._job, holders[:JOBS_AT_MOST]))
+        jobs = tuple(map(self._job, holders[:JOBS_AT_MOST]))
         more = len(holders) - JOBS_AT_MOST
-        return (*told, JobWords(words.more_jobs(more))) if more > 0 else told
+        return (*jobs, JobWords(words.more_jobs(more))) if more > 0 else jobs
 
     def waiting(self, job: WaitingJob) -> WaitingLine:
         """A pending job: what it asks for, since when it waits, and when or why not it starts."""
@@ -114,12 +114,12 @@ class JobsInWords:
         )
 
     def _job(self, holder: Holder) -> JobWords:
-        told = self._told.get(holder.job_id)
-        if told is None:
+        words_of_job = self._told.get(holder.job_id)
+        if words_of_job is None:
             left = "" if holder.ends_at is None else words.left(holder.ends_at - self._now)
-            told = self._links(holder.user, holder.job_id, holder.server, left, started=True)
-            self._told[holder.job_id] = told
-        return told
+            words_of_job = self._links(holder.user, holder.job_id, holder.server, left, started=True)
+            self._told[holder.job_id] = words_of_job
+        return words_of_job
 
     def _links(self, user: str, job_id: str, server: str | None, left: str = "", *, started: bool) -> JobWords:
         holder = words.holder(user, job_id, server)
@@ -138,8 +138,8 @@ class JobsInWords:
 
 def _asks(job: WaitingJob) -> str:
     """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} k80 on each, 8 CPUs, 4 GiB, 1 h``."""
-    each = words.ON_EACH if job.nodes > 1 else ""
-    gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_kind_asked(gres)}{each}" for gres in job.gpus)
+    suffix = words.ON_EACH if job.nodes > 1 else ""
+    gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_kind_asked(gres)}{suffix}" for gres in job.gpus)
     parts = (
         counted(job.nodes, "node") if job.nodes > 1 else "",
         *gpus,
@@ -227,31 +227,31 @@ class Section:
 
 
 def sections(
-    found: ClusterMap, *, now: float, rights: Rights = NO_RIGHTS, filtered: bool = False
+    cluster_map: ClusterMap, *, now: float, rights: Rights = NO_RIGHTS, filtered: bool = False
 ) -> tuple[Section, ...]:
     """The partitions in Slurm's order, with as many of their nodes as the page may hold; ``now`` as in time.time()."""
-    tell = JobsInWords(now, rights)
-    wanted = sum(len(partition.nodes) for partition in found.partitions)
+    in_words = JobsInWords(now, rights)
+    wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     made: dict[str, Row] = {}
     room = ROWS_AT_MOST
     parts = []
-    for partition in found.partitions:
-        nodes = found.nodes_of(partition) if len(partition.nodes) <= room or room == ROWS_AT_MOST else ()
+    for partition in cluster_map.partitions:
+        nodes = cluster_map.nodes_of(partition) if len(partition.nodes) <= room or room == ROWS_AT_MOST else ()
         nodes = nodes[:room]
         room -= len(nodes)
         for node in nodes:
             if node.name not in made:
-                made[node.name] = _row(node, tell)
+                made[node.name] = _row(node, in_words)
         rows = tuple(made[node.name] for node in nodes)
-        waiting = tuple(map(tell.waiting, found.waiting(partition, WAITING_AT_MOST)))
+        waiting = tuple(map(in_words.waiting, cluster_map.waiting(partition, WAITING_AT_MOST)))
         parts.append(_section(partition, rows, waiting, unfold=unfold))
     return tuple(parts)
 
 
-def summary(found: ClusterMap) -> str:
+def summary(cluster_map: ClusterMap) -> str:
     """The whole cluster in one line."""
-    together = totals(found.nodes)
+    together = totals(cluster_map.nodes)
     return "; ".join((counted(together.nodes, "node"), _gpus_in_words(together)))
 
 
@@ -282,7 +282,7 @@ def _gpus_in_words(has: Totals) -> str:
     return words.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
 
 
-def _row(node: MapNode, tell: JobsInWords) -> Row:
+def _row(node: MapNode, in_words: JobsInWords) -> Row:
     with_gpus = {holder.job_id for gpu in node.gpus for holder in gpu.holders}
     types = dict.fromkeys(gpu.type for gpu in node.gpus)
     counts = [(kind, sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
@@ -296,24 +296,24 @@ def _row(node: MapNode, tell: JobsInWords) -> Row:
         state=state,
         reason=words.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
         has=", ".join(f"{count} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" for kind, count in counts),
-        gpus=tuple(_runs(node, tell)),
-        jobs=tell.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
+        gpus=tuple(_runs(node, in_words)),
+        jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
         cpus=_bar(node.cpus_used, node.cpus, (node.cpus - node.cpus_used) * out),
         memory=_memory_bar(node.memory_used_mib, node.memory_mib, (node.memory_mib - node.memory_used_mib) * out),
     )
 
 
-def _runs(node: MapNode, tell: JobsInWords) -> Iterator[GpuRun]:
+def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
     several = len({gpu.type for gpu in node.gpus}) > 1
-    for (use, holders, kind, known), group in groupby(node.gpus, _alike):
+    for (use, holders, kind, is_known), group in groupby(node.gpus, _alike):
         gpus = list(group)
         times = f"{len(gpus)}\N{MULTIPLICATION SIGN}"
-        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if known else times
+        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if is_known else times
         yield GpuRun(
             kind=_kind(use, holders),
             number=len(gpus),
             name=f"{numbers} {kind}" if several else numbers,
-            jobs=tell.running(holders),
+            jobs=in_words.running(holders),
             words="" if holders else _USES[use],
         )
 

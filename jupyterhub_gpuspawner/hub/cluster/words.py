@@ -54,8 +54,8 @@ def gpus(total: int, free: int, used: int, out: int) -> str:
     if not total:
         return "no GPU"
     parts = [(free, FREE), (used, IN_USE), (out, OUT)]
-    told = ", ".join(f"{number:,} {word}" for number, word in parts if number)
-    return f"{counted(total, 'GPU')}: {told}"
+    text = ", ".join(f"{number:,} {word}" for number, word in parts if number)
+    return f"{counted(total, 'GPU')}: {text}"
 
 
 def waiting(jobs: int) -> str:

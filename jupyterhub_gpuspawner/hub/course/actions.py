@@ -171,9 +171,9 @@ class CourseActions:
             )
             for user, of_user, name, of_server in self._app.db.execute(rows):
                 times = (of_user, of_server if name == names[user] else None)
-                known = [_timestamp(moment) for moment in times if moment is not None]
-                if known:
-                    activity[user] = max(*known, activity.get(user, 0.0))
+                moments = [_timestamp(moment) for moment in times if moment is not None]
+                if moments:
+                    activity[user] = max(*moments, activity.get(user, 0.0))
         return activity
 
     # --- the actions ----------------------------------------------------------------------------
@@ -194,9 +194,9 @@ class CourseActions:
                 return Outcome(user, Result.UNCHANGED, words.RUNS)
             return Outcome(user, Result.DONE, words.STARTS)
 
-        outcomes = tuple(each if isinstance(each, Outcome) else outcome(each) for each in wanted)
-        keys = {each.user: each.key for each in wanted if isinstance(each, Participant)}
-        starting = [keys[each.user] for each in outcomes if each.result is Result.DONE]
+        outcomes = tuple(person if isinstance(person, Outcome) else outcome(person) for person in wanted)
+        keys = {person.user: person.key for person in wanted if isinstance(person, Participant)}
+        starting = [keys[outcome.user] for outcome in outcomes if outcome.result is Result.DONE]
         self.starts.keep_all(
             course.slug, session_name(course), [CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting]
         )
@@ -220,8 +220,8 @@ class CourseActions:
             if not server.active:
                 if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
                     self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
-                told = words.NOT_STARTED_YET if dropped else words.NOTHING_RUNS
-                return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, told)
+                sentence = words.NOT_STARTED_YET if dropped else words.NOTHING_RUNS
+                return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, sentence)
             spawner = self.spawner(participant.key)
             if spawner is None:
                 return Outcome(user, Result.UNCHANGED, words.NOTHING_RUNS)
@@ -232,9 +232,9 @@ class CourseActions:
 
         return self._for_each(course, only, stop)
 
-    def message(self, course: HubCourse, said: str, only: Only = None, *, by: str) -> tuple[Outcome, ...]:
+    def message(self, course: HubCourse, text: str, only: Only = None, *, by: str) -> tuple[Outcome, ...]:
         """Show a message; an empty one is refused. Raises SQLAlchemyError."""
-        shown = clean_text(said)
+        shown = clean_text(text)
         now = time.time()
 
         def written(user: str) -> Message:
@@ -280,17 +280,20 @@ class CourseActions:
             task.add_done_callback(lambda _task: self._extending.pop(key))
             return task
 
-        begun = {each.user: each if isinstance(each, Outcome) else begin(each) for each in self._wanted(course, only)}
-        tasks = [each for each in begun.values() if isinstance(each, asyncio.Task)]
+        begun = {
+            person.user: person if isinstance(person, Outcome) else begin(person)
+            for person in self._wanted(course, only)
+        }
+        tasks = [task for task in begun.values() if isinstance(task, asyncio.Task)]
         late = (await asyncio.wait(tasks, timeout=EXTEND_PATIENCE))[1] if tasks else set()
         if late:
             in_background(_tell_late(late, on_late))
         outcomes = list[Outcome]()
-        for user, each in begun.items():
-            if isinstance(each, Outcome):
-                outcomes.append(each)
+        for user, extension in begun.items():
+            if isinstance(extension, Outcome):
+                outcomes.append(extension)
             else:
-                outcomes.append(Outcome(user, Result.DONE, words.EXTENDS) if each in late else each.result())
+                outcomes.append(Outcome(user, Result.DONE, words.EXTENDS) if extension in late else extension.result())
         return tuple(outcomes)
 
     async def _extend(self, spawner: Any, minutes: int | None, *, by: str) -> Outcome:
@@ -299,11 +302,11 @@ class CourseActions:
             async with self._free_to_extend:
                 done = await extend_server(spawner, minutes, by=by)
         except GPUSpawnerError as error:
-            return Outcome(user, Result.REFUSED, error.told)
+            return Outcome(user, Result.REFUSED, error.for_user)
         return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(done.seconds)))
 
     def _for_each(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
-        return tuple(each if isinstance(each, Outcome) else act(each) for each in self._wanted(course, only))
+        return tuple(user if isinstance(user, Outcome) else act(user) for user in self._wanted(course, only))
 
     def _wanted(self, course: HubCourse, only: Only) -> list[Participant | Outcome]:
         """The participants whom an action is for, or why it is refused; raises SQLAlchemyError.
@@ -312,18 +315,19 @@ class CourseActions:
         done to another one.
         """
         users = _users(course, only)
-        known = {
-            each.user: each for each in self.participants(course, [user for user in users if user in course.people])
+        by_key = {
+            participant.user: participant
+            for participant in self.participants(course, [user for user in users if user in course.people])
         }
-        servers = {user: name for user, slash, name in (each.partition("/") for each in only or ()) if slash}
+        servers = {user: name for user, slash, name in (name.partition("/") for name in only or ()) if slash}
         wanted = list[Participant | Outcome]()
         for user in users:
-            if user not in known:
+            if user not in by_key:
                 wanted.append(_not_in_course(user))
-            elif servers.get(user, known[user].key.name) != known[user].key.name:
+            elif servers.get(user, by_key[user].key.name) != by_key[user].key.name:
                 wanted.append(Outcome(user, Result.REFUSED, words.OTHER_SERVER.format(user=user)))
             else:
-                wanted.append(known[user])
+                wanted.append(by_key[user])
         return wanted
 
     # --- work in the background -----------------------------------------------------------------
@@ -347,8 +351,8 @@ class CourseActions:
             if before is None or not before.tries:
                 self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
             return
-        asked = CourseStart(user, Stage.ASKED, (before.tries if before is not None else 0) + 1, time.time())
-        self.starts.keep(course.slug, session, asked)
+        start = CourseStart(user, Stage.ASKED, (before.tries if before is not None else 0) + 1, time.time())
+        self.starts.keep(course.slug, session, start)
         for _ in range(BUSY_TRIES):
             answer = await self._account.start(key, user_options(course))
             if answer.status != BUSY or answer.retry_after is None:
@@ -359,12 +363,12 @@ class CourseActions:
                 return  # an instructor does not want it any more
         spawner = self.spawner(key)
         server = server_of(spawner, with_start=False) if spawner is not None else None
-        stage = _stage(answer, server, asked.asked_at)
-        kept = replace(asked, stage=stage)
+        stage = _stage(answer, server, start.asked_at)
+        stored = replace(start, stage=stage)
         if stage is Stage.FAILED:
             get_logger().warning("Course %s: %s's server did not start: %s", course.slug, user, answer.message)
-            kept = replace(kept, asked_at=time.time(), fault=answer.message)
-        self.starts.keep(course.slug, session, kept)
+            stored = replace(stored, asked_at=time.time(), fault=answer.message)
+        self.starts.keep(course.slug, session, stored)
 
     async def _stop(self, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
         server = server_of(spawner, with_start=False)
@@ -392,18 +396,20 @@ def _stage(answer: Answer, server: Server | None, asked_at: float) -> Stage:
     return Stage.FAILED
 
 
-async def _tell_late(extending: Collection[asyncio.Task[Outcome]], tell: Callable[[tuple[Outcome, ...]], None]) -> None:
+async def _tell_late(
+    extending: Collection[asyncio.Task[Outcome]], record: Callable[[tuple[Outcome, ...]], None]
+) -> None:
     """Tell what became of servers that were given more time after the answer to the request."""
     await asyncio.wait(extending)
     for task in extending:
         if task.exception() is not None:
             get_logger().error("A server of a course was not extended", exc_info=task.exception())
-    tell(tuple(task.result() for task in extending if task.exception() is None))
+    record(tuple(task.result() for task in extending if task.exception() is None))
 
 
 def _users(course: HubCourse, only: Only) -> tuple[str, ...]:
     """The users whom an action is for, each once."""
-    return course.people if only is None else tuple(dict.fromkeys(each.partition("/")[0] for each in only))
+    return course.people if only is None else tuple(dict.fromkeys(name.partition("/")[0] for name in only))
 
 
 def _not_in_course(user: str) -> Outcome:

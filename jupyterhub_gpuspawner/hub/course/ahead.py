@@ -102,54 +102,54 @@ class Window:
 
 def window(course: HubCourse, now: float) -> Window | None:
     """The session that is prepared or under way at ``now``; None where there is none, or without ``start_ahead``."""
-    found = course.course
-    if found is None or found.start_ahead is None:
+    document = course.course
+    if document is None or document.start_ahead is None:
         return None
     for session in course.sessions:
         starts, ends = session.start.timestamp(), session.end.timestamp()
-        if starts - found.start_ahead <= now < ends:
-            deadline = starts + found.unvisited_after
-            return Window(session.name, starts - found.start_ahead, starts, min(deadline, ends), ends)
+        if starts - document.start_ahead <= now < ends:
+            deadline = starts + document.unvisited_after
+            return Window(session.name, starts - document.start_ahead, starts, min(deadline, ends), ends)
     return None
 
 
-def next_step(start: CourseStart | None, seen: Seen, times: Window, now: float, *, since: float = 0.0) -> Step:
+def next_step(start: CourseStart | None, state: Seen, times: Window, now: float, *, since: float = 0.0) -> Step:
     """What to do for a person with this record and this server, and with nothing under way for them.
 
     ``since``: when the hub was started, in seconds since the epoch.
     """
     if start is None:
-        return Step.LEAVE if seen.active else Step.START if now < times.deadline else Step.NOTHING
+        return Step.LEAVE if state.active else Step.START if now < times.deadline else Step.NOTHING
     if start.stage in _SETTLED:
         return Step.NOTHING
-    if seen.ready:
-        return _of_ready(start, seen, times, now, since)
-    if seen.active:
-        return Step.NOTE_SUBMITTED if start.stage is Stage.ASKED and seen.has_job else Step.NOTHING
+    if state.ready:
+        return _of_ready(start, state, times, now, since)
+    if state.active:
+        return Step.NOTE_SUBMITTED if start.stage is Stage.ASKED and state.has_job else Step.NOTHING
     if now >= times.deadline:
         return Step.NOTHING
-    return _of_inactive(start, seen, now)
+    return _of_inactive(start, state, now)
 
 
 _SETTLED = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
 
 
-def _of_ready(start: CourseStart, seen: Seen, times: Window, now: float, since: float) -> Step:
+def _of_ready(start: CourseStart, state: Seen, times: Window, now: float, since: float) -> Step:
     if not start.ready_at:
         return Step.NOTE_READY
-    last = seen.last_activity
+    last = state.last_activity
     if last is not None and last > start.ready_at + SLACK and abs(last - since) > SLACK:
         return Step.NOTE_VISIT
     return Step.STOP_UNVISITED if now >= times.deadline else Step.NOTHING
 
 
-def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
+def _of_inactive(start: CourseStart, state: Seen, now: float) -> Step:
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
-        return Step.NOTE_FAILURE if seen.failure and not start.ready_at else Step.NOTHING
-    if seen.stopped_at >= start.asked_at:
+        return Step.NOTE_FAILURE if state.failure and not start.ready_at else Step.NOTHING
+    if state.stopped_at >= start.asked_at:
         return Step.LEAVE
-    if start.stage is Stage.ASKED and start.tries >= TRIES and seen.failure:
+    if start.stage is Stage.ASKED and start.tries >= TRIES and state.failure:
         return Step.NOTE_FAILURE
     return Step.START if _is_due(start, now) else Step.NOTHING
 
@@ -159,18 +159,18 @@ def _is_due(start: CourseStart, now: float) -> bool:
     return not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
 
 
-def next_step_by_hand(start: CourseStart, seen: Seen, now: float) -> Step:
+def next_step_by_hand(start: CourseStart, state: Seen, now: float) -> Step:
     """What to do about a start that an instructor asked for, with nothing under way for the person.
 
     One that fails is not tried again.
     """
-    if seen.ready:
+    if state.ready:
         return Step.NOTE_READY
-    if seen.active:
-        return Step.NOTE_SUBMITTED if seen.has_job else Step.NOTHING
-    if seen.stopped_at >= start.asked_at or now >= start.asked_at + WANTED_FOR:
+    if state.active:
+        return Step.NOTE_SUBMITTED if state.has_job else Step.NOTHING
+    if state.stopped_at >= start.asked_at or now >= start.asked_at + WANTED_FOR:
         return Step.LEAVE
-    if start.tries and seen.failure:
+    if start.tries and state.failure:
         return Step.NOTE_FAILURE
     return Step.START if _is_due(start, now) else Step.NOTHING
 
@@ -223,21 +223,25 @@ class StartsAhead:
         starts = self._actions.starts.find(course.slug, times.session)
         participants = self._actions.participants(course, people)
         activity = self._actions.last_activity(
-            [each.key for each in participants if each.user in starts and starts[each.user].ready_at]
+            [
+                participant.key
+                for participant in participants
+                if participant.user in starts and starts[participant.user].ready_at
+            ]
         )
         changed, unvisited = list[CourseStart](), dict[ServerKey, CourseStart]()
         for participant in participants:
             name = participant.user
             start = starts.get(name)
             asked_at = start.asked_at if start is not None else 0.0
-            found = seen(participant.server, activity.get(name), asked_at=asked_at)
-            step = next_step(start, found, times, now, since=self._since)
+            state = seen(participant.server, activity.get(name), asked_at=asked_at)
+            step = next_step(start, state, times, now, since=self._since)
             if step is Step.START:
                 self._actions.put_start(course, participant.key)
             elif step is Step.STOP_UNVISITED and start is not None:
                 unvisited[participant.key] = start
-            elif (kept := _after(step, name, start, found, now)) is not None:
-                changed.append(kept)
+            elif (stored := _after(step, name, start, state, now)) is not None:
+                changed.append(stored)
         self._actions.starts.keep_all(course.slug, times.session, changed)
         if unvisited:
             await self._stop_unvisited(course, times, unvisited)
@@ -257,12 +261,12 @@ class StartsAhead:
         changed = list[CourseStart]()
         for participant in self._actions.participants(course, people):
             start = starts[participant.user]
-            found = seen(participant.server, asked_at=start.asked_at)
-            step = next_step_by_hand(start, found, now)
+            state = seen(participant.server, asked_at=start.asked_at)
+            step = next_step_by_hand(start, state, now)
             if step is Step.START:
                 self._actions.put_start(course, participant.key)
-            elif (kept := _after(step, participant.user, start, found, now)) is not None:
-                changed.append(kept)
+            elif (stored := _after(step, participant.user, start, state, now)) is not None:
+                changed.append(stored)
         self._actions.starts.keep_all(course.slug, session, changed)
 
     async def _stop_unvisited(self, course: HubCourse, times: Window, starts: dict[ServerKey, CourseStart]) -> None:
@@ -277,8 +281,8 @@ class StartsAhead:
             spawner = self._actions.spawner(key)
             if spawner is None:
                 continue
-            found = seen(server_of(spawner, with_start=False), activity.get(key.user))
-            if next_step(start, found, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
+            state = seen(server_of(spawner, with_start=False), activity.get(key.user))
+            if next_step(start, state, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
                 self._actions.put_stop(course, spawner, partial(self._unvisited, course, times, start))
 
     def _unvisited(self, course: HubCourse, times: Window, start: CourseStart, server: Server) -> Ending | None:
@@ -289,8 +293,8 @@ class StartsAhead:
         """
         name, now = start.user, time.time()
         activity = self._actions.last_activity([ServerKey(name, server.name)])
-        found = seen(server, activity.get(name))
-        if next_step(start, found, times, now, since=self._since) is not Step.STOP_UNVISITED:
+        state = seen(server, activity.get(name))
+        if next_step(start, state, times, now, since=self._since) is not Step.STOP_UNVISITED:
             return None
         get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
         self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
@@ -299,11 +303,11 @@ class StartsAhead:
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
-    told = words.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
-    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
+    text = words.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
+    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
 
 
-def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: float) -> CourseStart | None:
+def _after(step: Step, name: str, start: CourseStart | None, state: Seen, now: float) -> CourseStart | None:
     """The record after a step that only changes the record; None for any other step."""
     if step is Step.LEAVE:
         return CourseStart(name, Stage.LEFT, asked_at=now)
@@ -314,5 +318,5 @@ def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: f
     if step is Step.NOTE_VISIT and start is not None:
         return replace(start, stage=Stage.VISITED)
     if step is Step.NOTE_FAILURE and start is not None:
-        return replace(start, stage=Stage.FAILED, asked_at=now, fault=found.failure)
+        return replace(start, stage=Stage.FAILED, asked_at=now, fault=state.failure)
     return None

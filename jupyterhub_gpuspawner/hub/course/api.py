@@ -183,7 +183,7 @@ def course_document(
     now: datetime,
 ) -> CourseDocument:
     """The document of a course; ``starts`` and ``activity`` are by user."""
-    of_user = {each.user: each for each in participants}
+    of_user = {participant.user: participant for participant in participants}
     people = tuple(
         _person(of_user[name], starts.get(name), activity.get(name), known=name not in course.unknown)
         for name in course.people
@@ -195,7 +195,7 @@ def course_document(
 def outcomes_document(outcomes: Iterable[Outcome]) -> OutcomesDocument:
     """The document of these outcomes."""
     return OutcomesDocument(
-        outcomes=tuple(ActionOutcome(each.user, each.result.value, each.sentence) for each in outcomes)
+        outcomes=tuple(ActionOutcome(outcome.user, outcome.result.value, outcome.sentence) for outcome in outcomes)
     )
 
 
@@ -250,10 +250,10 @@ class OfCourses(RESTHandler):
 
     async def course(self, slug: str, scopes: Sequence[str]) -> HubCourse:
         """The course of this name; raises 404 where there is none for which the caller has these scopes."""
-        found = next((course for course in await self.courses(scopes) if course.slug == slug), None)
-        if found is None:
+        match = next((course for course in await self.courses(scopes) if course.slug == slug), None)
+        if match is None:
             raise web.HTTPError(404, "%s", words.UNKNOWN_COURSE)
-        return found
+        return match
 
     @property
     def actions(self) -> CourseActions:
@@ -266,10 +266,10 @@ class CoursesHandler(OfCourses):
 
     async def get(self) -> None:
         """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group."""
-        found = await self.courses(READING)
+        courses = await self.courses(READING)
         book = course_book(self.settings)
         fault = book.fault if book is not None and is_admin(self.parsed_scopes) else None
-        self.write(json.dumps(courses_document(found, now=datetime.now(timezone.utc), fault=fault).to_json()))
+        self.write(json.dumps(courses_document(courses, now=datetime.now(timezone.utc), fault=fault).to_json()))
 
 
 class CourseHandler(OfCourses):
@@ -283,7 +283,7 @@ class CourseHandler(OfCourses):
             course,
             participants,
             self.actions.starts.find(course.slug, session_name(course)),
-            self.actions.last_activity([each.key for each in participants]),
+            self.actions.last_activity([participant.key for participant in participants]),
             now=datetime.now(timezone.utc),
         )
         self.write(json.dumps(document.to_json()))
@@ -320,39 +320,39 @@ class CourseActionHandler(OfCourses):
         """
         course = await self.course(course_name, _SCOPES[action])
         try:
-            asked = parse_action(self.limited_body(), action)
+            request = parse_action(self.limited_body(), action)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
-        self.write(json.dumps(outcomes_document(await self._do(action, course, asked)).to_json()))
+        self.write(json.dumps(outcomes_document(await self._do(action, course, request)).to_json()))
 
-    async def _do(self, action: str, course: HubCourse, asked: ActionRequest) -> tuple[Outcome, ...]:
+    async def _do(self, action: str, course: HubCourse, request: ActionRequest) -> tuple[Outcome, ...]:
         by = str(self.current_user.name)
         if action == "start":
-            return self.actions.start(course, asked.only, every=asked.every)
+            return self.actions.start(course, request.only, every=request.every)
         if action == "stop":
-            return self.actions.stop(course, asked.only, by=by)
+            return self.actions.stop(course, request.only, by=by)
         if action == "message":
-            return self.actions.message(course, asked.message, asked.only, by=by)
-        return await self.actions.extend(course, asked.minutes, asked.only, by=by)
+            return self.actions.message(course, request.message, request.only, by=by)
+        return await self.actions.extend(course, request.minutes, request.only, by=by)
 
 
 def parse_action(body: object, action: str) -> ActionRequest:
     """The body of an action; None stands for an empty one. Raises ValueError, which names the field."""
-    given: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    document: Mapping[str, Any] = body if isinstance(body, dict) else {}
     if body is not None and not isinstance(body, dict):
         raise ValueError("The body must be a JSON object.")
-    strange = sorted(map(str, set(given) - _FIELDS[action]))
+    strange = sorted(map(str, set(document) - _FIELDS[action]))
     if strange:
         raise ValueError(f"{strange[0]}: there is no such field; {action} has {', '.join(sorted(_FIELDS[action]))}.")
-    only = given.get("only")
+    only = document.get("only")
     if only is not None and not (isinstance(only, list) and all(isinstance(name, str) for name in only)):
         raise ValueError("only: must be a list of user names.")
-    every, minutes = given.get("every", 0), given.get("minutes")
+    every, minutes = document.get("every", 0), document.get("minutes")
     if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0 <= every <= LONGEST_PAUSE:
         raise ValueError(f"every: must be a number of seconds, at most {LONGEST_PAUSE:g}.")
     if minutes is not None and (type(minutes) is not int or not 1 <= minutes <= MINUTES_AT_MOST):
         raise ValueError(f"minutes: must be a whole number from 1 to {MINUTES_AT_MOST}.")
-    message = given.get("message", "")
+    message = document.get("message", "")
     if action == "message" and (not isinstance(message, str) or not message.strip()):
         raise ValueError("message: must be a text.")
     return ActionRequest(None if only is None else tuple(only), float(every), str(message), minutes)

@@ -75,11 +75,11 @@ class Enrolment:
 
 def enrolment(course: Course, listed: Collection[str], hub: HubPeople) -> Enrolment:
     """The people of ``course``; ``listed`` are the names in its roster's file."""
-    found = people(course.roster, listed, hub.groups)
+    enrolled = people(course.roster, listed, hub.groups)
     faults: list[str] = []
-    if found.unknown_groups:
-        faults.append(f"The roster names groups that JupyterHub does not have: {some(found.unknown_groups)}.")
-    names, strange = _as_users(found.names, hub)
+    if enrolled.unknown_groups:
+        faults.append(f"The roster names groups that JupyterHub does not have: {some(enrolled.unknown_groups)}.")
+    names, strange = _as_users(enrolled.names, hub)
     if strange:
         faults.append(f"The roster names people who cannot be users of this hub: {some(strange)}.")
     admins = [name for name in names if name in hub.admins]
@@ -121,15 +121,15 @@ def too_many(files: Sequence[CourseFile], groups: Mapping[str, Collection[str]])
 
 def _as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The users' names, each once, and what cannot be one."""
-    good: dict[str, None] = {}
+    valid: dict[str, None] = {}
     strange: dict[str, None] = {}
     for name in names:
         user = hub.user_name(name)
         if user is None:
             strange[name] = None
         else:
-            good[user] = None
-    return tuple(good), tuple(strange)
+            valid[user] = None
+    return tuple(valid), tuple(strange)
 
 
 def some(names: Sequence[str]) -> str:

@@ -50,12 +50,12 @@ FRESH = 5.0
 def teaches_any(parsed_scopes: Mapping[str, Any], user: Any) -> bool:
     """Whether the page's reader teaches a course of this hub; for a link in the navigation bar."""
     book = course_book(user.settings) if user is not None else None
-    return book is not None and any(_covers(parsed_scopes, found.group) for found in book.courses())
+    return book is not None and any(_covers(parsed_scopes, course.group) for course in book.courses())
 
 
 def _covers(parsed_scopes: Mapping[str, Any], group: str) -> bool:
-    filters = [parsed_scopes.get(scope) for scope in {*STARTING, *STOPPING}]
-    return all(each is Scope.ALL or (each is not None and group in each.get("group", ())) for each in filters)
+    scopes = [parsed_scopes.get(scope) for scope in {*STARTING, *STOPPING}]
+    return all(scope is Scope.ALL or (scope is not None and group in scope.get("group", ())) for scope in scopes)
 
 
 class _OfCourses(BaseHandler):
@@ -72,14 +72,14 @@ class _OfCourses(BaseHandler):
         """A course that the reader teaches; 404 for any other, whether it exists or not."""
         book = self.book()
         await book.refresh(FRESH)
-        found = book.get(slug) if teaches(self, slug) else None
-        if found is None:
+        course = book.get(slug) if teaches(self, slug) else None
+        if course is None:
             raise web.HTTPError(404, words.NO_SUCH_COURSE)
-        return found
+        return course
 
-    def room(self, found: HubCourse) -> CourseRoom:
+    def room(self, course: HubCourse) -> CourseRoom:
         """The participants of a course, as all its viewers see them."""
-        return room_of_course(found.slug, self.settings, self.get_template, self.template_namespace["gpuspawner"])
+        return room_of_course(course.slug, self.settings, self.get_template, self.template_namespace["gpuspawner"])
 
 
 class CoursesPage(_OfCourses):
@@ -90,8 +90,8 @@ class CoursesPage(_OfCourses):
         """404 in a hub without courses."""
         book = self.book()
         await book.refresh(FRESH)
-        taught = [found for found in book.courses() if teaches(self, found.slug)]
-        entries = [self.room(found).entry(found) for found in taught]
+        taught = [course for course in book.courses() if teaches(self, course.slug)]
+        entries = [self.room(course).entry(course) for course in taught]
         fault = str(book.fault) if book.fault is not None and is_admin(self.parsed_scopes) else ""
         self.finish(await self.render_template("courses.html", courses=entries, folder_fault=fault))
 
@@ -102,8 +102,8 @@ class CoursePage(_OfCourses):
     @web.authenticated
     async def get(self, slug: str) -> None:
         """404 for everybody who does not teach the course."""
-        found = await self.taught(slug)
-        self.finish(await self._page(found, await self.room(found).feed.recent()))
+        course = await self.taught(slug)
+        self.finish(await self._page(course, await self.room(course).feed.recent()))
 
     @web.authenticated
     async def post(self, slug: str) -> None:
@@ -112,26 +112,26 @@ class CoursePage(_OfCourses):
         The action is in ``one`` (with a server as ``USER/SERVER``), ``selected`` (with servers in ``user``) or
         ``everybody``. A single start is done without a question.
         """
-        found = await self.taught(slug)
+        course = await self.taught(slug)
         action, chosen = self._wish()
-        room = self.room(found)
+        room = self.room(course)
         wish = asked(action, room.participants(), chosen)
         single_start = action == START and "one" in self.request.body_arguments
         if not wish.servers or not (single_start or self.get_body_argument("confirmed", "")):
-            await self._ask(found, wish, "")
+            await self._ask(course, wish, "")
             return
         typed = self.get_body_argument({MESSAGE: "text", EXTEND: "minutes"}.get(action, ""), "")
         fault = _fault(action, typed)
         if fault:
             self.set_status(HTTPStatus.BAD_REQUEST)
-            await self._ask(found, wish, typed, fault)
+            await self._ask(course, wish, typed, fault)
             return
         try:
-            outcomes = await self._do(found, wish, typed, room)
+            outcomes = await self._do(course, wish, typed, room)
         except SQLAlchemyError:
             roll_back(self.db)
             self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
-            await self._ask(found, wish, typed, AWAY_MESSAGE)
+            await self._ask(course, wish, typed, AWAY_MESSAGE)
             return
         user: Any = self.current_user
         room.note(told(action, user.name, outcomes))
@@ -148,11 +148,11 @@ class CoursePage(_OfCourses):
             return action, frozenset({server})
         return action, frozenset(self.get_body_arguments("user")) if selected else None
 
-    async def _ask(self, found: HubCourse, wish: Asked, typed: str, fault: str = "") -> None:
+    async def _ask(self, course: HubCourse, wish: Asked, typed: str, fault: str = "") -> None:
         html = await self.render_template(
             "course_question.html",
-            slug=found.slug,
-            title=found.title,
+            slug=course.slug,
+            title=course.title,
             asked=wish,
             typed=typed,
             fault=fault,
@@ -160,49 +160,49 @@ class CoursePage(_OfCourses):
         )
         self.finish(html)
 
-    async def _do(self, found: HubCourse, wish: Asked, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
+    async def _do(self, course: HubCourse, wish: Asked, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
         actions = course_actions(self.settings)
         only = None if wish.everybody else tuple(map(str, wish.servers))
         user: Any = self.current_user
         if wish.action == START:
-            return actions.start(found, only)
+            return actions.start(course, only)
         if wish.action == STOP:
-            return actions.stop(found, only, by=user.name)
+            return actions.stop(course, only, by=user.name)
         if wish.action == MESSAGE:
-            return actions.message(found, typed, only, by=user.name)
+            return actions.message(course, typed, only, by=user.name)
 
         def note_refusals(outcomes: tuple[Outcome, ...]) -> None:
-            refused = [each for each in outcomes if each.result is Result.REFUSED]
+            refused = [outcome for outcome in outcomes if outcome.result is Result.REFUSED]
             if refused:
                 room.note(told(EXTEND, user.name, refused))
 
-        return await actions.extend(found, int(typed) if typed else None, only, by=user.name, on_late=note_refusals)
+        return await actions.extend(course, int(typed) if typed else None, only, by=user.name, on_late=note_refusals)
 
     def _address(self, slug: str) -> str:
         return f"{self.hub.base_url}gpuspawner/course/{slug}"
 
-    async def _page(self, found: HubCourse, now: Snapshot) -> str:
+    async def _page(self, course: HubCourse, now: Snapshot) -> str:
         html: str = await self.render_template(
             "course.html",
             view=now.view,
             version=now.version,
             head=Markup(now.head),  # noqa: S704 - templates have escaped their texts
             tiles=Markup("\n").join(map(Markup, now.tiles.values())),
-            link=self._link(found),
+            link=self._link(course),
         )
         return html
 
-    def _link(self, found: HubCourse) -> str:
+    def _link(self, course: HubCourse) -> str:
         """The address of the form with the course selected; empty for a course that is not offered."""
-        if found.course is None:
+        if course.course is None:
             return ""
         public = self.settings.get("public_url")
         if public:
             base = urlunparse(public._replace(path=self.hub.base_url))
         else:
             base = f"{self.request.protocol}://{self.request.host}{self.hub.base_url}"
-        return participants_link(found.slug, found.course, base)
+        return participants_link(course.slug, course.course, base)
 
 
 def _fault(action: str, typed: str) -> str:
@@ -220,20 +220,20 @@ class CourseEvents(_OfCourses):
     @web.authenticated
     async def get(self, slug: str) -> None:
         """The events since ``version``, as JSON in the browser's format for server-sent events."""
-        found = await self.taught(slug)
+        course = await self.taught(slug)
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")  # nginx would keep events back
         user: Any = self.current_user
         with STREAMS.one((user.name, slug)) as over:
-            await self._send(found, over)
+            await self._send(course, over)
 
-    async def _send(self, found: HubCourse, over: asyncio.Future[None]) -> None:
-        began = told = time.monotonic()
+    async def _send(self, course: HubCourse, over: asyncio.Future[None]) -> None:
+        began = sent_at = time.monotonic()
         version = self.get_argument("version", "")
         try:
             await self._write(": \n\n")
-            async with aclosing(self.room(found).feed.events(version)) as events:
+            async with aclosing(self.room(course).feed.events(version)) as events:
                 async for event in events:
                     now = time.monotonic()
                     if over.done():
@@ -241,9 +241,9 @@ class CourseEvents(_OfCourses):
                         return
                     if self._finished or now - began > LONGEST:
                         return
-                    if event or now - told > REST:
+                    if event or now - sent_at > REST:
                         await self._write(f"data: {event}\n\n" if event else ": \n\n")
-                        told = now
+                        sent_at = now
         except (StreamClosedError, LookupError):  # the page was closed, or the course has gone
             return
 

@@ -146,15 +146,16 @@ def room_of(
     the epoch) is of an earlier session and does not count. ``starts`` are those of the session
     that the course asked for, by user; ``queued`` are people whose server the hub is about to start or stop.
     """
-    found: dict[str, list[Participant]] = {name: [] for name in people}
+    by_name: dict[str, list[Participant]] = {name: [] for name in people}
     for server in servers:
-        if server.user in found and (not server.name or server.profile in profiles):
-            found[server.user].append(participant(server, since=since))
+        if server.user in by_name and (not server.name or server.profile in profiles):
+            by_name[server.user].append(participant(server, since=since))
     best = (
-        max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()
+        max(servers_of_user, key=lambda person: _weight(person, profiles), default=Participant(name))
+        for name, servers_of_user in by_name.items()
     )
-    room = [_asked_for(each, starts.get(each.user), since, queued.get(each.user)) for each in best]
-    return tuple(sorted(room, key=lambda each: (not each.needs_help, natural(each.user))))
+    room = [_asked_for(server, starts.get(server.user), since, queued.get(server.user)) for server in best]
+    return tuple(sorted(room, key=lambda person: (not person.needs_help, natural(person.user))))
 
 
 def participants_of(
@@ -183,17 +184,19 @@ def participant(server: Server, *, since: float = 0.0) -> Participant:
     return Participant(server.user, state, server, stuck)
 
 
-def _asked_for(found: Participant, start: CourseStart | None, since: float, queued: WorkKind | None) -> Participant:
-    if found.server.active:
-        stops = queued is WorkKind.STOP and found.state is not State.STOPPING
-        return replace(found, state=State.STOPPING, queued=True) if stops else found
+def _asked_for(
+    participant: Participant, start: CourseStart | None, since: float, queued: WorkKind | None
+) -> Participant:
+    if participant.server.active:
+        stops = queued is WorkKind.STOP and participant.state is not State.STOPPING
+        return replace(participant, state=State.STOPPING, queued=True) if stops else participant
     if queued is WorkKind.START:
-        return Participant(found.user, State.STARTING, queued=True)
-    earlier = max(since, found.server.stopped_at)  # who has worked since was not kept from it
+        return Participant(participant.user, State.STARTING, queued=True)
+    earlier = max(since, participant.server.stopped_at)  # who has worked since was not kept from it
     refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= earlier
-    if found.state is State.ABSENT and start is not None and refused:
-        return replace(found, state=State.FAILED, fault=start.fault)
-    return found
+    if participant.state is State.ABSENT and start is not None and refused:
+        return replace(participant, state=State.FAILED, fault=start.fault)
+    return participant
 
 
 def _state(server: Server, since: float) -> State:
@@ -202,10 +205,10 @@ def _state(server: Server, since: float) -> State:
     return State.ABSENT if earlier or server.state is ServerState.STOPPED else State(server.state.value)
 
 
-def _weight(found: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
-    active = found.server.active
-    told = found.state is not State.ABSENT
-    return active and found.server.profile in profiles, active, told, not found.server.name
+def _weight(participant: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
+    active = participant.server.active
+    is_present = participant.state is not State.ABSENT
+    return active and participant.server.profile in profiles, active, is_present, not participant.server.name
 
 
 def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
@@ -216,7 +219,7 @@ def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
 
 def totals(room: Iterable[Participant]) -> Mapping[State, int]:
     """How many are in each state, without states that nobody is in."""
-    counts = Counter(each.state for each in room)
+    counts = Counter(participant.state for participant in room)
     return {state: counts[state] for state in State if counts[state]}
 
 
@@ -238,13 +241,13 @@ def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
     """
     names = sorted(people)
     for at in range(0, len(names), _AT_ONCE):
-        asked = (
+        query = (
             select(orm.User.name, _SPAWNERS.c.state)
             .join(_SPAWNERS, _SPAWNERS.c.user_id == orm.User.id)
             .where(orm.User.name.in_(names[at : at + _AT_ONCE]), _SPAWNERS.c.name == "")
             .where(_SPAWNERS.c.server_id.is_(None))
         )
-        for user, state in session.execute(asked):
+        for user, state in session.execute(query):
             ending = stored_ending(json.loads(state) if state else {})
             if ending is not None:
                 yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)

@@ -119,8 +119,8 @@ def teaches(handler: BaseHandler, slug: str, scopes: Sequence[str] = (*STARTING,
 def files_of_courses(session: Session) -> dict[str, str]:
     """The file of each course that has a group, the oldest group first; raises SQLAlchemyError."""
     groups = session.query(orm.Group).filter(orm.Group.name.like("course-%")).order_by(orm.Group.id)
-    kept = [group.properties or {} for group in groups]
-    return {str(each[MARK]): str(each[FILE]) for each in kept if MARK in each and FILE in each}
+    properties = [group.properties or {} for group in groups]
+    return {str(file[MARK]): str(file[FILE]) for file in properties if MARK in file and FILE in file}
 
 
 class HubDirectory:
@@ -179,14 +179,14 @@ class CourseRights:
 
         A course whose file has never been good keeps what it has. Raises SQLAlchemyError.
         """
-        found: dict[str, Standing] = {}
+        standings: dict[str, Standing] = {}
         for course in courses:
             refused = self._taken(course)
             missing = await self._update(course) if course.course is not None and not refused else ()
-            found[course.slug] = Standing(refused, missing)
+            standings[course.slug] = Standing(refused, missing)
             await asyncio.sleep(0)
-        self._remove({slug for slug, standing in found.items() if not standing.refused})
-        return found
+        self._remove({slug for slug, standing in standings.items() if not standing.refused})
+        return standings
 
     def _taken(self, course: HubCourse) -> str:
         """Why the names of group and role are somebody else's; empty where they are not."""
@@ -215,20 +215,20 @@ class CourseRights:
         if group.properties != properties:
             group.properties = properties
             db.commit()
-        known = self._known(course.people)
+        by_name = self._known(course.people)
         for name in course.people:
-            if name not in known and self.may_add(name):
+            if name not in by_name and self.may_add(name):
                 add_user(self._app, name)
-                known.add(name)
+                by_name.add(name)
                 await asyncio.sleep(0)  # each is written by itself, and a course may have hundreds
-        self._fill(group.id, known)
+        self._fill(group.id, by_name)
         role = orm.Role.find(db, course.role)
         scopes = instructor_scopes(course.group)
         if role is None or role.scopes != scopes:
             role = create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": scopes})
         self._grant(role, orm.User, self._known(course.instructors))
         self._grant(role, orm.Group, course.instructor_groups)
-        return tuple(name for name in course.people if name not in known)
+        return tuple(name for name in course.people if name not in by_name)
 
     def _known(self, names: Collection[str]) -> set[str]:
         """Those of ``names`` that are users of the hub."""
@@ -253,11 +253,11 @@ class CourseRights:
         if gone or new:
             db.commit()
             # JupyterHub keeps what it has read beyond a commit
-            for known in list(db.identity_map.values()):
-                if isinstance(known, orm.User):
-                    db.expire(known, ["groups"])
-                elif isinstance(known, orm.Group):
-                    db.expire(known, ["users"])
+            for row in list(db.identity_map.values()):
+                if isinstance(row, orm.User):
+                    db.expire(row, ["groups"])
+                elif isinstance(row, orm.Group):
+                    db.expire(row, ["users"])
 
     def may_add(self, name: str) -> bool:
         """Whether a user who has never signed in may be added: not where that alone would let them in.
@@ -282,15 +282,15 @@ class CourseRights:
         for name in sorted(holders - set(names)):
             strip_role(db, kind.find(db, name), role)
 
-    def _remove(self, kept: Collection[str]) -> None:
+    def _remove(self, remaining: Collection[str]) -> None:
         """Delete the groups and roles that were made here for courses which are gone."""
         db = self._app.db
         for role in db.query(orm.Role).filter(orm.Role.description == _MADE_HERE).all():
-            if role.name not in map(role_name, kept):
+            if role.name not in map(role_name, remaining):
                 delete_role(db, role.name)
         for group in db.query(orm.Group).filter(orm.Group.name.like("course-%")).all():
             slug = (group.properties or {}).get(MARK)
-            if slug is not None and group.name == group_name(slug) and slug not in kept:
+            if slug is not None and group.name == group_name(slug) and slug not in remaining:
                 get_logger().info("The group %s is deleted with its course", group.name)
                 db.delete(group)
                 db.commit()

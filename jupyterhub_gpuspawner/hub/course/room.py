@@ -121,19 +121,19 @@ class CourseFeed:
 
     def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
         """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""
-        seen = self._seen
-        anew = [each for each in view.tiles if seen.get(each.user) != each]
-        known = {
+        earlier = self._seen
+        anew = [tile for tile in view.tiles if earlier.get(tile.user) != tile]
+        rendered = {
             **(last.tiles if last is not None else {}),
             **dict(zip((t.user for t in anew), self._tiles(anew), strict=True)),
         }
-        tiles = {each.user: known[each.user] for each in view.tiles}
+        tiles = {tile.user: rendered[tile.user] for tile in view.tiles}
         version = f"{zlib.crc32(repr([view.version, *((t.user, t.version) for t in view.tiles)]).encode()):08x}"
-        self._seen = {each.user: each for each in view.tiles}
+        self._seen = {tile.user: tile for tile in view.tiles}
         if last is not None and last.version == version:
             return replace(last, view=view, tiles=tiles)
         head = self._head(view)
-        changed = [t.user for t in anew if t.user not in seen or seen[t.user].version != t.version]
+        changed = [t.user for t in anew if t.user not in earlier or earlier[t.user].version != t.version]
         return Snapshot(
             view,
             head,
@@ -178,12 +178,12 @@ class CourseView:
     @property
     def version(self) -> str:
         """A checksum of everything but the tiles and the time left."""
-        told = (self.session, self.totals, self.seats, self.problems, self.faults, self.kept, self.recent)
-        return f"{zlib.crc32(repr(told).encode()):08x}"
+        content = (self.session, self.totals, self.seats, self.problems, self.faults, self.kept, self.recent)
+        return f"{zlib.crc32(repr(content).encode()):08x}"
 
 
 def course_view(
-    found: HubCourse,
+    course: HubCourse,
     room: Sequence[Participant],
     *,
     now: float,
@@ -191,38 +191,41 @@ def course_view(
     recent: Sequence[Line] = (),
 ) -> CourseView:
     """The page of a course; ``seats`` is None where the cluster or the profile is not known."""
-    earliest = since(found, now)
-    missing = sum(each.state in _WITHOUT_SERVER for each in room)
-    waiting = sum(each.state is State.WAITING or (each.queued and each.state is State.STARTING) for each in room)
-    told = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats.fit - waiting), missing)
-    fault = found.file.fault
-    faults = (*((str(fault),) if fault is not None else ()), *found.faults)
+    earliest = since(course, now)
+    missing = sum(participant.state in _WITHOUT_SERVER for participant in room)
+    waiting = sum(
+        participant.state is State.WAITING or (participant.queued and participant.state is State.STARTING)
+        for participant in room
+    )
+    seats_text = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats.fit - waiting), missing)
+    fault = course.file.fault
+    faults = (*((str(fault),) if fault is not None else ()), *course.faults)
     return CourseView(
-        slug=found.slug,
-        title=found.title,
-        session=tuple(_session(found, now)),
+        slug=course.slug,
+        title=course.title,
+        session=tuple(_session(course, now)),
         totals=words.totals({state.value: number for state, number in totals(room).items()}) if room else "",
-        seats=told if room and found.course is not None else "",
+        seats=seats_text if room and course.course is not None else "",
         problems=seats.problems if seats is not None else (),
         faults=tuple(dict.fromkeys(faults)),
-        kept="" if fault is None else words.LAST_GOOD if found.course is not None else words.NEVER_GOOD,
+        kept="" if fault is None else words.LAST_GOOD if course.course is not None else words.NEVER_GOOD,
         recent=tuple(recent),
-        tiles=tuple(tile(each, now=now, since=earliest) for each in room),
+        tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
     )
 
 
-def _session(found: HubCourse, now: float) -> Iterable[Line]:
-    session = found.session_at(_moment(now))
+def _session(course: HubCourse, now: float) -> Iterable[Line]:
+    session = course.session_at(_moment(now))
     if session is not None:
         yield Line(words.SESSION_NOW, session.end.timestamp())
         return
-    session = found.next_session(_moment(now))
+    session = course.next_session(_moment(now))
     if session is None:
         yield Line(words.NO_SESSION)
         return
     yield Line(words.SESSION_NEXT, session.start.timestamp())
     yield Line(words.UNTIL, session.end.timestamp())
-    ahead = found.course.start_ahead if found.course is not None else None
+    ahead = course.course.start_ahead if course.course is not None else None
     if ahead:
         yield Line(words.AHEAD, session.start.timestamp() - ahead)
 
@@ -243,21 +246,21 @@ class SeatsLeft:
     """What is wrong with a session to come, in sentences."""
 
 
-def seats_left(found: HubCourse, site: CourseInputs, *, now: float) -> SeatsLeft | None:
+def seats_left(course: HubCourse, site: CourseInputs, *, now: float) -> SeatsLeft | None:
     """The seats that are free in the session under way, or at the beginning of the next one.
 
     The check counts what jobs leave free at the beginning of a session; of one that is under way, what is free now.
     None where there is neither, or where nothing could be counted. ``now`` in seconds since the epoch.
     """
     moment = datetime.fromtimestamp(now, timezone.utc)
-    under_way = found.session_at(moment)
-    session = under_way or found.next_session(moment)
-    if session is None or not found.people:
+    under_way = course.session_at(moment)
+    session = under_way or course.next_session(moment)
+    if session is None or not course.people:
         return None
-    report = next(iter(check_course(found.file, site, only=session.name)), None)
+    report = next(iter(check_course(course.file, site, only=session.name)), None)
     if report is None:
         return None
-    problems = () if under_way is not None else tuple(each.text for each in report.problems)
+    problems = () if under_way is not None else tuple(problem.text for problem in report.problems)
     return SeatsLeft(report.seats.fit, problems)
 
 
@@ -287,17 +290,17 @@ class CourseRoom:
 
     def participants(self) -> tuple[Participant, ...]:
         """Everybody on the course, as the hub knows them now."""
-        found = self._course()
-        return self._of(found) if found is not None else ()
+        course = self._course()
+        return self._of(course) if course is not None else ()
 
-    def entry(self, found: HubCourse) -> CourseView:
+    def entry(self, course: HubCourse) -> CourseView:
         """The course in a list: its people only where a session is under way."""
-        return course_view(found, self._of(found) if found.session_at() is not None else (), now=time.time())
+        return course_view(course, self._of(course) if course.session_at() is not None else (), now=time.time())
 
     def note(self, sentences: Sequence[str]) -> None:
         """Show on the page what was done now; and after a restart of the hub, unless the database is away."""
-        known, now = self._known_actions(), time.time()
-        self._recent = (*(Line(text, now) for text in reversed(sentences)), *known)[:RECENT]
+        actions, now = self._known_actions(), time.time()
+        self._recent = (*(Line(text, now) for text in reversed(sentences)), *actions)[:RECENT]
         self.feed.expire()
         with self._database_may_be_away():
             self._actions.keep(self._slug, sentences, now)
@@ -305,7 +308,7 @@ class CourseRoom:
     def _known_actions(self) -> tuple[Line, ...]:
         if self._recent is None:
             with self._database_may_be_away():
-                self._recent = tuple(Line(*found) for found in self._actions.latest(self._slug, RECENT))
+                self._recent = tuple(Line(*action) for action in self._actions.latest(self._slug, RECENT))
         return self._recent or ()
 
     @contextmanager
@@ -319,23 +322,23 @@ class CourseRoom:
         book = course_book(self._settings)
         return book.get(self._slug) if book is not None else None
 
-    def _of(self, found: HubCourse) -> tuple[Participant, ...]:
+    def _of(self, course: HubCourse) -> tuple[Participant, ...]:
         actions = course_actions(self._settings)
         try:
-            return actions.participants(found, with_start=True)
+            return actions.participants(course, with_start=True)
         except SQLAlchemyError:  # the hub logs what it does while the database is away
             roll_back(self._settings["db"])
-            return actions.participants_in_memory(found)
+            return actions.participants_in_memory(course)
 
     async def _view(self) -> CourseView:
-        found = self._course()
-        if found is None:
+        course = self._course()
+        if course is None:
             raise LookupError(self._slug)
-        seats = await self._seats_left(found)
-        room, recent, now = self._of(found), self._known_actions(), time.time()
-        return await asyncio.to_thread(course_view, found, room, now=now, seats=seats, recent=recent)
+        seats = await self._seats_left(course)
+        room, recent, now = self._of(course), self._known_actions(), time.time()
+        return await asyncio.to_thread(course_view, course, room, now=now, seats=seats, recent=recent)
 
-    async def _seats_left(self, found: HubCourse) -> SeatsLeft | None:
+    async def _seats_left(self, course: HubCourse) -> SeatsLeft | None:
         if time.monotonic() - self._seats_at < AGE and self._seats_at:
             return self._seats
         try:
@@ -346,7 +349,7 @@ class CourseRoom:
             roll_back(self._settings["db"])
             site = None
         now = time.time()
-        self._seats = await asyncio.to_thread(seats_left, found, site, now=now) if site is not None else None
+        self._seats = await asyncio.to_thread(seats_left, course, site, now=now) if site is not None else None
         self._seats_at = time.monotonic()
         return self._seats
 
@@ -367,19 +370,19 @@ class CourseRoom:
 
     def _groups(self, offered: Sequence[Profile]) -> dict[str, Collection[str]]:
         """The groups that profiles are for and those on the roster, with their members."""
-        book, found = course_book(self._settings), self._course()
-        if book is None or found is None:
+        book, course = course_book(self._settings), self._course()
+        if book is None or course is None:
             return {}
-        on_roster = found.course.roster.groups if found.course is not None else ()
+        on_roster = course.course.roster.groups if course.course is not None else ()
         named = {*on_roster, *(group for profile in offered for group in profile.allow.groups)}
         members = book.directory.people(named).groups
-        return {**members, found.group: found.people}
+        return {**members, course.group: course.people}
 
     def _rendered_head(self, view: CourseView) -> str:
         return str(self._head.render(view=view, gpuspawner=self._tools))
 
     def _rendered_tiles(self, tiles: Sequence[Tile]) -> list[str]:
-        return [str(self._tile(each)) for each in tiles]
+        return [str(self._tile(tile)) for tile in tiles]
 
 
 def room_of_course(slug: str, settings: dict[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:

@@ -140,7 +140,7 @@ class ServiceAccount:
 
 def _message(body: bytes) -> str:
     try:
-        found = json.loads(body or b"null")
+        document = json.loads(body or b"null")
     except ValueError:
         return ""
-    return str(found.get("message") or "") if isinstance(found, dict) else ""
+    return str(document.get("message") or "") if isinstance(document, dict) else ""

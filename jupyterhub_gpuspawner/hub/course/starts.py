@@ -85,8 +85,8 @@ class CourseStarts:
 
     def find(self, course: str, session: str) -> dict[str, CourseStart]:
         """The starts of a session, by user."""
-        asked = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
-        return {row.user: _start(row) for row in self._session.execute(asked)}
+        query = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
+        return {row.user: _start(row) for row in self._session.execute(query)}
 
     def under_way(self) -> frozenset[tuple[str, str]]:
         """The courses and sessions in which starts are at :attr:`Stage.ASKED`."""
@@ -95,8 +95,8 @@ class CourseStarts:
 
     def get(self, course: str, session: str, user: str) -> CourseStart | None:
         """The start for one person; None where there was none."""
-        asked = select(_TABLE).filter_by(course=course, session=session, user=user)
-        row = self._session.execute(asked).one_or_none()
+        query = select(_TABLE).filter_by(course=course, session=session, user=user)
+        row = self._session.execute(query).one_or_none()
         return _start(row) if row is not None else None
 
     def keep(self, course: str, session: str, start: CourseStart) -> None:
@@ -150,13 +150,13 @@ class RecentActions:
 
     def latest(self, course: str, number: int) -> tuple[tuple[str, float], ...]:
         """The last actions, newest first: a sentence, and when it was done in seconds since the epoch."""
-        asked = (
+        query = (
             select(_RECENT_ACTIONS_TABLE)
             .where(_RECENT_ACTIONS_TABLE.c.course == course)
             .order_by(_RECENT_ACTIONS_TABLE.c.id.desc())
             .limit(number)
         )
-        return tuple((row.text, row.at) for row in self._session.execute(asked))
+        return tuple((row.text, row.at) for row in self._session.execute(query))
 
     def keep(self, course: str, sentences: Iterable[str], at: float) -> None:
         """Write what was done at one time, delete what is older than :data:`RETENTION_SECONDS`, and commit."""

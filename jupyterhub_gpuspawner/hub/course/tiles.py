@@ -37,9 +37,9 @@ _ACTIONS = {
 }
 
 
-def concerns(action: str, found: Participant) -> bool:
+def concerns(action: str, participant: Participant) -> bool:
     """Whether an action does anything for this participant."""
-    return action in _ACTIONS[found.state]
+    return action in _ACTIONS[participant.state]
 
 
 class Line(NamedTuple):
@@ -86,31 +86,31 @@ class Tile:
     def version(self) -> str:
         """A checksum of everything on the tile except the time left."""
         ends = self.left.ends if self.left is not None else None
-        told = (self.key, self.state, self.needs_help, self.where, ends, self.lines, self.log, self.actions)
-        return f"{zlib.crc32(repr(told).encode()):08x}"
+        content = (self.key, self.state, self.needs_help, self.where, ends, self.lines, self.log, self.actions)
+        return f"{zlib.crc32(repr(content).encode()):08x}"
 
 
-def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
+def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
     """The tile of a participant; a stop before ``since`` is not told. Both in seconds since the epoch."""
-    server, state = found.server, found.state
-    made = Tile(found.user, state.value, found.needs_help, actions=_ACTIONS[state], server=server.name)
+    server, state = participant.server, participant.state
+    plain = Tile(participant.user, state.value, participant.needs_help, actions=_ACTIONS[state], server=server.name)
     placement = server.placement
     if state is State.RUNNING and placement is not None:
         use = in_a_line(server.usage)
         lines = (Line(use),) if use else ()
-        return replace(made, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
-    if found.queued:
-        return replace(made, lines=(Line(words.QUEUED if state is State.STARTING else words.STOP_QUEUED),))
+        return replace(plain, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
+    if participant.queued:
+        return replace(plain, lines=(Line(words.QUEUED if state is State.STARTING else words.STOP_QUEUED),))
     if state in (State.WAITING, State.STARTING):
-        return replace(made, lines=tuple(_of_start(found, now)))
+        return replace(plain, lines=tuple(_of_start(participant, now)))
     if state in (State.FAILED, State.ENDED):
         # what a server wrote while it ran is its participant's own
         log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
-        return replace(made, lines=tuple(_of_ending(found)), log=log)
+        return replace(plain, lines=tuple(_of_ending(participant)), log=log)
     stopped = server.stopped
     if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
-        return replace(made, lines=(Line(stopped.what, stopped.at),))
-    return made
+        return replace(plain, lines=(Line(stopped.what, stopped.at),))
+    return plain
 
 
 def _where(placement: PlacementDocument) -> str:
@@ -122,31 +122,31 @@ def _where(placement: PlacementDocument) -> str:
     return ", ".join(filter(None, (placement.node, names or next(iter(got(placement, None)), ""))))
 
 
-def _of_start(found: Participant, now: float) -> Iterator[Line]:
-    facts, job = found.server.start, found.server.job
+def _of_start(participant: Participant, now: float) -> Iterator[Line]:
+    facts, job = participant.server.start, participant.server.job
     if facts is None:
         return
-    told = document(facts, now=now)
-    if found.state is State.STARTING:
-        current = next((stage["name"] for stage in told["stages"] if stage["state"] == "current"), "")
+    progress = document(facts, now=now)
+    if participant.state is State.STARTING:
+        current = next((stage["name"] for stage in progress["stages"] if stage["state"] == "current"), "")
         node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
         yield Line(words.SUBMITTING if current == "submitted" else words.stage(current, node))
         return
-    if told["reason"]:
-        yield Line(told["reason"])
-    if found.stuck:
+    if progress["reason"]:
+        yield Line(progress["reason"])
+    if participant.stuck:
         yield Line(words.STUCK)
         return
     if facts.queue_position is not None:
         yield Line(words.ahead(facts.queue_position.people))
-    if told["starts_at"]:
-        at = parse_time(told["starts_at"]).timestamp()
-        yield Line(words.NOT_BEFORE if told["sure"] == "not before" else words.EXPECTED, at)
+    if progress["starts_at"]:
+        at = parse_time(progress["starts_at"]).timestamp()
+        yield Line(words.NOT_BEFORE if progress["sure"] == "not before" else words.EXPECTED, at)
 
 
-def _of_ending(found: Participant) -> Iterator[Line]:
-    yield Line(found.why or words.START_FAILED)
-    ending = found.server.ending
+def _of_ending(participant: Participant) -> Iterator[Line]:
+    yield Line(participant.why or words.START_FAILED)
+    ending = participant.server.ending
     if ending is not None and ending.served and ending.at is not None:
         yield Line(words.ENDED_AT, ending.at)
 
@@ -199,14 +199,16 @@ def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | No
 
     Participants with another server than the selected one are left out, except for a message.
     """
-    users = {each.partition("/")[0] for each in chosen or ()}
+    users = {name.partition("/")[0] for name in chosen or ()}
     those = [
-        each
-        for each in room
-        if chosen is None or {each.user, str(each.key)} & set(chosen) or (action == MESSAGE and each.user in users)
+        participant
+        for participant in room
+        if chosen is None
+        or {participant.user, str(participant.key)} & set(chosen)
+        or (action == MESSAGE and participant.user in users)
     ]
-    moved = sum(each.user in users for each in room) - len(those) if chosen is not None else 0
-    concerned = [each for each in those if concerns(action, each)]
+    moved = sum(participant.user in users for participant in room) - len(those) if chosen is not None else 0
+    concerned = [participant for participant in those if concerns(action, participant)]
     lines = []
     if not those and not moved:
         lines.append(words.NOBODY_SELECTED)
@@ -219,21 +221,21 @@ def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | No
             lines.append(words.left_out(action, len(those) - len(concerned)))
     if moved:
         lines.append(words.other_server(moved))
-    return Asked(action, tuple(each.key for each in concerned), chosen is None, tuple(lines))
+    return Asked(action, tuple(participant.key for participant in concerned), chosen is None, tuple(lines))
 
 
 def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
     """What the page says afterwards: for how many it was done, and for whom not and why."""
-    good = sum(each.result is Result.DONE for each in outcomes)
-    refused = [each.sentence for each in outcomes if each.result is Result.REFUSED]
+    count = sum(outcome.result is Result.DONE for outcome in outcomes)
+    refused = [outcome.sentence for outcome in outcomes if outcome.result is Result.REFUSED]
     lines = [words.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
-    return [words.done(action, by, good), *lines] if good or not refused else lines
+    return [words.done(action, by, count), *lines] if count or not refused else lines
 
 
 def _of_stop(concerned: Sequence[Participant]) -> list[str]:
-    running = [each for each in concerned if each.state is State.RUNNING]
+    running = [participant for participant in concerned if participant.state is State.RUNNING]
     others = len(concerned) - len(running)
-    jupyter = not any(each.server.app for each in running)
+    jupyter = not any(participant.server.app for participant in running)
     return [
         *([words.stops_running(len(running), jupyter=jupyter)] if running else []),
         *([words.stops_others(others)] if others else []),

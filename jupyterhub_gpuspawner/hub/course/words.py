@@ -106,8 +106,8 @@ def seats_left(fit: int, missing: int) -> str:
 
 def stage(name: str, node: str) -> str:
     """How far a start is."""
-    told = words.STAGES.get(name, "")
-    return f"{told}: {node}" if node else told
+    title = words.STAGES.get(name, "")
+    return f"{title}: {node}" if node else title
 
 
 def ahead(number: int) -> str:
@@ -167,15 +167,15 @@ def other_server(number: int) -> str:
     return f"{they} {have} another server now than when you selected them: look at the course again."
 
 
-def done(action: str, by: str, good: int) -> str:
+def done(action: str, by: str, count: int) -> str:
     """What an instructor did."""
-    if not good:
+    if not count:
         return f"{by}: {ACTIONS[action]}. There was nothing to do."
     what = {
-        "start": f"is starting {counted(good, 'server')}",
-        "stop": f"is stopping {counted(good, 'server')}",
-        "message": f"sent a message to {people(good)}",
-        "extend": f"gave {counted(good, 'server')} more time",
+        "start": f"is starting {counted(count, 'server')}",
+        "stop": f"is stopping {counted(count, 'server')}",
+        "message": f"sent a message to {people(count)}",
+        "extend": f"gave {counted(count, 'server')} more time",
     }[action]
     return f"{by} {what}."
 

@@ -118,8 +118,8 @@ class Session:
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state."""
-        kept = {name: value for name, value in asdict(self).items() if value not in ("", None, False, ())}
-        return kept | {"servername": self.servername, "reasons": list(self.reasons)}
+        document = {name: value for name, value in asdict(self).items() if value not in ("", None, False, ())}
+        return document | {"servername": self.servername, "reasons": list(self.reasons)}
 
 
 @dataclass
@@ -148,16 +148,19 @@ class Life:
             return
         profile, course = (request.profile, request.course) if request is not None else ("", "")
         self.session = replace(self.session, job_id=job_id, profile=profile, course=course)
-        asked: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if request is not None:
-            found = request.resources
-            asked = {
-                name: getattr(found, name) for name in ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus")
+            resources = request.resources
+            fields = {
+                name: getattr(resources, name) for name in ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus")
             }
-            asked |= {"memory_mib": found.memory, "seconds": found.time if isinstance(found.time, int) else None}
+            fields |= {
+                "memory_mib": resources.memory,
+                "seconds": resources.time if isinstance(resources.time, int) else None,
+            }
         self.stream.publish(
             Submitted(
-                **self._common(self.session), begun_at=self.session.begun_at, profile=profile, course=course, **asked
+                **self._common(self.session), begun_at=self.session.begun_at, profile=profile, course=course, **fields
             )
         )
 
@@ -221,7 +224,7 @@ class Life:
         # whoever owns the server can send what they like: not more than the time that has passed
         seconds = max(min(summary.seconds, now - session.used_at), 0.0)
         part = seconds / summary.seconds if summary.seconds else 0.0
-        known = [
+        measured = [
             (seconds * min(gpu.utilization_samples / summary.samples, 1.0), gpu.utilization_mean)
             for gpu in summary.gpus
             if gpu.utilization_mean is not None and summary.samples
@@ -232,8 +235,8 @@ class Life:
             Usage(
                 **self._common(session),
                 seconds=seconds,
-                gpu_seconds_measured=sum(length for length, _ in known),
-                gpu_seconds_busy=sum(length * mean / 100 for length, mean in known),
+                gpu_seconds_measured=sum(length for length, _ in measured),
+                gpu_seconds_busy=sum(length * mean / 100 for length, mean in measured),
                 gpu_memory_max_mib=max(memories, default=None),
                 memory_max_mib=summary.memory_max_mib,
                 joules=sum(energies) * part if energies else None,
@@ -241,7 +244,7 @@ class Life:
             )
         )
 
-    def ended(self, known: Cause | None = None, job: JobStatus | None = None) -> None:
+    def ended(self, known_cause: Cause | None = None, job: JobStatus | None = None) -> None:
         """The session is over.
 
         ``known`` is the cause that the spawner's ending holds; ``job`` is the job as Slurm last reported it.
@@ -251,7 +254,7 @@ class Life:
             return
         over = job if job is not None and job.phase is Phase.ENDED else None
         cause = cause_of(
-            known=known, stopper=self.stopper, fault=self.fault, end=over.end if over is not None else None
+            known_cause=known_cause, stopper=self.stopper, fault=self.fault, end=over.end if over is not None else None
         )
         common = self._common(session)
         if over is not None and over.ends_at is not None:  # Slurm's clock may differ
@@ -292,9 +295,9 @@ def session_in(state: Any) -> str:
     """The id of the session in a spawner's stored state, with or without a child; empty where there is none."""
     parts = (state, state.get("child")) if isinstance(state, dict) else ()
     for part in parts:
-        found = _stored(part.get("session")) if isinstance(part, dict) else None
-        if found is not None:
-            return found.id
+        session = _stored(part.get("session")) if isinstance(part, dict) else None
+        if session is not None:
+            return session.id
     return ""
 
 
@@ -303,13 +306,13 @@ def _stored(document: object) -> Session | None:
     if not isinstance(document, dict) or not isinstance(document.get("reasons", []), list):
         return None
     try:
-        found = Session(**{**document, "reasons": tuple(map(str, document.get("reasons", ())))})
+        session = Session(**{**document, "reasons": tuple(map(str, document.get("reasons", ())))})
     except TypeError:  # of another version
         return None
-    texts = (found.id, found.username, found.servername, found.job_id, found.profile, found.course)
-    times = (found.begun_at, found.used_at or 0.0)
-    good = all(isinstance(text, str) for text in texts) and all(isinstance(at, (int, float)) for at in times)
-    return found if good else None
+    texts = (session.id, session.username, session.servername, session.job_id, session.profile, session.course)
+    times = (session.begun_at, session.used_at or 0.0)
+    valid = all(isinstance(text, str) for text in texts) and all(isinstance(at, (int, float)) for at in times)
+    return session if valid else None
 
 
 def _number_of(cpus: str) -> int | None:

@@ -113,7 +113,7 @@ def _bounds(
     yield _of_partition(job, held, snapshot)
     yield from _of_reservations(held, snapshot, end)
     states = [snapshot.node_by_name[name].states for name in held.nodes if name in snapshot.node_by_name]
-    if any(each & _LEAVING for each in states):
+    if any(state & _LEAVING for state in states):
         yield _Bound(end, Reason.LEAVING)
     if not although_others_wait:
         yield _of_pending_jobs(held, snapshot, end)
@@ -130,16 +130,18 @@ def _of_partition(job: JobStatus, held: ClusterJob, snapshot: ClusterSnapshot) -
 
 def _of_reservations(held: ClusterJob, snapshot: ClusterSnapshot, end: float) -> Iterator[_Bound]:
     """The end of its own reservation, and the start of each other one on its nodes that has not ended by then."""
-    if any(each.kind == "reservation" for each in snapshot.unread):
+    if any(record.kind == "reservation" for record in snapshot.unread):
         yield _Bound(end, Reason.UNKNOWN)
     if held.reservation and held.reservation not in snapshot.reservation_by_name:
         yield _Bound(end, Reason.UNKNOWN)
-    for each in snapshot.reservations:
-        if each.name == held.reservation:
-            yield _Bound(each.end if each.end is not None else inf, Reason.RESERVATION, each.name)
-        elif not set(held.nodes).isdisjoint(each.nodes) and (each.end is None or each.end > end):
-            reason = Reason.MAINTENANCE if "MAINT" in each.flags else Reason.RESERVED
-            yield _Bound(max(end, each.start if each.start is not None else end), reason, each.name)
+    for reservation in snapshot.reservations:
+        if reservation.name == held.reservation:
+            yield _Bound(reservation.end if reservation.end is not None else inf, Reason.RESERVATION, reservation.name)
+        elif not set(held.nodes).isdisjoint(reservation.nodes) and (reservation.end is None or reservation.end > end):
+            reason = Reason.MAINTENANCE if "MAINT" in reservation.flags else Reason.RESERVED
+            yield _Bound(
+                max(end, reservation.start if reservation.start is not None else end), reason, reservation.name
+            )
 
 
 def _of_pending_jobs(held: ClusterJob, snapshot: ClusterSnapshot, end: float) -> _Bound:
@@ -148,7 +150,7 @@ def _of_pending_jobs(held: ClusterJob, snapshot: ClusterSnapshot, end: float) ->
     One that Slurm expects to start before does not wait for this job's end. Where it has no estimate for one of them,
     that job may be waiting for it.
     """
-    if any(each.kind == "job" and not each.kept for each in snapshot.unread):
+    if any(record.kind == "job" and not record.kept for record in snapshot.unread):
         return _Bound(end, Reason.UNKNOWN)
     capacity, need, first = capacity_of(snapshot), _need(held), inf
     for partition in snapshot.partitions:
@@ -166,8 +168,8 @@ def _of_pending_jobs(held: ClusterJob, snapshot: ClusterSnapshot, end: float) ->
 
 def _need(held: ClusterJob) -> Need:
     """What the job holds, as a request; GPUs of several types count as any."""
-    counts = {name: sum(each.count for each in held.gpus if each.name == name) for name in ("gpu", "shard")}
-    types = {each.type or ANY for each in held.gpus}
+    counts = {name: sum(gpu.count for gpu in held.gpus if gpu.name == name) for name in ("gpu", "shard")}
+    types = {gpu.type or ANY for gpu in held.gpus}
     return Need(
         gpus=counts["gpu"] or int(held.gpus_unknown),
         gpu_type=types.pop() if len(types) == 1 else ANY,
@@ -206,12 +208,12 @@ def refusal(reason: Reason, name: str = "") -> str:
     return _REFUSALS[reason].format(name=name)
 
 
-def more(found: MoreTime) -> str:
+def more(bounded: MoreTime) -> str:
     """Such as ``1 h more, until {time}.``, and why it is not more; or why there is none."""
-    if not found.seconds:
-        return refusal(found.reason or Reason.UNKNOWN, found.name)
-    bound = _BOUNDS.get(found.reason, "") if found.reason is not None else ""
-    return f"{duration(found.seconds)} more, until {{time}}{', ' if bound else ''}{bound.format(name=found.name)}."
+    if not bounded.seconds:
+        return refusal(bounded.reason or Reason.UNKNOWN, bounded.name)
+    bound = _BOUNDS.get(bounded.reason, "") if bounded.reason is not None else ""
+    return f"{duration(bounded.seconds)} more, until {{time}}{', ' if bound else ''}{bound.format(name=bounded.name)}."
 
 
 def uses(left: int) -> str:

@@ -84,7 +84,7 @@ class Extended:
 class Offer:
     """What a server's user can have now."""
 
-    found: MoreTime
+    bounded: MoreTime
     uses_left: int
     """Extensions that are left, this one included."""
 
@@ -175,33 +175,33 @@ class Extension:
         await self._look_at_cluster(FRESH, server.slurm_timeout)
         if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
             raise NotExtended(Reason.UNKNOWN, refusal(Reason.UNKNOWN))
-        found = self._bounded(status, wanted, time.time())
-        if not found.seconds or found.ends_at is None:
-            why = found.reason or Reason.UNKNOWN
-            raise NotExtended(why, refusal(why, found.name))
-        await self._raise_limit(job_id, found)
-        done = Extended(found.seconds, found.ends_at, time.time(), by, found.reason)
+        bounded = self._bounded(status, wanted, time.time())
+        if not bounded.seconds or bounded.ends_at is None:
+            why = bounded.reason or Reason.UNKNOWN
+            raise NotExtended(why, refusal(why, bounded.name))
+        await self._raise_limit(job_id, bounded)
+        done = Extended(bounded.seconds, bounded.ends_at, time.time(), by, bounded.reason)
         self.last = done
         if not by:
             self._used += 1
         self._state.store_soon()
         server.log.info(
             "Job %s of %s was extended by %d min%s",
-            *(job_id, self._name, found.seconds // MINUTE, f" by {by}" if by else ""),
+            *(job_id, self._name, bounded.seconds // MINUTE, f" by {by}" if by else ""),
         )
         connection.cluster.outdate()
         with suppress(GPUSpawnerError):  # the watcher asks again soon
             await self._job.update()
         return done
 
-    async def _raise_limit(self, job_id: str, found: MoreTime) -> None:
+    async def _raise_limit(self, job_id: str, bounded: MoreTime) -> None:
         client = self._server.connection().client
         prefix = operator_prefix(self._server.extend_prefix)
         try:
-            running = await client.extend(job_id, found.seconds // MINUTE, prefix=prefix)
+            running = await client.extend(job_id, bounded.seconds // MINUTE, prefix=prefix)
         except SlurmUnavailable:  # it may have been done before the answer was lost
             status = await self._own_job(job_id)
-            if status.ends_at is None or found.ends_at is None or status.ends_at < found.ends_at:
+            if status.ends_at is None or bounded.ends_at is None or status.ends_at < bounded.ends_at:
                 raise
             return
         if not running:
@@ -268,5 +268,5 @@ def not_permitted(fault: GPUSpawnerError | None = None) -> ConfigError:
         else "The hub's account is not a Slurm operator, so it cannot raise the time limit of a running job.",
         where="extend_prefix",
         hint="Install the script `extend`, and set c.GPUSlurmSpawner.extend_prefix.",
-        told="Servers of this hub cannot be extended.",
+        for_user="Servers of this hub cannot be extended.",
     )

@@ -125,10 +125,10 @@ class FleetStore:
     def forget(self, node: str) -> bool:
         """Delete what is known of a node; return whether anything was. Raises SQLAlchemyError."""
         with Session(self._engine) as session, session.begin():
-            known = session.execute(select(_NODES.c.node).filter_by(node=node)).first() is not None
+            existed = session.execute(select(_NODES.c.node).filter_by(node=node)).first() is not None
             session.execute(delete(_NODES).filter_by(node=node))
             session.execute(delete(_GRANTS).filter_by(node=node))
-        return known
+        return existed
 
 
 def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> Kept:

@@ -94,8 +94,8 @@ def report_of(server: Server, snapshot: ClusterSnapshot | None) -> Report | None
         granted=granted,
         gres="" if state is None else ",".join(map(_with_sockets, state.gres)),
     )
-    known = not late and job is not None and placement.node in job.nodes and held == len(placement.gpus)
-    busy = _busy(state) if state is not None and known else None
+    complete = not late and job is not None and placement.node in job.nodes and held == len(placement.gpus)
+    busy = _busy(state) if state is not None and complete else None
     return Report(view, server.job_id, placement.gpus, placement.aligned, busy, late)
 
 
@@ -124,9 +124,9 @@ class FleetUpkeep:
 
     async def look(self) -> None:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
-        servers = [each for each in servers_with_jobs(self._app.users.values()) if each.placement is not None]
-        self._done &= {each.job_id for each in servers}
-        new = [each for each in servers if each.job_id not in self._done]
+        servers = [server for server in servers_with_jobs(self._app.users.values()) if server.placement is not None]
+        self._done &= {server.job_id for server in servers}
+        new = [server for server in servers if server.job_id not in self._done]
         store = FleetStore(self._app.db.get_bind())
         if new:
             site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)

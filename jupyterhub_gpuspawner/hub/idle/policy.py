@@ -131,11 +131,11 @@ def span_of(use: Use, placement: PlacementDocument) -> Span:
         using = Using.UNKNOWN if most is None else Using.USED if most > UNUSED_CORES else Using.UNUSED
         return Span(use.since, use.at, using, most or 0.0)
     most = max((gpu.utilization_max for gpu in summary.gpus if gpu.utilization_max is not None), default=0.0)
-    known = [gpu for gpu in summary.gpus if gpu.utilization_samples >= max(1, summary.samples)]
+    measured = [gpu for gpu in summary.gpus if gpu.utilization_samples >= max(1, summary.samples)]
     elsewhere = any(node.gpus for node in placement.other_nodes)
     if most > UNUSED_PERCENT:
         using = Using.USED
-    elif elsewhere or len(known) < len(placement.gpus):
+    elif elsewhere or len(measured) < len(placement.gpus):
         using = Using.UNKNOWN
     else:
         using = Using.UNUSED

@@ -110,7 +110,7 @@ class IdleTime:
     """In the table; None before it is there."""
 
 
-_FIELDS = [each.name for each in fields(IdleTime)]
+_FIELDS = [field.name for field in fields(IdleTime)]
 _INSERT = insert(_TABLE)
 _UPDATE = update(_TABLE).where(_TABLE.c.id == bindparam("row"))
 
@@ -124,15 +124,15 @@ class IdleTimes:
     def write(self, times: Iterable[IdleTime]) -> list[IdleTime]:
         """Write these, in one transaction; returns them with their ids."""
         times = list(times)
-        known = [_values(each) | {"row": each.id} for each in times if each.id is not None]
+        rows = [_values(time) | {"row": time.id} for time in times if time.id is not None]
         with transaction(self._session):
-            if known:  # one statement for all: the hub waits for this
-                self._session.execute(_UPDATE, known)
-            return [each if each.id is not None else self._insert(each) for each in times]
+            if rows:  # one statement for all: the hub waits for this
+                self._session.execute(_UPDATE, rows)
+            return [time if time.id is not None else self._insert(time) for time in times]
 
-    def _insert(self, each: IdleTime) -> IdleTime:
-        (made,) = self._session.execute(_INSERT, _values(each)).inserted_primary_key  # type: ignore[attr-defined]
-        return replace(each, id=made)
+    def _insert(self, row: IdleTime) -> IdleTime:
+        (row_id,) = self._session.execute(_INSERT, _values(row)).inserted_primary_key  # type: ignore[attr-defined]
+        return replace(row, id=row_id)
 
     def forget_old(self) -> None:
         """Delete rows older than :data:`KEPT`."""
@@ -172,9 +172,9 @@ def forget_user(connection: Connection, user: str) -> int:
     return number
 
 
-def _values(each: IdleTime) -> dict[str, Any]:
+def _values(row: IdleTime) -> dict[str, Any]:
     """The columns of a row, without its id."""
-    return {name: getattr(each, name) for name in _FIELDS if name != "id"}
+    return {name: getattr(row, name) for name in _FIELDS if name != "id"}
 
 
 def _time(row: Any) -> IdleTime:
@@ -222,7 +222,7 @@ class IdleServer:
     """What the database has of this idle time."""
 
     @property
-    def told(self) -> bool:
+    def is_announced(self) -> bool:
         """Its user is told now."""
         return self.rule.action is not IdleAction.REPORT and self.verdict.state in (State.WARNED, State.DUE)
 
@@ -248,17 +248,17 @@ class IdleServer:
         using = Using.UNKNOWN
         if usage and usage[-1].is_current(now):
             using = span_of(usage[-1], placement).using
-        again = self.unused is not None and (unused is None or unused.since != self.unused.since)
-        found = replace(
+        restarted = self.unused is not None and (unused is None or unused.since != self.unused.since)
+        server = replace(
             self,
             rule=rule,
             unused=unused,
             read_to=usage[-1].at if usage else self.read_to,
-            keeps_before=self.keeps_before + (self.keeps if again else 0),
-            keeps=0 if again else self.keeps,
-            kept=0.0 if again else self.kept,
-            told_at=None if again else self.told_at,
-            row=None if again else self.row,
+            keeps_before=self.keeps_before + (self.keeps if restarted else 0),
+            keeps=0 if restarted else self.keeps,
+            kept=0.0 if restarted else self.kept,
+            told_at=None if restarted else self.told_at,
+            row=None if restarted else self.row,
         )
         standing = Standing(
             gpus=self.gpus,
@@ -269,17 +269,17 @@ class IdleServer:
             session_ended=session_ended,
             every=SAMPLES * usage[-1].summary.interval if usage else 0.0,
         )
-        return found.judged(standing, now)
+        return server.judged(standing, now)
 
     def judged(self, standing: Standing, now: float) -> IdleServer:
         """With the verdict of now; told for the first time if that is due."""
         standing = replace(standing, kept=self.kept, told_at=self.told_at)
-        found = replace(self, standing=standing, verdict=judge(standing, self.rule))
-        if found.told and found.told_at is None:
-            return found.judged_as_told(now)
-        return found if found.told else replace(found, told_at=None)
+        server = replace(self, standing=standing, verdict=judge(standing, self.rule))
+        if server.is_announced and server.told_at is None:
+            return server.announced(now)
+        return server if server.is_announced else replace(server, told_at=None)
 
-    def judged_as_told(self, now: float) -> IdleServer:
+    def announced(self, now: float) -> IdleServer:
         """Told at ``now`` for the first time."""
         standing = replace(self.standing, told_at=now)
         return replace(self, told_at=now, standing=standing, verdict=judge(standing, self.rule))
@@ -287,8 +287,8 @@ class IdleServer:
     def kept_longer(self, now: float, *, staff: bool = False) -> IdleServer:
         """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times."""
         keeps = self.keeps if staff else self.keeps + 1
-        kept = replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None)
-        return kept.judged(self.standing, now)
+        server = replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None)
+        return server.judged(self.standing, now)
 
 
 SERVERS: dict[tuple[str, str], IdleServer] = {}
@@ -297,8 +297,8 @@ SERVERS: dict[tuple[str, str], IdleServer] = {}
 
 def idle_server(user: str, name: str, job_id: str) -> IdleServer | None:
     """How the server of this job stands; None where it has not been looked at."""
-    found = SERVERS.get((user, name))
-    return found if found is not None and found.job_id == job_id else None
+    server = SERVERS.get((user, name))
+    return server if server is not None and server.job_id == job_id else None
 
 
 def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleServer:
@@ -309,14 +309,14 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
     """
     key = (spawner.user.name, spawner.name)
     server = idle_server(*key, job_id)
-    if server is None or not server.told:
+    if server is None or not server.is_announced:
         raise NotKept(words.NOT_IDLE)
     if not staff and not server.keeps_left:
         raise NotKept(words.NO_KEEP_LEFT)
-    kept = server.kept_longer(now, staff=staff)
+    longer = server.kept_longer(now, staff=staff)
     session = session_of(spawner.orm_spawner)
-    if session is not None and kept.row is not None:
-        row = replace(kept.row, keeps=kept.keeps, kept=kept.kept, told_at=kept.told_at, due_at=None)
-        kept = replace(kept, row=IdleTimes(session).write([row])[0])
-    SERVERS[key] = kept
-    return kept
+    if session is not None and longer.row is not None:
+        row = replace(longer.row, keeps=longer.keeps, kept=longer.kept, told_at=longer.told_at, due_at=None)
+        longer = replace(longer, row=IdleTimes(session).write([row])[0])
+    SERVERS[key] = longer
+    return longer

@@ -74,12 +74,12 @@ class Ending:
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state: the fields that are set, each text cut to its limit (``lines`` keeps its end)."""
-        kept = {key: value for key, value in asdict(self).items() if value}
+        document = {key: value for key, value in asdict(self).items() if value}
         if self.cause is not None:
-            kept["cause"] = self.cause.to_json()
+            document["cause"] = self.cause.to_json()
         return {
             key: value[-TEXT_LIMIT:] if key == "lines" else value[:TEXT_LIMIT] if isinstance(value, str) else value
-            for key, value in kept.items()
+            for key, value in document.items()
         }
 
 
@@ -126,11 +126,11 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
     """
     if isinstance(error, RequestError):
         ending = Ending(error.message, advice=error.hint)
-        return _failure(ending, message=error.told, reason=error.reason, status_code=error.status_code)
+        return _failure(ending, message=error.for_user, reason=error.reason, status_code=error.status_code)
     get_logger().error("The start of %s failed: %s", server, error)
     advised = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
-    ending = Ending(error.told, advice=advised, hint=error.for_admin)
-    return _failure(ending, message=f"{error.told} {advised}", reason=error.reason, status_code=error.status_code)
+    ending = Ending(error.for_user, advice=advised, hint=error.for_admin)
+    return _failure(ending, message=f"{error.for_user} {advised}", reason=error.reason, status_code=error.status_code)
 
 
 def contact_of(spawner: Any) -> str:

@@ -51,13 +51,13 @@ _NOISE = tuple(
 
 def without_noise(lines: Sequence[str]) -> list[str]:
     """The lines without noise, and with at most one blank line in a row; all lines where there are only such lines."""
-    told = [line for line in lines if not any(pattern.match(line) for pattern in _NOISE)]
-    if not any(line.strip() for line in told):
-        told = list(lines)
-    kept = list(_single_blanks(told))
-    while kept and not kept[-1].strip():
-        kept.pop()
-    return kept
+    shown_lines = [line for line in lines if not any(pattern.match(line) for pattern in _NOISE)]
+    if not any(line.strip() for line in shown_lines):
+        shown_lines = list(lines)
+    shown_ = list(_single_blanks(shown_lines))
+    while shown_ and not shown_[-1].strip():
+        shown_.pop()
+    return shown_
 
 
 def _single_blanks(lines: Sequence[str]) -> Iterator[str]:
@@ -121,28 +121,28 @@ def redacted(text: str) -> str:
 
 def _without_values(names: re.Pattern[str], text: str) -> str:
     """Replace the value after each name of a secret; after any other name the search continues with the value."""
-    kept, done, at = [], 0, 0
-    while found := names.search(text, at):
-        at = found.end("name")
-        if _SECRET.search(found["name"]):
-            before, value, after, at = _value(text, found)
+    parts, done, at = [], 0, 0
+    while match := names.search(text, at):
+        at = match.end("name")
+        if _SECRET.search(match["name"]):
+            before, value, after, at = _value(text, match)
             if value:
-                kept += [text[done : found.end()], before, NOT_SHOWN, after]
+                parts += [text[done : match.end()], before, NOT_SHOWN, after]
                 done = at
-    return "".join([*kept, text[done:]])
+    return "".join([*parts, text[done:]])
 
 
-def _value(text: str, found: re.Match[str]) -> tuple[str, str, str, int]:
+def _value(text: str, match: re.Match[str]) -> tuple[str, str, str, int]:
     """The value after a name: its opening quote, itself, its closing quote, and the position of its end."""
-    start = found.end()
+    start = match.end()
     if quoted := _QUOTED.match(text, start):
         opened = len(quoted[0]) - len(quoted[0].lstrip("bBrRuU").lstrip("\\")) + 1
         quote = quoted[0][:opened].lstrip("bBrRuU")
         closed = quote if len(quoted[0]) >= opened + len(quote) and quoted[0].endswith(quote) else ""
         return quoted[0][:opened], quoted[0][opened:], closed, quoted.end()
     kind = _WORD
-    if _HEADER.search(found["name"]):
-        kind = _TO_QUOTE if text[max(0, found.start() - 1) : found.start()].endswith(('"', "'")) else _LINE
+    if _HEADER.search(match["name"]):
+        kind = _TO_QUOTE if text[max(0, match.start() - 1) : match.start()].endswith(('"', "'")) else _LINE
     word = kind.match(text, start)
     return "", word[0] if word else "", "", word.end() if word else start
 

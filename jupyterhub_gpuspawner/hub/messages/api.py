@@ -111,12 +111,12 @@ class MessagesHandler(RESTHandler):
     async def post(self) -> None:
         """Show a message in the place of the last one to the same people; 400 names the field."""
         self._check_scope()
-        asked = self._asked()
+        request = self._asked()
         now = time.time()
-        message = Message(asked.to, str(self.current_user.name), asked.text, now, now + 60 * asked.minutes)
+        message = Message(request.to, str(self.current_user.name), request.text, now, now + 60 * request.minutes)
         messages_of(self.db).keep([message])
-        self.log.info("%s has sent a message to %s", message.sender, to_json(asked.to))
-        self._answer(servers=self._reached(asked.to))
+        self.log.info("%s has sent a message to %s", message.sender, to_json(request.to))
+        self._answer(servers=self._reached(request.to))
 
     async def delete(self) -> None:
         """Withdraw the message to these people; 404 where there is none."""
@@ -131,17 +131,17 @@ class MessagesHandler(RESTHandler):
 
     def _asked(self, *, with_text: bool = True) -> MessageRequest:
         try:
-            asked = parse_message(self.limited_body(), with_text=with_text)
+            request = parse_message(self.limited_body(), with_text=with_text)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
-        if with_text and asked.to.user and self.find_user(asked.to.user) is None:
+        if with_text and request.to.user and self.find_user(request.to.user) is None:
             raise web.HTTPError(404, "There is no such user.")
-        return asked
+        return request
 
     def _reached(self, to: Audience) -> int:
         users = [self.find_user(to.user)] if to.user else list(self.users.values())
         return sum(
-            any(to == each for each in audiences(user.name, [spawner]))
+            any(to == audience for audience in audiences(user.name, [spawner]))
             for user in users
             if user is not None
             for spawner in list(user.spawners.values())
@@ -149,7 +149,7 @@ class MessagesHandler(RESTHandler):
         )
 
     def _answer(self, servers: int | None = None) -> None:
-        shown = (each for each in messages_of(self.db).shown() if each.to.kind is not Kind.COURSE)
+        shown = (message for message in messages_of(self.db).shown() if message.to.kind is not Kind.COURSE)
         self.write(json.dumps(MessagesDocument(tuple(map(_shown, shown)), servers).to_json()))
 
 
@@ -179,24 +179,26 @@ _FORMS = (
 )
 
 
-def _audience(given: object) -> Audience:
-    if not isinstance(given, Mapping):
+def _audience(document: object) -> Audience:
+    if not isinstance(document, Mapping):
         raise ValueError(_FORMS)  # noqa: TRY004 - all faults are of one kind
-    if set(given) == {"everybody"} and given["everybody"] is True:
+    if set(document) == {"everybody"} and document["everybody"] is True:
         return EVERYBODY
-    keys = sorted(map(str, given))
+    keys = sorted(map(str, document))
     if keys not in (["user"], ["server", "user"], ["profile"], ["node"]):
         raise ValueError(_FORMS)
     for key in keys:
         may_be_empty = key == "server"
-        value = given[key]
+        value = document[key]
         is_name = isinstance(value, str) and value.isprintable() and len(value) <= NAME_LIMIT
         if not is_name or not (value or may_be_empty):
             raise ValueError(f"to.{key}: must be a name.")
-    if "user" in given:
-        user = str(given["user"])
-        return Audience(Kind.SERVER, given["server"], user) if "server" in given else Audience(Kind.USER, user=user)
-    return Audience(Kind(keys[0]), given[keys[0]])
+    if "user" in document:
+        user = str(document["user"])
+        return (
+            Audience(Kind.SERVER, document["server"], user) if "server" in document else Audience(Kind.USER, user=user)
+        )
+    return Audience(Kind(keys[0]), document[keys[0]])
 
 
 def to_json(audience: Audience) -> dict[str, str | bool]:

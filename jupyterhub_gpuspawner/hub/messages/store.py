@@ -75,7 +75,7 @@ class Message:
 
 def clean_text(text: str) -> str:
     """The text as it is kept: one line for each line, without control characters, at most :data:`TEXT_LIMIT` long."""
-    lines = ("".join(each for each in line if each.isprintable()).strip() for line in text.splitlines())
+    lines = ("".join(character for character in line if character.isprintable()).strip() for line in text.splitlines())
     return "\n".join(filter(None, lines))[:TEXT_LIMIT]
 
 
@@ -103,33 +103,33 @@ class Messages:
 
     def keep(self, messages: Iterable[Message]) -> None:
         """Keep messages in the place of earlier ones to the same people; raises SQLAlchemyError."""
-        known, now = self._loaded(), time.time()
+        shown, now = self._loaded(), time.time()
         messages = tuple(messages)
         with transaction(self._session):
             self._session.execute(delete(_TABLE).where(_TABLE.c.until < now))
             for message in messages:
                 self._session.execute(delete(_TABLE).filter_by(**_row(message.to)))
-                said = {"sender": message.sender, "text": message.text, "at": message.at, "until": message.until}
-                self._session.execute(insert(_TABLE).values(**_row(message.to), **said))
-        for audience in [to for to, message in known.items() if message.until < now]:
-            del known[audience]
-        known.update({message.to: message for message in messages})
+                fields = {"sender": message.sender, "text": message.text, "at": message.at, "until": message.until}
+                self._session.execute(insert(_TABLE).values(**_row(message.to), **fields))
+        for audience in [to for to, message in shown.items() if message.until < now]:
+            del shown[audience]
+        shown.update({message.to: message for message in messages})
 
     def withdraw(self, audience: Audience) -> bool:
         """Show the message to this audience no longer; returns whether there was one. Raises SQLAlchemyError."""
-        known = self._loaded()
+        messages = self._loaded()
         with transaction(self._session):
             self._session.execute(delete(_TABLE).filter_by(**_row(audience)))
-        return known.pop(audience, None) is not None
+        return messages.pop(audience, None) is not None
 
     def shown_to(self, audiences: Iterable[Audience], *, now: float | None = None) -> tuple[Message, ...]:
         """What somebody who belongs to ``audiences`` reads now, the newest first.
 
         Raises SQLAlchemyError at the first call.
         """
-        known = self._loaded()
-        found = (known.get(audience) for audience in dict.fromkeys(audiences)) if known else ()
-        return _current((message for message in found if message is not None), now)
+        messages = self._loaded()
+        shown = (messages.get(audience) for audience in dict.fromkeys(audiences)) if messages else ()
+        return _current((message for message in shown if message is not None), now)
 
     def shown(self, *, now: float | None = None) -> tuple[Message, ...]:
         """All that are shown to somebody now, the newest first; raises SQLAlchemyError at the first call."""
@@ -137,11 +137,11 @@ class Messages:
 
     def _loaded(self) -> dict[Audience, Message]:
         if self._known is None:
-            found: dict[Audience, Message] = {}
+            by_audience: dict[Audience, Message] = {}
             for row in self._session.execute(select(_TABLE)).mappings():
                 to = Audience(Kind(row["kind"]), row["name"], row["user"])
-                found[to] = Message(to, row["sender"], row["text"], row["at"], row["until"])
-            self._known = found
+                by_audience[to] = Message(to, row["sender"], row["text"], row["at"], row["until"])
+            self._known = by_audience
         return self._known
 
 

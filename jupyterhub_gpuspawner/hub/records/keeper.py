@@ -130,14 +130,14 @@ class Recorder:
         if self._given_up:
             return None
         try:
-            found = self._patiently(work)
+            outcome = self._patiently(work)
         except GPUSpawnerError as error:
             if not self._failing:
                 get_logger().error("Sessions are not recorded: %s", error)
             self._failing = True
             return None
         self._failing = False
-        return found
+        return outcome
 
     def _patiently(self, work: Callable[[SessionStore], T]) -> T:
         """Do this again while another process writes, unless the hub ends, which waits for what is left here."""

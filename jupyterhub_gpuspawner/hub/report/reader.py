@@ -177,7 +177,7 @@ def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocumen
 
 
 def _allocated_mib(detail: JobDetail) -> int:
-    return sum(each.memory_mib for each in detail.allocations if each.node == detail.batch_host)
+    return sum(allocation.memory_mib for allocation in detail.allocations if allocation.node == detail.batch_host)
 
 
 def names_a_node_of(detail: JobDetail, claimed: PlacementDocument) -> bool:
@@ -228,10 +228,10 @@ async def resolved(host: str) -> tuple[str, ...]:
     except ValueError:
         pass
     try:
-        found = await in_name_thread(partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM))
+        entries = await in_name_thread(partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM))
     except OSError:
         return ()
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def way(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
@@ -240,10 +240,14 @@ def way(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | No
     That is ``host`` if the server listens on all of its ``addresses``, else the first address on which it listens, and
     None if there is none. If ``addresses`` or ``listens`` is unknown, that is ``host``, too.
     """
-    doors = [_plain(ip_address(each)) for each in listens]
+    doors = [_plain(ip_address(address)) for address in listens]
     if not doors or not addresses:
         return host
-    fitting = [each for each in addresses if any(_opens(door, _plain(ip_address(each))) for door in doors)]
+    fitting = [
+        resolved_address
+        for resolved_address in addresses
+        if any(_opens(door, _plain(ip_address(resolved_address))) for door in doors)
+    ]
     if not fitting and any(door == IPv6Address("::") for door in doors):  # which may accept IPv4, too
         return host
     if len(fitting) == len(addresses):

@@ -65,7 +65,7 @@ class NodeReports:
 
     def confirm(self, allocations: Sequence[NodeAllocation]) -> tuple[str, ...]:
         """Take Slurm's word on the job's nodes; returns the names of those that reported and are none of them."""
-        self._allocations = {each.node: each for each in allocations}
+        self._allocations = {allocation.node: allocation for allocation in allocations}
         strangers = tuple(node for node in self.placements if self._name(node) not in self._allocations)
         for node in strangers:
             del self.placements[node]
@@ -83,8 +83,10 @@ class NodeReports:
         """The server's placement with what its other nodes have reported, for a job on several nodes."""
         if not placement.other_nodes:
             return placement
-        found = {node.partition(".")[0]: each for node, each in self.placements.items()} | self.placements
-        grants = tuple(replace(grant, placement=found.get(grant.node)) for grant in placement.other_nodes)
+        placements = {
+            node.partition(".")[0]: placement for node, placement in self.placements.items()
+        } | self.placements
+        grants = tuple(replace(grant, placement=placements.get(grant.node)) for grant in placement.other_nodes)
         own = replace(placement, gpus=with_nics(placement.gpus, parsed(topology)), other_nodes=grants)
         return replace(own, weakest_link_over_nodes=_weakest_over_nodes(own))
 
@@ -99,11 +101,11 @@ class NodeReports:
 
     def load(self, state: object) -> None:
         """Read the reports from the state; raises ReportError where one cannot be read."""
-        for node, kept in state.items() if isinstance(state, dict) else ():
-            if isinstance(kept, dict) and len(self.placements) < LIST_LIMIT:
-                self.placements[node] = parse_placement(kept.get("placement"))
-                if parsed(kept.get("topology")) is not None and len(self.topologies) < PICTURES:
-                    self.topologies[node] = kept["topology"]
+        for node, stored in state.items() if isinstance(state, dict) else ():
+            if isinstance(stored, dict) and len(self.placements) < LIST_LIMIT:
+                self.placements[node] = parse_placement(stored.get("placement"))
+                if parsed(stored.get("topology")) is not None and len(self.topologies) < PICTURES:
+                    self.topologies[node] = stored["topology"]
 
 
 def parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
@@ -116,12 +118,12 @@ def parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
 
 def position(topology: NodeTopology, own: PlacedGpu) -> int | None:
     """The position of a GPU in the topology: by UUID, or by index where one side has no UUID."""
-    for place, gpu in enumerate(topology.gpus):
+    for index, gpu in enumerate(topology.gpus):
         if own.uuid and gpu.uuid:
             if own.uuid == gpu.uuid:
-                return place
+                return index
         elif (own.index, own.mig) == (gpu.index, gpu.mig):
-            return place
+            return index
     return None
 
 
@@ -129,12 +131,12 @@ def with_nics(gpus: Sequence[PlacedGpu], topology: NodeTopology | None) -> tuple
     """The GPUs with the network card beside each, as far as the topology says."""
     if topology is None:
         return tuple(gpus)
-    found = []
+    with_nic = []
     for gpu in gpus:
-        place = position(topology, gpu)
-        nic = nearest_nic(topology, place) if place is not None else None
-        found.append(replace(gpu, nic=nic.name, nic_link=nic.link) if nic is not None else gpu)
-    return tuple(found)
+        index = position(topology, gpu)
+        nic = nearest_nic(topology, index) if index is not None else None
+        with_nic.append(replace(gpu, nic=nic.name, nic_link=nic.link) if nic is not None else gpu)
+    return tuple(with_nic)
 
 
 def _completed(
@@ -148,7 +150,7 @@ def _completed(
         return placement
     cpus = kernel_cpus(allocation.cpu_ids, topology)
     near = {topology.numa_node_of_cpu(cpu) for cpu in cpus} - {None}
-    gpus = [place for gpu in placement.gpus if (place := position(topology, gpu)) is not None]
+    gpus = [index for gpu in placement.gpus if (index := position(topology, gpu)) is not None]
     return replace(
         placement,
         cpus=format_cpulist(cpus),
@@ -159,11 +161,11 @@ def _completed(
 
 def _weakest_over_nodes(placement: PlacementDocument) -> str | None:
     links: list[str | None] = []
-    for each in (placement, *(grant.placement for grant in placement.other_nodes)):
-        if each is None:
+    for document in (placement, *(grant.placement for grant in placement.other_nodes)):
+        if document is None:
             return None
-        links += [gpu.nic_link for gpu in each.gpus]
-        links += [each.weakest_link] if len(each.gpus) > 1 else []
+        links += [gpu.nic_link for gpu in document.gpus]
+        links += [document.weakest_link] if len(document.gpus) > 1 else []
     return weakest(links)
 
 

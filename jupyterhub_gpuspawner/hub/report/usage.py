@@ -169,17 +169,19 @@ def use_of_gpus(
     sums: dict[tuple[str, str], float] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
     for server in servers:
-        found = server.now()
-        if found is None or not found[0].gpus:
+        use = server.now()
+        if use is None or not use[0].gpus:
             continue
-        placement, profile, summary = found
-        known = [gpu.utilization for gpu in summary.gpus if gpu.utilization is not None] if summary is not None else []
+        placement, profile, summary = use
+        utilizations = (
+            [gpu.utilization for gpu in summary.gpus if gpu.utilization is not None] if summary is not None else []
+        )
         labels = (profile, placement.partition or "")
-        if known:
-            sums[labels] = sums.get(labels, 0.0) + sum(known) / 100
-            counts[(*labels, KNOWN)] += len(known)
-        if len(known) < len(placement.gpus):
-            counts[(*labels, UNKNOWN)] += len(placement.gpus) - len(known)
+        if utilizations:
+            sums[labels] = sums.get(labels, 0.0) + sum(utilizations) / 100
+            counts[(*labels, KNOWN)] += len(utilizations)
+        if len(utilizations) < len(placement.gpus):
+            counts[(*labels, UNKNOWN)] += len(placement.gpus) - len(utilizations)
     return sums, dict(counts)
 
 

@@ -56,7 +56,7 @@ class Extending:
 class IdleNotice:
     """That a server is idle, and the button *Keep*."""
 
-    said: str
+    sentence: str
     """With ``{time}`` in the place of :attr:`since`."""
     since: float | None
     follows: str
@@ -118,10 +118,12 @@ class ServerCard:
         """A checksum of everything on the card except the time left."""
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
-        told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
-        nodes = (self.facts.problems, [each.facts.rows for each in self.facts.others]) if self.facts is not None else ()
+        content = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
+        nodes = (
+            (self.facts.problems, [other.facts.rows for other in self.facts.others]) if self.facts is not None else ()
+        )
         more = (nodes, self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
-        return f"{zlib.crc32(repr((told, more)).encode()):08x}"
+        return f"{zlib.crc32(repr((content, more)).encode()):08x}"
 
 
 def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tuple[ServerCard, ...]:
@@ -130,9 +132,9 @@ def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tupl
     A default server that is not active and about which there is nothing to say has one only beside another card that
     is: where nothing runs the page says that in a sentence.
     """
-    known = sorted(servers, key=lambda server: not server.active)
-    cards = [server_card(server, now=now) for server in known]
-    any_active = any(server.active for server in known)
+    ordered = sorted(servers, key=lambda server: not server.active)
+    cards = [server_card(server, now=now) for server in ordered]
+    any_active = any(server.active for server in ordered)
     return tuple(card for card in cards if any_active or card.name or card.state != "stopped" or card.ended)
 
 
@@ -144,8 +146,8 @@ def server_card(server: Server, *, now: float | None = None) -> ServerCard:
     if state is ServerState.STOPPING:
         return ServerCard(server.name, title, state.value, words.STOPPING)
     if server.pending:
-        known = replace(server.start, silent=False) if server.start is not None else None
-        progress = str(event(known, now=now)["message"]) if known is not None else ""
+        facts = replace(server.start, silent=False) if server.start is not None else None
+        progress = str(event(facts, now=now)["message"]) if facts is not None else ""
         return _dated(ServerCard(server.name, title, state.value, progress), server)
     if state is ServerState.RUNNING:
         return _running(server, title, now)
@@ -171,17 +173,17 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
 
 def idle_notice(server: Server) -> IdleNotice | None:
     """What the user of a server is told about its being idle; None where it is not, or they are not told."""
-    found = server.idle
-    if found is None or not found.told:
+    idle = server.idle
+    if idle is None or not idle.is_announced:
         return None
-    stops = found.rule.action is IdleAction.STOP
+    stops = idle.rule.action is IdleAction.STOP
     return IdleNotice(
-        said=words.not_used(gpus=found.gpus),
-        since=found.verdict.since,
-        follows=words.what_follows(gpus=found.gpus, stops=stops),
-        stops_at=found.verdict.due_at if stops else None,
-        keeps=words.keeps(found.rule.keep_by, found.keeps_left),
-        can_keep=found.keeps_left > 0,
+        sentence=words.not_used(gpus=idle.gpus),
+        since=idle.verdict.since,
+        follows=words.what_follows(gpus=idle.gpus, stops=stops),
+        stops_at=idle.verdict.due_at if stops else None,
+        keeps=words.keeps(idle.rule.keep_by, idle.keeps_left),
+        can_keep=idle.keeps_left > 0,
     )
 
 
@@ -189,9 +191,9 @@ def _extending(server: Server) -> Extending | None:
     offer = server.more_time
     if offer is None:
         return None
-    possible = offer.found.seconds > 0
+    possible = offer.bounded.seconds > 0
     uses = bounds.uses(offer.uses_left) if possible else ""
-    return Extending(bounds.more(offer.found), offer.found.ends_at, possible, uses)
+    return Extending(bounds.more(offer.bounded), offer.bounded.ends_at, possible, uses)
 
 
 def _dated(card: ServerCard, server: Server) -> ServerCard:

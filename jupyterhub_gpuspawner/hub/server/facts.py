@@ -70,18 +70,20 @@ def server_facts(
 ) -> ServerFacts:
     """The rows and the pictures for a placement: the server's node, then the job's other nodes."""
     facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
-    known = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
+    placements = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
     silent = [words.not_reported(grant.node) for grant in placement.other_nodes if grant.placement is None]
     others = [
-        OtherNodeFacts(each.node, _node_facts(each, parsed(node_topologies.get(each.node)), several=True, of_job=False))
-        for each in (replace(each, problems=_without(each.problems, placement.problems)) for each in known)
+        OtherNodeFacts(
+            other.node, _node_facts(other, parsed(node_topologies.get(other.node)), several=True, of_job=False)
+        )
+        for other in (replace(other, problems=_without(other.problems, placement.problems)) for other in placements)
     ]
     return replace(facts, others=tuple(others), problems=(*facts.problems, *silent))
 
 
-def _without(problems: tuple[str, ...], said: tuple[str, ...]) -> tuple[str, ...]:
+def _without(problems: tuple[str, ...], earlier: tuple[str, ...]) -> tuple[str, ...]:
     """Problems that are not said of the server's node already."""
-    return tuple(problem for problem in problems if problem not in said)
+    return tuple(problem for problem in problems if problem not in earlier)
 
 
 def _node_facts(
@@ -178,10 +180,10 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTo
     except ValueError:
         return facts
     own_gpus = [position(node, gpu) for gpu in placement.gpus]
-    known_cpus = {cpu for each in node.numa_nodes for cpu in each.cpus}
+    known_cpus = {cpu for numa_node in node.numa_nodes for cpu in numa_node.cpus}
     if None in own_gpus or (known_cpus and not known_cpus.issuperset(own_cpus)):
         return facts
-    picture, in_words = _drawn(node, tuple(each for each in own_gpus if each is not None), own_cpus)
+    picture, in_words = _drawn(node, tuple(gpu for gpu in own_gpus if gpu is not None), own_cpus)
     return replace(facts, picture=picture, node=in_words)
 
 
@@ -208,7 +210,7 @@ class GpuCard:
     name: str
     now: str
     """Such as ``83 %, 21 of 40 GB, 2 processes``."""
-    said: str
+    description: str
     """The last hour in words."""
     chart: Markup
     rows: tuple[tuple[float, str, str, str], ...]
@@ -233,17 +235,17 @@ def usage_card(usage: Sequence[Use], *, now: float) -> UsageCard | None:
     if not usage:
         return None
     last = usage[-1]
-    told = last.summary
+    summary = last.summary
     host = (
-        words.cores(told.cores) if told.cores is not None else "",
-        words.job_memory(told.memory_mib) if told.memory_mib is not None else "",
+        words.cores(summary.cores) if summary.cores is not None else "",
+        words.job_memory(summary.memory_mib) if summary.memory_mib is not None else "",
     )
     return UsageCard(
         last.at,
-        tuple(_usage_gpu(gpu, usage, now) for gpu in told.gpus[:GPUS_AT_MOST]),
+        tuple(_usage_gpu(gpu, usage, now) for gpu in summary.gpus[:GPUS_AT_MOST]),
         ", ".join(filter(None, host)),
-        simulated=told.simulated,
-        problems=told.problems,
+        simulated=summary.simulated,
+        problems=summary.problems,
     )
 
 
@@ -254,18 +256,22 @@ def in_a_line(usage: Sequence[Use]) -> str:
 
 
 def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
-    history = [(use, each) for use in usage for each in use.summary.gpus if _same(each, gpu)]
+    history = [(use, gpu_use) for use in usage for gpu_use in use.summary.gpus if _same(gpu_use, gpu)]
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    known = [each for _, each in history if each.utilization_mean is not None]
-    number = sum(each.utilization_samples for each in known)
-    mean = sum((each.utilization_mean or 0.0) * each.utilization_samples for each in known) / number if number else None
-    most = max((each.utilization_max or 0.0 for each in known), default=None)
+    measured = [use for _, use in history if use.utilization_mean is not None]
+    number = sum(value.utilization_samples for value in measured)
+    mean = (
+        sum((value.utilization_mean or 0.0) * value.utilization_samples for value in measured) / number
+        if number
+        else None
+    )
+    most = max((value.utilization_max or 0.0 for value in measured), default=None)
     spans = [
         usage_chart.Span(now - use.since, now - use.at, each.utilization_mean, each.utilization_max)
         for use, each in history
     ]
-    said = words.chart_said(mean, most)
-    drawn = usage_chart.svg(spans, title=words.chart_title(name), description=said)
+    description = words.chart_said(mean, most)
+    drawn = usage_chart.svg(spans, title=words.chart_title(name), description=description)
     parts = (
         words.percent(gpu.utilization),
         words.memory_used(gpu.memory_used_mib, gpu.memory_mib),
@@ -281,7 +287,7 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
         for use, each in history
     )
     # the chart escapes every text in it
-    return GpuCard(name, ", ".join(filter(None, parts)), said, Markup(drawn), rows)  # noqa: S704
+    return GpuCard(name, ", ".join(filter(None, parts)), description, Markup(drawn), rows)  # noqa: S704
 
 
 def _same(one: GpuUse, other: GpuUse) -> bool:

@@ -175,9 +175,9 @@ class HomePage(HomeHandler):
             return "", ""
         form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(name, safe='')}".rstrip("/")
         title = server_title(server_of(spawner, with_start=False))
-        said = words.LINK_UNUSED.format(server=title) if spawner.active else words.LINK_USABLE
+        sentence = words.LINK_UNUSED.format(server=title) if spawner.active else words.LINK_USABLE
         there = self.get_query_argument("next", "")  # JupyterHub checks where it leads when it follows it
-        return said, url_concat(f"{form}?{as_query(choice)}", {"next": there} if there else {})
+        return sentence, url_concat(f"{form}?{as_query(choice)}", {"next": there} if there else {})
 
 
 def _named(user: Any) -> int:

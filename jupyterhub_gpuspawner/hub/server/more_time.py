@@ -152,7 +152,7 @@ class MoreTimeHandler(_RunningServerHandler):
         if error.for_admin and is_admin(self.parsed_scopes):
             more["detail"] = error.for_admin
         self.set_status(error.status_code)
-        self.finish(json.dumps({"status": error.status_code, "message": error.told, **more}))
+        self.finish(json.dumps({"status": error.status_code, "message": error.for_user, **more}))
 
 
 class KeepHandler(_RunningServerHandler):
@@ -178,41 +178,41 @@ class KeepHandler(_RunningServerHandler):
         await self._keep(user_name, server_name)
 
     async def _tell(self, user_name: str, server_name: str) -> None:
-        found = server_of(self._found(user_name, server_name), with_start=False).idle
-        if found is None:
+        idle = server_of(self._found(user_name, server_name), with_start=False).idle
+        if idle is None:
             raise web.HTTPError(404, "Nothing is known of this server's being idle.")
-        self.write(json.dumps(idle_document(found)))
+        self.write(json.dumps(idle_document(idle)))
 
     async def _keep(self, user_name: str, server_name: str) -> None:
         spawner = self._found(user_name, server_name)
         try:
-            kept = keep_server(spawner, by=staff_for(self, spawner))
+            server = keep_server(spawner, by=staff_for(self, spawner))
         except NotKept as error:
             self.set_status(error.status_code)
-            self.finish(json.dumps({"status": error.status_code, "message": error.told, "reason": error.reason}))
+            self.finish(json.dumps({"status": error.status_code, "message": error.for_user, "reason": error.reason}))
             return
-        self.write(json.dumps({**idle_document(kept), "kept": kept.rule.keep_by}))
+        self.write(json.dumps({**idle_document(server), "kept": server.rule.keep_by}))
 
 
-def idle_document(found: IdleServer) -> dict[str, Any]:
+def idle_document(server: IdleServer) -> dict[str, Any]:
     """How a server stands by the idle policy, version 1. Times are ISO 8601, durations in seconds."""
-    verdict, unused = found.verdict, found.unused
+    verdict, unused = server.verdict, server.unused
     return {
         "version": 1,
         "state": verdict.state.value,
         "since": parse_time(verdict.since).isoformat() if verdict.since is not None else None,
         "due_at": parse_time(verdict.due_at).isoformat() if verdict.due_at is not None else None,
-        "action": found.rule.action.value,
-        "told": found.told,
+        "action": server.rule.action.value,
+        "told": server.is_announced,
         "seen": {
-            "gpus": found.gpus,
+            "gpus": server.gpus,
             "until": parse_time(unused.seen).isoformat(),
             "most": unused.most,
             "held_mib": unused.held_mib,
         }
         if unused is not None
         else None,
-        "keep": {"seconds": found.rule.keep_by, "uses_left": found.keeps_left},
+        "keep": {"seconds": server.rule.keep_by, "uses_left": server.keeps_left},
     }
 
 
@@ -222,17 +222,17 @@ def more_time_document(server: Server) -> dict[str, Any]:
     ends_at = server.placement.ends_at if server.placement is not None else None
     if offer is None:
         return {"version": 1, "possible": False, "ends_at": ends_at}
-    found = offer.found
-    why: Reason | None = found.reason
+    bounded = offer.bounded
+    why: Reason | None = bounded.reason
     return {
         "version": 1,
-        "possible": found.seconds > 0,
+        "possible": bounded.seconds > 0,
         "ends_at": ends_at,
-        "seconds": found.seconds,
-        "until": parse_time(found.ends_at).isoformat() if found.ends_at is not None else None,
+        "seconds": bounded.seconds,
+        "until": parse_time(bounded.ends_at).isoformat() if bounded.ends_at is not None else None,
         "uses_left": offer.uses_left,
         "reason": why.value if why is not None else None,
-        "message": refusal(why, found.name) if why is not None and not found.seconds else "",
+        "message": refusal(why, bounded.name) if why is not None and not bounded.seconds else "",
     }
 
 

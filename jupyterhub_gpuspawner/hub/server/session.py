@@ -125,8 +125,8 @@ def session_document(
         gpus=gpus_in_words(placement) if placement is not None else (),
         more_time=more_time_document(server),
         messages=tuple(
-            SessionMessage(titles.get(each.course, each.course), _utc(each.at), each.text, each.sender)
-            for each in messages
+            SessionMessage(titles.get(message.course, message.course), _utc(message.at), message.text, message.sender)
+            for message in messages
         ),
         notices=tuple(notices),
         saves=tuple(saves),
@@ -140,7 +140,7 @@ def _idle(server: Server) -> SessionIdle | None:
     if notice is None or server.idle is None:
         return None
     return SessionIdle(
-        said=notice.said,
+        said=notice.sentence,
         since=_utc(notice.since) if notice.since is not None else None,
         follows=notice.follows,
         stops_at=_utc(notice.stops_at) if notice.stops_at is not None else None,

@@ -183,7 +183,7 @@ class ExtendPage(_RunningServerPage):
             if not isinstance(error, RequestError):
                 self.log.error("%s is not extended: %s", self.request.path, error)  # noqa: TRY400 - no traceback
             self.set_status(error.status_code)
-            await self._show(user, spawner, fault=error.told)
+            await self._show(user, spawner, fault=error.for_user)
             return
         own = user is self.current_user
         self.redirect(f"{self.hub.base_url}home" if own else self.request.path, status=HTTPStatus.SEE_OTHER)

@@ -82,7 +82,7 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
         return ()
     name, groups = spawner.user.name, spawner.groups_of_user()
     try:
-        asked = resolve(
+        wanted = resolve(
             offered,
             spawner.user_options,
             username=name,
@@ -104,29 +104,29 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
         owner=owner,
         unix_groups=await allowed_groups(snapshot, owner),
     )
-    return tuple(_alternative(each, snapshot) for each in closest(asked.resources, statuses))
+    return tuple(_alternative(status, snapshot) for status in closest(wanted.resources, statuses))
 
 
-def closest(asked: ResolvedResources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
+def closest(wanted: ResolvedResources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
     """The profiles that start now and request something else than ``asked``, the closest one first.
 
     For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
     GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the order of the profiles.
     """
     free = (
-        (each, each.resources)
-        for each in statuses
-        if each.availability is not None and each.availability.chance is Chance.NOW
+        (status, status.resources)
+        for status in statuses
+        if status.availability is not None and status.availability.chance is Chance.NOW
     )
-    others = [(each, resources) for each, resources in free if resources is not None and resources != asked]
-    return tuple(each for each, resources in sorted(others, key=lambda pair: _distance(asked, pair[1])))
+    others = [(status, resources) for status, resources in free if resources is not None and resources != wanted]
+    return tuple(other for other, resources in sorted(others, key=lambda pair: _distance(wanted, pair[1])))
 
 
-def _distance(asked: ResolvedResources, offered: ResolvedResources) -> tuple[int, int]:
-    wanted, given = _count(asked), _count(offered)
-    if not wanted or not given:
-        return (0 if wanted == given else 2), abs(wanted - given)
-    return (0 if _as_good(asked, offered) else 1), abs(wanted - given)
+def _distance(request: ResolvedResources, offered: ResolvedResources) -> tuple[int, int]:
+    wanted, count = _count(request), _count(offered)
+    if not wanted or not count:
+        return (0 if wanted == count else 2), abs(wanted - count)
+    return (0 if _as_good(request, offered) else 1), abs(wanted - count)
 
 
 def _count(resources: ResolvedResources) -> int:
@@ -134,18 +134,18 @@ def _count(resources: ResolvedResources) -> int:
     return (resources.gpus or min(resources.shards or 0, 1)) * resources.nodes
 
 
-def _as_good(asked: ResolvedResources, offered: ResolvedResources) -> bool:
+def _as_good(wanted_resources: ResolvedResources, offered: ResolvedResources) -> bool:
     """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
-    if bool(asked.shards) != bool(offered.shards):
+    if bool(wanted_resources.shards) != bool(offered.shards):
         return False
-    if not asked.gpu_type:
+    if not wanted_resources.gpu_type:
         return True
     if not offered.gpu_type:
         return False
-    wanted, given = gpu_model(asked.gpu_type), gpu_model(offered.gpu_type)
-    if wanted.name == given.name:
+    wanted, model = gpu_model(wanted_resources.gpu_type), gpu_model(offered.gpu_type)
+    if wanted.name == model.name:
         return True
-    return wanted.memory_gb is not None and given.memory_gb is not None and given.memory_gb >= wanted.memory_gb
+    return wanted.memory_gb is not None and model.memory_gb is not None and model.memory_gb >= wanted.memory_gb
 
 
 def _alternative(status: ProfileStatus, snapshot: ClusterSnapshot) -> Alternative:
@@ -193,7 +193,7 @@ class SwitchPage(BaseHandler):
         if not server_of(spawner, with_start=False).waits_in_line or spawner.child_profile == slug:
             return {}
         await spawner.look_at_profiles()
-        if slug not in (each.slug for each in await alternatives(spawner, fresh=True)):
+        if slug not in (alternative.slug for alternative in await alternatives(spawner, fresh=True)):
             return {NOT_FREE: "1"}
         given_up = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name

@@ -120,7 +120,7 @@ def _profile_name(spawner: Any, slug: str) -> str:
     if profiles is None or not slug:
         return ""
     try:
-        return next((each.display_name for each in profiles.offered() if each.slug == slug), slug)
+        return next((profile.display_name for profile in profiles.offered() if profile.slug == slug), slug)
     except ConfigError:
         return slug
 
@@ -168,10 +168,10 @@ class _Told:
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
 
     async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
-        told = await _TOLD[name](spaces, self._query())
-        if told.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
-            told["ending"] = replace(told["ending"], log="", lines="")
-        return await super().render_template(name, **{**spaces, **told})  # type: ignore[misc]
+        content = await _TOLD[name](spaces, self._query())
+        if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
+            content["ending"] = replace(content["ending"], log="", lines="")
+        return await super().render_template(name, **{**spaces, **content})  # type: ignore[misc]
 
     def _may_read_log(self, user: Any, server_name: str) -> bool:
         allowed = self.get_scope_filter(LOG_SCOPE)  # type: ignore[attr-defined]

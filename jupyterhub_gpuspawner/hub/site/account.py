@@ -65,7 +65,11 @@ async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mappin
     An account or group that the hub's machine does not know, such as one that exists only on the cluster, is left out.
     Slurm lets root use every partition. The account database is read in a thread, and answers are cached for a minute.
     """
-    names = tuple(sorted({name for each in snapshot.partitions for name in each.allow_groups})) if snapshot else ()
+    names = (
+        tuple(sorted({name for partition in snapshot.partitions for name in partition.allow_groups}))
+        if snapshot
+        else ()
+    )
     if not names or not owner:
         return {}
     return await in_name_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
@@ -80,11 +84,11 @@ def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[st
         return {}
     if account.pw_uid == 0:
         return dict.fromkeys(names, True)
-    found: dict[str, bool] = {}
+    memberships: dict[str, bool] = {}
     for name in names:
         with suppress(KeyError):
-            found[name] = grp.getgrnam(name).gr_gid in numbers
-    return found
+            memberships[name] = grp.getgrnam(name).gr_gid in numbers
+    return memberships
 
 
 def owner_number(exec_prefix: str, account: Account) -> int | None:
@@ -109,25 +113,25 @@ async def account_of(username: str, *, home: str = "", cluster: LoginNodeAccount
     if entry is None:
         raise ConfigError(
             f"There is no account {username!r} on the hub's machine.",
-            told="You have no account on this cluster.",
+            for_user="You have no account on this cluster.",
             hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
         )
     return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)
 
 
 async def _of_cluster(username: str, home: str, cluster: LoginNodeAccounts) -> Account:
-    found = await cluster.of(username)
-    if found is not None and found.uid == 0:
+    account = await cluster.of(username)
+    if account is not None and account.uid == 0:
         raise _root_refused(username)
     if home:
-        return Account(username, home, uid=found.uid if found is not None else None)
-    if found is None:
+        return Account(username, home, uid=account.uid if account is not None else None)
+    if account is None:
         raise ConfigError(
             f"There is no account {username!r} on the login node.",
-            told="You have no account on this cluster.",
+            for_user="You have no account on this cluster.",
             hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
         )
-    return Account(username, found.home, found.shell or "/bin/bash", found.uid)
+    return Account(username, account.home, account.shell or "/bin/bash", account.uid)
 
 
 async def refuse_root(username: str) -> None:
@@ -145,7 +149,7 @@ async def refuse_root(username: str) -> None:
 def _root_refused(username: str) -> ConfigError:
     return ConfigError(
         f"{username!r} {_ROOT}",
-        told="Servers are not started for this account.",
+        for_user="Servers are not started for this account.",
         hint="Keep it from signing in: c.Authenticator.blocked_users.",
     )
 
@@ -163,12 +167,12 @@ def refused_names(config: Mapping[str, Any]) -> list[str]:
 
     ``config`` is the hub's, by class; names in ``username_map`` count. Names from a sign-in service are not known yet.
     """
-    found = []
+    refused = []
     for holder, settings in config.items():
         for trait in NAMING:
-            given = names_in(settings.get(trait)) if isinstance(settings, dict) else ()
-            found += [f"c.{holder}.{trait}: {refusal}" for name in given if (refusal := _refusal(str(name)))]
-    return found
+            names = names_in(settings.get(trait)) if isinstance(settings, dict) else ()
+            refused += [f"c.{holder}.{trait}: {refusal}" for name in names if (refusal := _refusal(str(name)))]
+    return refused
 
 
 def names_in(value: Any) -> tuple[Any, ...]:

@@ -96,7 +96,7 @@ class SharedView(Generic[Answer]):
     async def _refresh(self) -> None:
         late = asyncio.get_running_loop().call_later(LATE, self._on_silence)
         try:
-            found = await self._ask()
+            answer = await self._ask()
         except GPUSpawnerError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a page works without an answer, whatever the error
@@ -106,7 +106,7 @@ class SharedView(Generic[Answer]):
         else:
             if self._failures:
                 get_logger().info("Slurm is responding to queries about the cluster again")
-            self.latest, self.fault, self._failures = found, None, 0
+            self.latest, self.fault, self._failures = answer, None, 0
             self._answered_at = self._asked_at
         finally:
             late.cancel()
@@ -148,14 +148,14 @@ class UnreadRecords:
 
     def report(self, unread: Sequence[Unread]) -> None:
         """Count the new ones among the records of one answer, and log them in one line."""
-        new = [each for each in dict.fromkeys(unread) if each not in self._logged]
+        new = [record for record in dict.fromkeys(unread) if record not in self._logged]
         self._logged.update(dict.fromkeys(new))
         while len(self._logged) > REMEMBERED:
             del self._logged[next(iter(self._logged))]
-        for each in new:
-            metrics.unread_record(each.kind)
+        for record in new:
+            metrics.unread_record(record.kind)
         if new:
-            named = ", ".join(_named(each) for each in new[:NAMED])
+            named = ", ".join(_named(record) for record in new[:NAMED])
             more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
             get_logger().warning(
                 "Slurm's answer was not understood for %s%s; the rest of the answer is used.", named, more
@@ -206,8 +206,8 @@ _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettin
 
 def connection(settings: ConnectionSettings) -> Connection:
     """Return the connection of this event loop for these settings, which is made on first use."""
-    known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
-    if settings not in known:
+    connections = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
+    if settings not in connections:
         installation = Installation(
             bin_dir=settings.bin_dir,
             wrapper_dir=settings.wrapper_dir,
@@ -224,5 +224,5 @@ def connection(settings: ConnectionSettings) -> Connection:
         shows_jobs = SharedView(client.sees_jobs_of)
         accounts = LoginNodeAccounts(installation) if settings.query_prefix else None
         allocations = AllocationsView(client.allocations)
-        known[settings] = Connection(client, watcher, view, allocations, operator, shows_jobs, accounts)
-    return known[settings]
+        connections[settings] = Connection(client, watcher, view, allocations, operator, shows_jobs, accounts)
+    return connections[settings]

@@ -181,20 +181,20 @@ class _GPUsInUse(Collector):
 
 def gpus_in_use(servers: Iterable[CountedServer]) -> dict[tuple[str, str], int]:
     """Count the GPUs of servers whose job runs, by partition (from Slurm) and type (from the launcher, or Slurm)."""
-    found: Tally[tuple[str, str]] = Tally()
+    tally: Tally[tuple[str, str]] = Tally()
     for server in servers:
         partition, placement = _partition(server), server.placement
         if partition is None or placement is None:
             continue
         kinds = [gpu.mig or gpu.name for gpu in placement.gpus]
         kinds += [grant.gpu_type or "" for grant in placement.other_nodes for _ in grant.gpus]
-        found.update((partition, kind[:TYPE_LENGTH] or "GPU") for kind in kinds)
+        tally.update((partition, kind[:TYPE_LENGTH] or "GPU") for kind in kinds)
     types: Tally[str] = Tally()
-    for (_, kind), count in found.items():
+    for (_, kind), count in tally.items():
         types[kind] += count
     shown = {kind for kind, _ in types.most_common(TYPES_AT_MOST)}
     counts: Tally[tuple[str, str]] = Tally()
-    for (partition, kind), count in found.items():
+    for (partition, kind), count in tally.items():
         counts[partition, kind if kind in shown else "other"] += count
     return dict(counts)
 

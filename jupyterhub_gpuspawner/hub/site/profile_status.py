@@ -69,18 +69,18 @@ def profile_statuses(
         refusal = permitted(profile, username, groups, now)
         if refusal is not None or profile.kind != "slurm":
             return ProfileStatus(profile, refusal, None)
-        look = partial(
+        query = partial(
             resolve, (profile,), username=username, groups=groups, server_name="", now=now, defaults=defaults
         )
         try:
             request = None
             if choice.get("profile") == profile.slug:
                 with suppress(RequestError):
-                    request = look(choice)
-            request = request or look({"profile": profile.slug})
+                    request = query(choice)
+            request = request or query({"profile": profile.slug})
         except RequestError as error:  # no reservation today
-            told = _clause(str(error))
-            return ProfileStatus(profile, None, Availability(Chance.NEVER, told, field=error.field))
+            message = _clause(str(error))
+            return ProfileStatus(profile, None, Availability(Chance.NEVER, message, field=error.field))
         told_now = availability(
             request.resources,
             snapshot,

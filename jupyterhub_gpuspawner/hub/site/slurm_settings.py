@@ -47,10 +47,10 @@ class Seconds(Float[float, Any]):
 
     def validate(self, obj: Any, value: Any) -> float:
         """Return the value; raises TraitError, also for another type, infinity and NaN."""
-        found: float = super().validate(obj, value)
-        if not (self.low <= found <= self.high or (self.or_zero and found == 0)):
-            raise TraitError(f"{self.name}: {found:g} must be from {self.bounds}.")
-        return found
+        seconds: float = super().validate(obj, value)
+        if not (self.low <= seconds <= self.high or (self.or_zero and seconds == 0)):
+            raise TraitError(f"{self.name}: {seconds:g} must be from {self.bounds}.")
+        return seconds
 
 
 class CheckedTimeouts(HasTraits):
@@ -94,10 +94,10 @@ class Count(Integer[int, Any]):
 
     def validate(self, obj: Any, value: Any) -> int:
         """Return the value; raises TraitError."""
-        found: int = super().validate(obj, value)
-        if isinstance(value, bool) or not self.low <= found <= self.high:
+        count: int = super().validate(obj, value)
+        if isinstance(value, bool) or not self.low <= count <= self.high:
             raise TraitError(f"{self.name}: {value!r} must be a whole number from {self.bounds}.")
-        return found
+        return count
 
 
 class Minutes(List[int]):
@@ -107,11 +107,11 @@ class Minutes(List[int]):
 
     def validate(self, obj: Any, value: Any) -> list[int]:
         """Return the list; raises TraitError."""
-        found: list[Any] = super().validate(obj, value) or []
-        good = all(type(each) is int and 1 <= each <= 1440 for each in found)
-        if not good or len(found) > 10:
+        checked: list[Any] = super().validate(obj, value) or []
+        valid = all(type(minutes) is int and 1 <= minutes <= 1440 for minutes in checked)
+        if not valid or len(checked) > 10:
             raise TraitError(f"{self.name}: {value!r} must be {self.bounds}.")
-        return found
+        return checked
 
 
 class IdleFields(Dict):
@@ -121,12 +121,12 @@ class IdleFields(Dict):
 
     def validate(self, obj: Any, value: Any) -> dict[str, Any]:
         """Return the dict; raises TraitError, which names the field at fault."""
-        found: dict[str, Any] = super().validate(obj, value) or {}
+        fields: dict[str, Any] = super().validate(obj, value) or {}
         try:
-            validated(Idle, found, lambda path: dotted([str(self.name), *path]))
+            validated(Idle, fields, lambda path: dotted([str(self.name), *path]))
         except ConfigError as error:
             raise TraitError(str(error)) from None
-        return found
+        return fields
 
 
 class Policy(Enum[str]):
@@ -148,11 +148,11 @@ class PortRange(Unicode[str, Any]):
 
     def validate(self, obj: Any, value: Any) -> str:
         """Return the text; raises TraitError."""
-        found: str = super().validate(obj, value)
-        ports = _PORT_RANGE.fullmatch(found)
-        if found and not (ports and 1024 <= int(ports[1]) <= int(ports[2]) <= 65535):
-            raise TraitError(f"{self.name}: {found!r} must be FIRST-LAST within 1024-65535, such as 20000-20999")
-        return found
+        text: str = super().validate(obj, value)
+        ports = _PORT_RANGE.fullmatch(text)
+        if text and not (ports and 1024 <= int(ports[1]) <= int(ports[2]) <= 65535):
+            raise TraitError(f"{self.name}: {text!r} must be FIRST-LAST within 1024-65535, such as 20000-20999")
+        return text
 
 
 class OptionText(Unicode[str, Any]):
@@ -162,10 +162,10 @@ class OptionText(Unicode[str, Any]):
 
     def validate(self, obj: Any, value: Any) -> str:
         """Return the text; raises TraitError."""
-        found: str = super().validate(obj, value)
-        if not found.isprintable() or set(found) & set('"\\'):
-            raise TraitError(f"{self.name}: {found!r} must be {self.bounds}: it becomes part of an sbatch option.")
-        return found
+        text: str = super().validate(obj, value)
+        if not text.isprintable() or set(text) & set('"\\'):
+            raise TraitError(f"{self.name}: {text!r} must be {self.bounds}: it becomes part of an sbatch option.")
+        return text
 
 
 class Wait(Unicode[str, Any]):
@@ -179,8 +179,8 @@ class Wait(Unicode[str, Any]):
             parse_wait(value)
         except ValueError as error:
             raise TraitError(f"{self.name}: {error}.") from None
-        found: str = super().validate(obj, value)
-        return found
+        text: str = super().validate(obj, value)
+        return text
 
 
 BOUNDED = (Seconds, Count, Minutes, IdleFields, PortRange, OptionText, Wait)

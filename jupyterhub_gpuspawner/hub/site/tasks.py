@@ -74,9 +74,9 @@ async def in_name_thread(call: Callable[..., T], *arguments: Any) -> T:
 
 async def open_connection(host: str, port: int) -> asyncio.StreamWriter:
     """Connect to the first address that accepts it; raises OSError, and ConnectionRefusedError if all refuse."""
-    found = await in_name_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    entries = await in_name_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     errors: list[OSError] = []
-    for address in dict.fromkeys(str(entry[4][0]) for entry in found):
+    for address in dict.fromkeys(str(entry[4][0]) for entry in entries):
         try:
             return (await asyncio.open_connection(address, port))[1]
         except OSError as error:
@@ -214,13 +214,13 @@ class Failures:
             yield
         except Exception as error:  # noqa: BLE001 - whatever is wrong now, it is tried again
             roll_back(self._session)
-            known = isinstance(error, (SQLAlchemyError, GPUSpawnerError))
+            expected = isinstance(error, (SQLAlchemyError, GPUSpawnerError))
             message = fault(error) if isinstance(error, SQLAlchemyError) else str(error)
             if self._logged.get(work) != (type(error), message):
                 self._logged[work] = (type(error), message)
                 get_logger().log(
-                    *(logging.WARNING if known else logging.ERROR, "%s failed and is repeated: %s", work, message),
-                    exc_info=None if known else error,
+                    *(logging.WARNING if expected else logging.ERROR, "%s failed and is repeated: %s", work, message),
+                    exc_info=None if expected else error,
                 )
         else:
             if self._logged.pop(work, None) is not None:

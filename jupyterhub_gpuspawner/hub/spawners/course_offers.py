@@ -54,8 +54,8 @@ class Courses(Protocol):
 def courses_of_hub(spawner: Any) -> Courses | None:
     """The courses of this spawner's hub; None outside of a hub, and in a hub without ``courses_dir``."""
     settings = getattr(spawner.user, "settings", None)
-    found: Courses | None = settings.get(SETTING) if settings else None
-    return found
+    courses: Courses | None = settings.get(SETTING) if settings else None
+    return courses
 
 
 async def look_at_courses(spawner: Any) -> None:
@@ -82,14 +82,14 @@ def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
     if not courses:
         return ()
     name, groups = spawner.user.name, spawner.groups_of_user()
-    taught = {each.file.slug for each in courses if _teaches(each, name, groups)}
-    own = [each.file for each in courses if each.file.slug in taught or name in each.people]
-    return tuple(found for found in _made(spawner, own, taught).values() if isinstance(found, CourseProfile))
+    taught = {course.file.slug for course in courses if _teaches(course, name, groups)}
+    own = [course.file for course in courses if course.file.slug in taught or name in course.people]
+    return tuple(offer for offer in _made(spawner, own, taught).values() if isinstance(offer, CourseProfile))
 
 
 def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
     """Why courses of this hub cannot be offered; ``spawner`` is anybody's."""
-    return tuple(faults_of(spawner, [each.file for each in _courses(spawner)]).values())
+    return tuple(faults_of(spawner, [course.file for course in _courses(spawner)]).values())
 
 
 def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigError]:
@@ -98,10 +98,10 @@ def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigE
     Empty while the profiles themselves are at fault, which is told where they are read.
     """
     try:
-        found = _made(spawner, [file for file in files if file.course is not None])
+        by_slug = _made(spawner, [file for file in files if file.course is not None])
     except ConfigError:
         return {}
-    return {slug: each for slug, each in found.items() if isinstance(each, ConfigError)}
+    return {slug: fault for slug, fault in by_slug.items() if isinstance(fault, ConfigError)}
 
 
 def _courses(spawner: Any) -> list[EnrolledCourse]:

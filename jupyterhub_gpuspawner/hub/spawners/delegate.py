@@ -93,9 +93,9 @@ class LauncherFile:
 
 def _new_folder() -> Path:
     """A new folder in TMPDIR or, if that is gone, in one of the usual places; raises OSError."""
-    for place in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - mkdtemp makes a folder that was not there
+    for parent in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - mkdtemp makes a folder that was not there
         with suppress(OSError):
-            return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir=place))
+            return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir=parent))
     return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir="/var/tmp"))
 
 

@@ -182,7 +182,7 @@ WRAPSPAWNER = (
 )
 """All settings of wrapspawner's ProfilesSpawner."""
 
-_BY_NAME = {each.name: each for each in (*BATCHSPAWNER, *WRAPSPAWNER)}
+_BY_NAME = {setting.name: setting for setting in (*BATCHSPAWNER, *WRAPSPAWNER)}
 
 
 _VARIABLES = {"partition": "partition", "cpus": "nprocs", "memory": "memory", "time": "runtime", "extra": "options"}
@@ -212,7 +212,7 @@ def ignored_settings(
     profiles: Iterable[Profile] = (),
 ) -> tuple[IgnoredSetting, ...]:
     """Return the settings of a hub with this spawner class that have no effect, each once."""
-    found = [
+    ignored = [
         IgnoredSetting(f"c.{section}.{name}", text)
         for section, values in sorted(config.items())
         if isinstance(values, dict)
@@ -222,8 +222,8 @@ def ignored_settings(
     ]
     for profile in profiles:
         if profile.kind == "slurm":
-            found += _of_a_profile(profile, batch_script)
-    return tuple(found)
+            ignored += _of_a_profile(profile, batch_script)
+    return tuple(ignored)
 
 
 def _in_section(section: str, name: str, spawner_class: type[Spawner], batch_script: str) -> str:
@@ -263,7 +263,7 @@ def _names(template: str, name: str) -> bool:
     variable = name.removeprefix("req_")
     variables = (variable, "keepvars") if variable == "keepvars_extra" else (variable,)
     inside = re.findall(r"\{([^{}]*)\}", template)
-    return any(re.search(rf"\b{each}\b", text) for each in variables for text in inside)
+    return any(re.search(rf"\b{variable}\b", text) for variable in variables for text in inside)
 
 
 def _not_read(name: str, spawner_class: type[Spawner], batch_script: str) -> str:
@@ -294,10 +294,10 @@ def _of_a_profile(profile: Profile, batch_script: str) -> Iterator[IgnoredSettin
 
 def _requested(profile: Profile) -> set[str]:
     """The fields of ``slurm`` that the profile or one of its options sets."""
-    found = {name for name in profile.slurm.model_fields_set if getattr(profile.slurm, name)}
+    fields = {name for name in profile.slurm.model_fields_set if getattr(profile.slurm, name)}
     for option in profile.profile_options.values():
         parts = (part.sets for part in (option.range, option.free_text) if part is not None)
-        found.update(name.removeprefix("slurm.") for name in parts)
+        fields.update(name.removeprefix("slurm.") for name in parts)
         for choice in option.choices.values():
-            found.update(choice.slurm.model_fields_set)
-    return found
+            fields.update(choice.slurm.model_fields_set)
+    return fields

@@ -122,11 +122,11 @@ class SharedFolder:
             await self._answered(self._look)
 
     @staticmethod
-    async def _answered(look: _Look) -> bool:
-        left = look.begun + PATIENCE - time.monotonic()
-        if not look.found.done() and left > 0:
-            await asyncio.wait({asyncio.wrap_future(look.found)}, timeout=left)
-        return look.found.done()
+    async def _answered(reading: _Look) -> bool:
+        left = reading.begun + PATIENCE - time.monotonic()
+        if not reading.found.done() and left > 0:
+            await asyncio.wait({asyncio.wrap_future(reading.found)}, timeout=left)
+        return reading.found.done()
 
     def first_look(self) -> None:
         """Read the folder if it never was, and wait for that: at the hub's start, and in programs without a loop."""
@@ -134,20 +134,20 @@ class SharedFolder:
             self._look = _Look(self._folder, self._last)
             wait({self._look.found}, timeout=PATIENCE)
 
-    def besides(self, taken: Collection[str]) -> tuple[Profile, ...]:
+    def besides(self, slugs: Collection[str]) -> tuple[Profile, ...]:
         """Return the profiles as last read, without those whose slug is in ``taken``; never raises."""
         self.first_look()
-        found = self._last.profiles
+        profiles = self._last.profiles
         self._taken = tuple(
             SlugTaken(
                 f"{profile.slug!r} is also the slug of a profile in the configuration; this one is left out",
                 where=self.file_of(profile.slug),
             )
-            for profile in found
-            if profile.slug in taken
+            for profile in profiles
+            if profile.slug in slugs
         )
         self._tell()
-        return tuple(profile for profile in found if profile.slug not in taken)
+        return tuple(profile for profile in profiles if profile.slug not in slugs)
 
     def _tell(self) -> None:
         faults = frozenset(map(str, self.errors))

@@ -192,7 +192,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def offered(self) -> tuple[Profile, ...]:
         """Return this hub's profiles, then those of the user's courses, all as last read; raises ConfigError."""
-        return (*self.source.profiles(), *(each.profile for each in self.course_profiles()))
+        return (*self.source.profiles(), *(profile.profile for profile in self.course_profiles()))
 
     def course_profiles(self) -> tuple[CourseProfile, ...]:
         """Return the courses that the user takes or teaches, as profiles; raises ConfigError."""
@@ -512,7 +512,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             profiles = self.source.profiles()
         except ConfigError:  # reported where profiles are offered
             return None
-        return next((each for each in profiles if (each.slug, each.kind, each.spawner_class or "") == stored), None)
+        return next(
+            (profile for profile in profiles if (profile.slug, profile.kind, profile.spawner_class or "") == stored),
+            None,
+        )
 
     def clear_state(self) -> None:
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""

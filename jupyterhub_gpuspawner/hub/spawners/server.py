@@ -163,8 +163,8 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     job: JobStatus | None = getattr(inner, "job", None)
     placement: PlacementDocument | None = getattr(inner, "placement", None)
     address = getattr(spawner, "server", None)
-    kept = _kept_ending(spawner)
-    ending = ending_of(failure) or kept
+    stored_ending = _kept_ending(spawner)
+    ending = ending_of(failure) or stored_ending
     extension: Extension | None = getattr(inner, "extension", None)
     by_a_person = ending is not None and ending.stopped
     profile: str = getattr(spawner, "child_profile", "")
@@ -180,7 +180,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         profile_name=getattr(chosen, "display_name", "")
         or profile
         or getattr(spawner, "last_profile_name", "")
-        or (kept.profile if kept is not None else ""),
+        or (stored_ending.profile if stored_ending is not None else ""),
         app=getattr(chosen, "app", ""),
         job_id=_job_id(spawner),
         job=job,
@@ -245,7 +245,7 @@ async def updated_server(spawner: Any, *, patience: float) -> Server:
 async def refresh_more_time(spawners: Iterable[Any], *, patience: float) -> None:
     """Bring :attr:`Server.more_time` of these servers up to date; takes ``patience`` seconds at most."""
     extensions = (getattr(_inner(spawner), "extension", None) for spawner in spawners if spawner.ready)
-    await asyncio.gather(*(each.refresh(patience) for each in extensions if each is not None))
+    await asyncio.gather(*(extension.refresh(patience) for extension in extensions if extension is not None))
 
 
 async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "") -> Extended:
@@ -261,9 +261,9 @@ def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
 
     Raises NotKept, and SQLAlchemyError.
     """
-    kept = keep(spawner, _job_id(spawner), now=time.time(), staff=bool(by))
+    server = keep(spawner, _job_id(spawner), now=time.time(), staff=bool(by))
     spawner.log.info("The idle server of %s is kept%s", log_name(spawner), f" by {by}" if by else "")
-    return kept
+    return server
 
 
 def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -180,8 +180,8 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     @property
     def queue_limit(self) -> int | None:
         """Seconds that the job may be pending: the profile's limit, else the site's; None: no limit."""
-        asked = self.request.queue_timeout if self.request is not None else None
-        return queue_limit(asked, self.site_queue_limit)
+        limit = self.request.queue_timeout if self.request is not None else None
+        return queue_limit(limit, self.site_queue_limit)
 
     @property
     def site_queue_limit(self) -> int | None:
@@ -351,7 +351,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             if isinstance(error, SubmitRejected):
                 since = self._attempt.reached[Stage.SUBMITTED]
                 why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
-                error.told = why or error.told
+                error.for_user = why or error.for_user
             raise self._start_error(error) from error
         except SQLAlchemyError as error:
             self.life.fault = "database"

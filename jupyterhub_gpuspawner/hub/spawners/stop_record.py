@@ -71,10 +71,10 @@ def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) 
 
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Stopper = Stopper.OWNER) -> Ending:
     """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
-    told = words.stopped(
+    text = words.stopped(
         server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=server.waits_in_line
     )
-    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(stopper))
+    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(stopper))
 
 
 def keep_stop(spawner: Any, record: Ending | None) -> None:

@@ -64,11 +64,11 @@ async def submit(
     shows up later is cancelled, and so is the job of a submission that was cancelled.
     """
     UNDER_WAY.add(job.tag)
-    made = asyncio.ensure_future(_made(client, job, prefix, environment))
+    submission = asyncio.ensure_future(_made(client, job, prefix, environment))
     try:
-        job_id = await asyncio.shield(made)
+        job_id = await asyncio.shield(submission)
     except asyncio.CancelledError:
-        in_background(_looking_after(job.tag, _cancel_when_made(made, client, job, cancel)))
+        in_background(_looking_after(job.tag, _cancel_when_made(submission, client, job, cancel)))
         raise
     except _Failed as failed:
         in_background(_looking_after(job.tag, _look_for(client, job, cancel, failed.looks)))
@@ -99,22 +99,24 @@ async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], envir
         return await client.submit(job.script, prefix=prefix, environment=environment)
     except Exception as error:
         # slurmctld may have accepted the job; an sbatch that has exited has made it by now, or never will
-        looks = LOOKS if isinstance(error, SlurmUnavailable) else 1
+        questions = LOOKS if isinstance(error, SlurmUnavailable) else 1
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(AT_ONCE):
-                found = await client.made(job.identity)
-            looks -= 1
-            for job_id, status in found.items():
+                jobs = await client.made(job.identity)
+            questions -= 1
+            for job_id, status in jobs.items():
                 if job.identity.proves(status):  # any user can write this comment
                     get_logger().warning("sbatch failed, but created job %s, which is used: %s", job_id, error)
                     return job_id
-                looks = max(looks, 1)
-        raise _Failed(error, looks) from error
+                questions = max(questions, 1)
+        raise _Failed(error, questions) from error
 
 
-async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel) -> None:
+async def _cancel_when_made(
+    submission: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel
+) -> None:
     try:
-        job_id = await made
+        job_id = await submission
     except _Failed as failed:
         await _look_for(client, job, cancel, failed.looks)
     else:
@@ -123,19 +125,19 @@ async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, job:
         await cancel_surely(job_id, cancel)
 
 
-async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, looks: int) -> None:
-    for look in range(LOOKS):
-        if not looks:
+async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int) -> None:
+    for attempt in range(LOOKS):
+        if not questions:
             return
-        await asyncio.sleep(PAUSES[min(look, len(PAUSES) - 1)])
+        await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
         with suppress(GPUSpawnerError):
-            found = await client.made(job.identity)
-            looks -= 1
-            for job_id in found:
+            jobs = await client.made(job.identity)
+            questions -= 1
+            for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
                 metrics.lost_job("sbatch unanswered")
                 await cancel_surely(job_id, cancel)
-            if found:
+            if jobs:
                 return
 
 
@@ -238,12 +240,12 @@ class StartRecords:
 
     def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
         """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
-        wanted, found = sorted(start_ids), dict[str, RecordedStart]()
+        wanted, recorded = sorted(start_ids), dict[str, RecordedStart]()
         for at in range(0, len(wanted), _AT_ONCE):
-            asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
-            for row in self._session.execute(asked):
-                found[row.start_id] = RecordedStart(row.user_name, row.server_name)
-        return found
+            query = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
+            for row in self._session.execute(query):
+                recorded[row.start_id] = RecordedStart(row.user_name, row.server_name)
+        return recorded
 
     def forget_old(self) -> None:
         """Delete records older than :data:`KEPT`; raises SQLAlchemyError."""
@@ -286,17 +288,17 @@ class Cancellation:
             self._trusted_until = time.monotonic() + TRUSTED
         trusted = time.monotonic() < self._trusted_until
         try:
-            found = (await self._client.jobs([job_id])).get(job_id)
+            job = (await self._client.jobs([job_id])).get(job_id)
         except GPUSpawnerError:
             if not trusted:
                 raise
-            found = None
+            job = None
         # a job that squeue does not show may be hidden (PrivateData): scancel, run as its owner, knows more
-        own = found is None or (self._identity.may_be(found) if trusted else self._identity.matches(found))
-        if found is not None and not own:
+        own = job is None or (self._identity.may_be(job) if trusted else self._identity.matches(job))
+        if job is not None and not own:
             get_logger().warning(
                 "Job %s is not cancelled: the id belongs to another job now, of %s; this hub's job (%s) is gone",
-                *(job_id, found.user or "somebody", self._identity.tag),
+                *(job_id, job.user or "somebody", self._identity.tag),
             )
             return
         if self._prefix:

@@ -64,7 +64,7 @@ class Rules:
         """Whether a session of the profile's course is under way, and when its last one has ended; 0: never."""
         course = self._courses.get(profile)
         sessions = course.sessions if course is not None else ()
-        times = [(each.start.timestamp(), each.end.timestamp()) for each in sessions]
+        times = [(session.start.timestamp(), session.end.timestamp()) for session in sessions]
         ended = max((end for _, end in times if end <= now), default=0.0)
         return any(start <= now < end for start, end in times), ended
 
@@ -78,7 +78,9 @@ def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
     """The policy of a hub, whose tornado settings are ``settings``; ``site`` is a spawner without a user."""
     offering = with_profiles(site)
     try:
-        profiles = {each.slug: each.idle for each in offering.source.profiles()} if offering is not None else {}
+        profiles = (
+            {profile.slug: profile.idle for profile in offering.source.profiles()} if offering is not None else {}
+        )
     except ConfigError:  # told where the profiles are read
         profiles = {}
     book = course_book(settings)
@@ -106,7 +108,7 @@ class IdleWatch:
         now = time.time() if now is None else now
         if self._stored is None:
             self._keeps = self._times.keeps()
-            self._stored = {(each.user, each.server, each.job_id): each for each in self._times.to_take_up(now)}
+            self._stored = {(row.user, row.server, row.job_id): row for row in self._times.to_take_up(now)}
         rules = self._rules()
         activity = self._activity() if rules.ask_for_activity else {}
         looked, due = set(), []
@@ -114,16 +116,16 @@ class IdleWatch:
         for spawner, server in self._running():
             key = (server.user, server.name)
             before = idle_server(*key, server.job_id) or self._first(server)
-            found = _looked_at(before, server, rules, activity, now)
-            if before.row is not None and found.row is None:
+            idle = _looked_at(before, server, rules, activity, now)
+            if before.row is not None and idle.row is None:
                 rows.append((None, replace(before.row, over=True)))
-            row = _row(server, found)
-            if row is not None and row != found.row:
+            row = _row(server, idle)
+            if row is not None and row != idle.row:
                 rows.append((key, row))
-            _log(spawner, before, found, row)
-            SERVERS[key] = found
+            _log(spawner, before, idle, row)
+            SERVERS[key] = idle
             looked.add(key)
-            if found.verdict.state is State.DUE and found.rule.action is IdleAction.STOP:
+            if idle.verdict.state is State.DUE and idle.rule.action is IdleAction.STOP:
                 due.append((key, spawner))
         rows += ((None, row) for row in _of_those_gone(looked, now))
         self._write(rows)
@@ -186,13 +188,13 @@ class IdleWatch:
     async def _stop(self, key: tuple[str, str], spawner: Any) -> None:
         """Stop a server that is due, unless JupyterHub's proxy has seen activity of it that the hub did not know of."""
         try:
-            found = SERVERS.get(key)
-            if found is None or (found.rule.kernel is not None and await self._was_active(spawner)):
+            idle = SERVERS.get(key)
+            if idle is None or (idle.rule.kernel is not None and await self._was_active(spawner)):
                 return
-            found = SERVERS.get(key)  # its user may have kept it meanwhile
-            if found is None or found.verdict.state is not State.DUE or not spawner.ready or spawner.pending:
+            idle = SERVERS.get(key)  # its user may have kept it meanwhile
+            if idle is None or idle.verdict.state is not State.DUE or not spawner.ready or spawner.pending:
                 return
-            await self._end(key, spawner, found)
+            await self._end(key, spawner, idle)
         finally:
             self._stopping.discard(key)
 
@@ -210,36 +212,36 @@ class IdleWatch:
         now = time.time()
         return _looked_at(server.idle, server, self._rules(), activity, now).verdict.state is not State.DUE
 
-    async def _end(self, key: tuple[str, str], spawner: Any, found: IdleServer) -> None:
+    async def _end(self, key: tuple[str, str], spawner: Any, idle: IdleServer) -> None:
         server, now = server_of(spawner, with_start=False), time.time()
-        record = idle_record(server, found, at=now)
-        get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(found, gpus_of(server)))
+        record = idle_record(server, idle, at=now)
+        get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(idle, gpus_of(server)))
         try:
             if not await stop_server(spawner, record, lambda: stop_single_user(self._app.proxy, spawner.user, spawner)):
                 return
         except Exception:  # noqa: BLE001 - the next pass tries again
             get_logger().exception("The idle server of %s could not be stopped", log_name(spawner))
             return
-        if found.row is not None:
+        if idle.row is not None:
             try:
-                self._times.write([replace(found.row, seen=now, stopped=True, over=True)])
+                self._times.write([replace(idle.row, seen=now, stopped=True, over=True)])
             except SQLAlchemyError as error:
                 get_logger().warning("That %s was stopped is not recorded: %s", log_name(spawner), fault(error))
         SERVERS.pop(key, None)
 
 
-def idle_record(server: Server, found: IdleServer, *, at: float) -> Ending:
+def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
     """What the card says of a server that the policy has stopped."""
-    unused = found.unused or Unused(at, at)
-    told = words.stopped_as_idle(
+    unused = idle.unused or Unused(at, at)
+    text = words.stopped_as_idle(
         server_title(server),
         job_id=server.job_id,
         gpus=gpus_of(server),
-        idle_for=unused.seen - (found.verdict.since or unused.since),
+        idle_for=unused.seen - (idle.verdict.since or unused.since),
         most=unused.most,
         held_mib=unused.held_mib,
     )
-    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.IDLE_POLICY))
+    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.IDLE_POLICY))
 
 
 def _looked_at(
@@ -258,12 +260,12 @@ def _looked_at(
     )
 
 
-def _row(server: Server, found: IdleServer) -> IdleTime | None:
+def _row(server: Server, idle: IdleServer) -> IdleTime | None:
     """The row of a server's idle time; None while it is too short to matter."""
-    unused, due = found.unused, found.verdict.state is State.DUE
-    if found.verdict.state is State.EXEMPT:
-        return found.row
-    if unused is None or not (found.row or found.told or due or unused.seen - unused.since >= ROW_AFTER):
+    unused, due = idle.unused, idle.verdict.state is State.DUE
+    if idle.verdict.state is State.EXEMPT:
+        return idle.row
+    if unused is None or not (idle.row or idle.is_announced or due or unused.seen - unused.since >= ROW_AFTER):
         return None
     return IdleTime(
         user=server.user,
@@ -271,41 +273,41 @@ def _row(server: Server, found: IdleServer) -> IdleTime | None:
         profile=server.profile,
         job_id=server.job_id,
         gpus=gpus_of(server),
-        since=found.verdict.since or unused.since,
+        since=idle.verdict.since or unused.since,
         seen=unused.seen,
         most=unused.most,
         held_mib=unused.held_mib,
-        due_at=found.row.due_at if found.row and found.row.due_at else found.verdict.due_at if due else None,
-        action=found.rule.action.value,
-        told_at=found.told_at,
-        keeps=found.keeps,
-        kept=found.kept,
-        id=found.row.id if found.row else None,
+        due_at=idle.row.due_at if idle.row and idle.row.due_at else idle.verdict.due_at if due else None,
+        action=idle.rule.action.value,
+        told_at=idle.told_at,
+        keeps=idle.keeps,
+        kept=idle.kept,
+        id=idle.row.id if idle.row else None,
     )
 
 
 def _of_those_gone(looked: Collection[tuple[str, str]], now: float) -> Iterator[IdleTime]:
     """The rows of servers that no longer run."""
     for key in SERVERS.keys() - looked:
-        found = SERVERS.pop(key)
-        if found.row is not None:
-            idle = found.verdict.state in (State.IDLE, State.WARNED, State.DUE)
-            yield replace(found.row, seen=now if idle else found.row.seen, over=True)
+        gone = SERVERS.pop(key)
+        if gone.row is not None:
+            idle = gone.verdict.state in (State.IDLE, State.WARNED, State.DUE)
+            yield replace(gone.row, seen=now if idle else gone.row.seen, over=True)
 
 
-def _log(spawner: Any, before: IdleServer, found: IdleServer, row: IdleTime | None) -> None:
+def _log(spawner: Any, before: IdleServer, after: IdleServer, row: IdleTime | None) -> None:
     if row is None:
         return
-    seen = _seen(found, row.gpus)
-    if found.told and not before.told:
-        get_logger().info("The user of %s is told: %s", log_name(spawner), seen)
+    text = _seen(after, row.gpus)
+    if after.is_announced and not before.is_announced:
+        get_logger().info("The user of %s is told: %s", log_name(spawner), text)
     elif row.due_at is not None and (before.row is None or before.row.due_at is None):
-        get_logger().info("The server of %s is idle: %s", log_name(spawner), seen)
+        get_logger().info("The server of %s is idle: %s", log_name(spawner), text)
 
 
-def _seen(found: IdleServer, gpus: int) -> str:
-    unused = found.unused or Unused(0.0, 0.0)
-    since = found.verdict.since or unused.since
+def _seen(idle: IdleServer, gpus: int) -> str:
+    unused = idle.unused or Unused(0.0, 0.0)
+    since = idle.verdict.since or unused.since
     return words.seen(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
 
 

@@ -127,26 +127,26 @@ class Reconciliation:
         not answer, and SQLAlchemyError; nothing is cancelled then.
         """
         client = self._site.connection().client
-        known = self._known()
+        known_jobs = self._known()
         jobs = await client.every_job()
         # a job that a server had before or has after the question is no orphan
-        known |= self._known()
+        known_jobs |= self._known()
         mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
-        found = [(job, start) for job, start in mine if job.job_id not in known and start not in known]
-        starts = self._servers.starts({start for _, start in found})
+        unknown = [(job, start) for job, start in mine if job.job_id not in known_jobs and start not in known_jobs]
+        starts = self._servers.starts({start for _, start in unknown})
         orphans = [
             Orphan(job, starts[start])
-            for job, start in found
+            for job, start in unknown
             if start in starts and owned(job, starts[start], self._owner)
         ]
         orphans = [
-            each
-            for each in orphans
-            if each.job_id not in self._servers.stored_job_ids(each.start.user, each.start.server)
+            orphan
+            for orphan in orphans
+            if orphan.job_id not in self._servers.stored_job_ids(orphan.start.user, orphan.start.server)
         ]
-        self._leave_alone([job for job, start in found if start not in starts])
+        self._leave_alone([job for job, start in unknown if start not in starts])
         before, now = self._suspected, time.monotonic()
-        self._suspected = {each.job_id: before.get(each.job_id, now) for each in orphans}
+        self._suspected = {orphan.job_id: before.get(orphan.job_id, now) for orphan in orphans}
         for orphan in orphans:
             if orphan.job_id in before and now - before[orphan.job_id] >= CONFIRMED_AFTER:
                 del self._suspected[orphan.job_id]
@@ -164,12 +164,12 @@ class Reconciliation:
 
     def _leave_alone(self, jobs: Iterable[JobStatus]) -> None:
         """Log and count jobs that another copy of this hub has started, each once."""
-        seen = set()
+        job_ids = set()
         for job in jobs:
             names = parse_tag(job.tag)
             if names is not None and self._owner(names[1]).owns(job) is False:
                 continue  # the job's owner has copied this comment
-            seen.add(job.job_id)
+            job_ids.add(job.job_id)
             if job.job_id not in self._foreign:
                 metrics.foreign_job()
                 get_logger().warning(
@@ -177,7 +177,7 @@ class Reconciliation:
                     "copy of this hub submitted it. It is not cancelled.",
                     *(job.job_id, job.tag or job.name),
                 )
-        self._foreign = seen
+        self._foreign = job_ids
 
     async def _end(self, orphan: Orphan) -> None:
         log, job = get_logger(), orphan.job
@@ -199,11 +199,11 @@ class Reconciliation:
 
 def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
     """Return the job ids in a spawner's stored state: with or without a child of ours, or written by wrapspawner."""
-    found = set()
+    job_ids = set()
     for part in (state, (state or {}).get("child"), (state or {}).get("child_state")):
         if isinstance(part, dict) and part.get("job_id"):
-            found.add(str(part["job_id"]))
-    return found
+            job_ids.add(str(part["job_id"]))
+    return job_ids
 
 
 class HubServers:
@@ -233,10 +233,10 @@ class HubServers:
     def tell(self, orphan: Orphan) -> None:
         """See :class:`Servers`; it is shown as a failed start, which JupyterHub's pages know how to show."""
         user, server = orphan.start.user, orphan.start.server
-        known = orm.User.find(self._app.db, user)
-        if known is None or server not in known.orm_spawners:
+        orm_user = orm.User.find(self._app.db, user)
+        if orm_user is None or server not in orm_user.orm_spawners:
             return
-        spawner = self._app.users[known].spawners[server]
+        spawner = self._app.users[orm_user].spawners[server]
         if spawner.active or last_start(spawner) is not None:
             return
         start = _failed_start(
@@ -263,8 +263,8 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
     def begin() -> None:
         site = app.spawner_class(config=app.config, hub=app.hub)
-        look = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
-        every(app, slurm_settings.RECONCILE_INTERVAL, look, "The check for jobs without a server")
+        reconcile = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
+        every(app, slurm_settings.RECONCILE_INTERVAL, reconcile, "The check for jobs without a server")
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")
     every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")

@@ -67,16 +67,16 @@ def begin_slugs(app: JupyterHub) -> None:
         return
     if folder is None:
         return
-    kept, written = KeptSlugs(app.db), dict[str, str]()
+    stored, written = KeptSlugs(app.db), dict[str, str]()
     with Failures(app.db).of("Reading the slugs of profiles"):
-        written = kept.find()
+        written = stored.find()
         folder.remember(written)
 
     def write() -> None:
         nonlocal written
         owners = folder.owners()
         if owners != written:
-            kept.keep(owners)
+            stored.keep(owners)
             written = owners
 
     every(app, LOOK, write, "Writing down the slugs of profiles")

@@ -50,15 +50,15 @@ class Unfinished:
 
     async def look(self) -> None:
         """Finish the servers that this check and the one before it have found."""
-        found = {
+        unwatched_servers = {
             (user.name, name): (user, spawner)
             for user in self._app.users.values()
             for name, spawner in list(user.spawners.items())
             if keeps_ending(spawner) and unwatched(spawner)
         }
-        again, self._seen = self._seen & found.keys(), set(found)
-        for key in sorted(again):
-            user, spawner = found[key]
+        repeated, self._seen = self._seen & unwatched_servers.keys(), set(unwatched_servers)
+        for key in sorted(repeated):
+            user, spawner = unwatched_servers[key]
             with self._failures.of(f"Finishing the start or stop of {log_name(spawner)}"):
                 await self._finish(user, spawner)
 

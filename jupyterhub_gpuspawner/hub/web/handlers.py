@@ -41,9 +41,9 @@ class RateLimit:
             return (1.0 - left) * 60.0 / self.per_minute
         if len(self._left) >= _CALLERS:
             self._left = {
-                each: known
-                for each, known in self._left.items()
-                if self._allowance(each, now, known[2]) < self.burst + known[2]
+                key: entry
+                for key, entry in self._left.items()
+                if self._allowance(key, now, entry[2]) < self.burst + entry[2]
             }
         self._left[caller] = (left - 1.0, now, more)
         return 0.0

@@ -38,9 +38,9 @@ class Claimant(Placing):
             self.environ["CUDA_VISIBLE_DEVICES"] = self._visible
 
     def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
-        found = super()._gpus(topology, cpus)
-        self._visible = found.visible or ""
-        return found
+        gpus = super()._gpus(topology, cpus)
+        self._visible = gpus.visible or ""
+        return gpus
 
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         return claimed(super()._grant(topology, cpus), topology, self.plan, node=self.node, cpus=cpus)
@@ -98,12 +98,12 @@ def claimed(
 
 
 def _part(granted: GpuGrant, gpus: Sequence[int], problems: Sequence[str]) -> GpuGrant:
-    places = [n for n, position in enumerate(granted.positions or ()) if position in gpus]
+    indices = [n for n, position in enumerate(granted.positions or ()) if position in gpus]
     return replace(
         granted,
-        names=tuple(granted.names[n] for n in places),
-        positions=tuple((granted.positions or ())[n] for n in places),
-        slurm=tuple(granted.slurm[n] for n in places) if granted.slurm else (),
+        names=tuple(granted.names[n] for n in indices),
+        positions=tuple((granted.positions or ())[n] for n in indices),
+        slurm=tuple(granted.slurm[n] for n in indices) if granted.slurm else (),
         problems=tuple(problems),
     )
 

@@ -78,9 +78,9 @@ def _claim(
     problems: list[str],
 ) -> Claim:
     files = {gpu: f"{PREFIX}.{_NOT_IN_A_NAME.sub('_', name)}" for gpu, name in names.items()}
-    taken = [gpu for gpu, file in files.items() if _is_claimed(directory, file, "")]
+    claimed = [gpu for gpu, file in files.items() if _is_claimed(directory, file, "")]
     while True:
-        free = [gpu for gpu in files if gpu not in taken]
+        free = [gpu for gpu in files if gpu not in claimed]
         held: dict[int, int] = {}
         for gpu in choose(free) if free else ():
             try:
@@ -89,13 +89,13 @@ def _claim(
                 problems.append(f"The lock of {names[gpu]} cannot be used: {error.strerror}.")
                 descriptor = None
             if descriptor is None:
-                taken.append(gpu)
+                claimed.append(gpu)
                 break
             held[gpu] = descriptor
         else:
             for descriptor in held.values():
                 _keep(descriptor)
-            return Claim(tuple(held), tuple(taken), tuple(problems))
+            return Claim(tuple(held), tuple(claimed), tuple(problems))
         for descriptor in held.values():
             os.close(descriptor)
 
@@ -153,12 +153,12 @@ def _overlap(one: str, other: str) -> bool:
 
 def _is_locked(directory: int, name: str, uid: str) -> bool:
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode) or uid != str(found.st_uid):
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or uid != str(status.st_uid):
             return False
         descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
     except PermissionError:  # its owner's doing: _make creates it readable
-        return _some_process_locks(found.st_ino)
+        return _some_process_locks(status.st_ino)
     except OSError as error:
         return error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO)
     try:
@@ -195,11 +195,11 @@ def _open_folder(folder: str) -> int:
     except OSError as error:
         hint = f"create it with: install -d -o root -m 1777 {folder}" if error.errno == errno.ENOENT else ""
         raise ClaimError(f"the claims folder {folder}: {error.strerror}{hint and '; '}{hint}") from None
-    found = os.fstat(directory)
+    status = os.fstat(directory)
     fault = ""
-    if found.st_uid not in (0, os.geteuid()):
-        fault = f"belongs to uid {found.st_uid}, who could remove claims; root must own it"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+    if status.st_uid not in (0, os.geteuid()):
+        fault = f"belongs to uid {status.st_uid}, who could remove claims; root must own it"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
         fault = "lets others remove claims; it must have mode 1777"
     if fault:
         os.close(directory)

@@ -44,7 +44,7 @@ def with_nics(topology: NodeTopology, root: str = "/") -> NodeTopology:
 
 def _cards(root: str) -> dict[str, str]:
     """Names of the cards with the paths of their PCI devices; of several ports of one device only the first."""
-    found: dict[str, str] = {}
+    cards: dict[str, str] = {}
     for kind in _CLASSES:
         folder = os.path.join(root, "sys/class", kind)
         try:
@@ -53,9 +53,9 @@ def _cards(root: str) -> dict[str, str]:
             continue
         for name in names:
             path = os.path.realpath(os.path.join(folder, name, "device"))
-            if os.path.isdir(path) and path not in found.values() and len(found) < _MOST:
-                found[name] = path
-    return found
+            if os.path.isdir(path) and path not in cards.values() and len(cards) < _MOST:
+                cards[name] = path
+    return cards
 
 
 def _numa_node(path: str) -> int | None:

@@ -49,8 +49,8 @@ def _run(*arguments: str) -> str | Exception:
     except OSError as error:
         return UnavailableError(f"nvidia-smi: {error.strerror}")
     if done.returncode != 0:
-        said = (done.stdout.strip() or done.stderr.strip()).splitlines()
-        return UnavailableError(f"{' '.join(command)}: {said[0] if said else f'exit code {done.returncode}'}")
+        output = (done.stdout.strip() or done.stderr.strip()).splitlines()
+        return UnavailableError(f"{' '.join(command)}: {output[0] if output else f'exit code {done.returncode}'}")
     return done.stdout
 
 
@@ -77,15 +77,15 @@ def parse_query(text: str) -> tuple[list[Gpu], str]:
 
 def parse_listing(text: str) -> dict[int, list[tuple[str, str]]]:
     """Profile and UUID of the MIG devices of each GPU in ``nvidia-smi -L``."""
-    found: dict[int, list[tuple[str, str]]] = {}
+    devices: dict[int, list[tuple[str, str]]] = {}
     index: int | None = None
     for line in text.splitlines():
         whole, part = _WHOLE.match(line), _PART.match(line)
         if whole:
             index = int(whole["index"])
         elif part and index is not None:
-            found.setdefault(index, []).append((part["profile"], part["uuid"]))
-    return found
+            devices.setdefault(index, []).append((part["profile"], part["uuid"]))
+    return devices
 
 
 def compose(
@@ -106,18 +106,18 @@ def compose(
     parts = parse_listing(listing)
     whole: list[Gpu] = []
     for gpu in gpus:
-        told = extra.gpus[drawn[gpu.index]] if gpu.index in drawn else Gpu(gpu.index)
-        known = replace(
+        gpu_of_driver = extra.gpus[drawn[gpu.index]] if gpu.index in drawn else Gpu(gpu.index)
+        listed = replace(
             gpu,
-            numa_node=told.numa_node,
-            cpus=told.cpus,
-            numa_affinity=told.numa_affinity,
-            gpu_numa_id=told.gpu_numa_id,
+            numa_node=gpu_of_driver.numa_node,
+            cpus=gpu_of_driver.cpus,
+            numa_affinity=gpu_of_driver.numa_affinity,
+            gpu_numa_id=gpu_of_driver.gpu_numa_id,
         )
         whole += [
-            replace(known, uuid=uuid, mig=profile, memory_mib=None, name=f"{gpu.name} MIG {profile}")
+            replace(listed, uuid=uuid, mig=profile, memory_mib=None, name=f"{gpu.name} MIG {profile}")
             for profile, uuid in parts.get(gpu.index, ())
-        ] or [known]
+        ] or [listed]
     complete = len(whole) == len(extra.gpus) and all(g.index in drawn for g in whole)
     return NodeTopology(
         gpus=tuple(whole),

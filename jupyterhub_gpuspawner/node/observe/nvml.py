@@ -118,15 +118,15 @@ class _Driver:
 
     def in_use(self) -> dict[str, str]:
         """By processes, which NVML lists for all users; without any, by more memory in use than an idle GPU has."""
-        found: dict[str, str] = {}
+        used: dict[str, str] = {}
         for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
-            places = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
-            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in range(places)]
+            count = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
+            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in range(count)]
             for device in [part for part in parts if part is not None] or [whole]:
                 by = self._user(index, device)
                 if by:
-                    found[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
-        return found
+                    used[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
+        return used
 
     def _user(self, index: int, device: Any) -> str:
         if device is None:
@@ -188,14 +188,14 @@ class _Driver:
         mode = self.ask(parent.index, "nvmlDeviceGetMigMode", handle)
         if not mode or mode[0] != 1:
             return []
-        found = []
-        for place in range(self.ask(parent.index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
-            device = self.ask(parent.index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+        devices = []
+        for part in range(self.ask(parent.index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            device = self.ask(parent.index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, part)
             if device is None:
                 continue
             name = _text(self.ask(parent.index, "nvmlDeviceGetName", device))
             memory = self.ask(parent.index, "nvmlDeviceGetMemoryInfo", device)
-            found.append(
+            devices.append(
                 Gpu(
                     index=parent.index,
                     uuid=_text(self.ask(parent.index, "nvmlDeviceGetUUID", device)),
@@ -211,9 +211,9 @@ class _Driver:
                     gpu_numa_id=parent.gpu_numa_id,
                 )
             )
-        if not found:
+        if not devices:
             self.problems.append(f"GPU {parent.index} has MIG enabled but no MIG device, so nothing can run on it.")
-        return found
+        return devices
 
     def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:
         """The link word of each pair of GPU indices; ``PIX`` within a GPU, that is, between its MIG devices."""

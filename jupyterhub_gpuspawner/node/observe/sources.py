@@ -30,8 +30,8 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
     problems: list[str] = []
 
     def told(topology: NodeTopology, *more: str) -> None:
-        known = in_print(replace(topology, hostname=node, problems=(*topology.problems, *problems, *more)))
-        say(topology=to_document(known))
+        topology_in_print = in_print(replace(topology, hostname=node, problems=(*topology.problems, *problems, *more)))
+        say(topology=to_document(topology_in_print))
 
     if topology_file:
         say(doing="reading the topology file")
@@ -45,12 +45,12 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
     kernel = sysfs.read(root)
     told(kernel)
     failed: list[str] = []
-    found = kernel
-    for found in _with_driver(kernel, say, failed):
-        told(found)
+    read_node = kernel
+    for read_node in _with_driver(kernel, say, failed):
+        told(read_node)
     if network:
-        told(_networked(found, root, say), *failed)
-    elif found is kernel and kernel.gpus:
+        told(_networked(read_node, root, say), *failed)
+    elif read_node is kernel and kernel.gpus:
         told(kernel, *failed)
 
 
@@ -106,8 +106,8 @@ def from_file(name: str, node: str) -> NodeTopology:
             raise ValueError(f"{node!r} is not a valid node name")
         name = name.replace("{node}", node)
     topology = load(name)
-    known = NETWORK in topology.source.split("+")
-    return replace(topology, source=f"file+{NETWORK}" if known else "file")
+    has_network = NETWORK in topology.source.split("+")
+    return replace(topology, source=f"file+{NETWORK}" if has_network else "file")
 
 
 def _nvml(kernel: NodeTopology) -> Iterator[NodeTopology]:

@@ -126,7 +126,7 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
         devices = sorted(os.listdir(folder))
     except OSError:
         return ()
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     for device in devices:
         path = os.path.join(folder, device)
         if _text(path, "vendor") != _NVIDIA or _text(path, "class")[:6] not in _DISPLAY_CLASSES:
@@ -134,9 +134,9 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
         facts = _driver_facts(_text(root, "proc/driver/nvidia/gpus", device, "information"))
         minor = facts.get("Device Minor", "")
         uuid = facts.get("GPU UUID", "")
-        found.append(
+        gpus.append(
             Gpu(
-                index=len(found),
+                index=len(gpus),
                 uuid=uuid if uuid.startswith("GPU-") and "?" not in uuid else "",
                 pci=device.lower(),
                 name=facts.get("Model", ""),
@@ -147,7 +147,7 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
                 pcie_max_width=_lanes(path, "max_link_width"),
             )
         )
-    return tuple(found)
+    return tuple(gpus)
 
 
 def _lanes(*parts: str) -> int | None:

@@ -254,6 +254,6 @@ def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, en
     say(port=number, service_url=service_url, problems=problems)
     placement = replace(report.placement, problems=(*report.placement.problems, *problems))
     door = Door("taken") if lost else None
-    failure, again = attempt(replace(report, placement=placement, door=door), environ)
+    failure, retry = attempt(replace(report, placement=placement, door=door), environ)
     if failure:
-        say(problems=[failure], again=again)
+        say(problems=[failure], again=retry)

@@ -67,15 +67,15 @@ def look(port: int, server: int, token: str) -> Look:
     return whose(listening(port), server, token)
 
 
-def whose(found: Collection[Socket], server: int, token: str) -> Look:
+def whose(sockets: Collection[Socket], server: int, token: str) -> Look:
     """Whether these sockets belong to the server, recognised by pid or ``token``; raises OSError without ``/proc``."""
-    if not found:
+    if not sockets:
         return Look()
-    ours, others = holders({each.inode for each in found}, server, token)
-    return judge(found, uid=os.geteuid(), ours=ours, others=others)
+    ours, others = holders({inode.inode for inode in sockets}, server, token)
+    return judge(sockets, uid=os.geteuid(), ours=ours, others=others)
 
 
-def judge(found: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> Look:
+def judge(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> Look:
     """Decide whose the sockets are that listen on the server's port.
 
     ``ours`` are inodes held by the server's processes, ``others`` those held by other processes of ``uid``. For the
@@ -83,16 +83,16 @@ def judge(found: Iterable[Socket], *, uid: int, ours: Collection[int], others: C
     address that the hub connects to.
     """
     addresses: list[str] = []
-    seen = PROCESS
-    for each in found:
-        if each.inode in ours:
-            addresses.append(each.address)
-        elif each.uid == uid != _OVERFLOW and each.inode not in others:
-            addresses.append(each.address)
-            seen = USER
+    owner = PROCESS
+    for listener in sockets:
+        if listener.inode in ours:
+            addresses.append(listener.address)
+        elif listener.uid == uid != _OVERFLOW and listener.inode not in others:
+            addresses.append(listener.address)
+            owner = USER
         else:
-            return Look(TAKEN, uid=each.uid)
-    return Look(OURS, seen, tuple(dict.fromkeys(addresses))) if addresses else Look()
+            return Look(TAKEN, uid=listener.uid)
+    return Look(OURS, owner, tuple(dict.fromkeys(addresses))) if addresses else Look()
 
 
 def listening(port: int, net: str = "") -> list[Socket]:
@@ -106,26 +106,26 @@ def listening(port: int, net: str = "") -> list[Socket]:
             return _asked(port)
         except (OSError, AttributeError, struct.error):  # AttributeError: no such sockets on this system
             net = NET
-    found = _table(f"{net}/tcp", port)
+    sockets = _table(f"{net}/tcp", port)
     if os.path.exists(f"{net}/tcp6"):  # missing on a kernel without IPv6
-        found += _table(f"{net}/tcp6", port)
-    return found
+        sockets += _table(f"{net}/tcp6", port)
+    return sockets
 
 
 def _asked(port: int) -> list[Socket]:
     """The kernel's answer for one port and both families, IPv4 first; raises OSError."""
-    found: list[Socket] = []
+    sockets: list[Socket] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
         kernel.settimeout(_ANSWER_TIME)
         for family in (socket.AF_INET, socket.AF_INET6):
             body = _REQUEST.pack(family, socket.IPPROTO_TCP, _LISTENING) + _SOCKET_ID.pack(port)
             kernel.send(_DUMP.pack(_DUMP.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
-            while not _read_answer(kernel.recv(1 << 16), found):
+            while not _read_answer(kernel.recv(1 << 16), sockets):
                 pass
-    return found
+    return sockets
 
 
-def _read_answer(answer: bytes, found: list[Socket]) -> bool:
+def _read_answer(answer: bytes, sockets: list[Socket]) -> bool:
     """Add the sockets of one datagram to ``found``; returns whether it was the last one."""
     at = 0
     while at + _DUMP.size <= len(answer):
@@ -136,13 +136,13 @@ def _read_answer(answer: bytes, found: list[Socket]) -> bool:
             raise OSError("the kernel does not list its sockets")
         family, address, uid, inode = _FOUND.unpack_from(answer, at + _DUMP.size)
         packed = address if family == socket.AF_INET6 else address[:4]
-        found.append(Socket(socket.inet_ntop(family, packed), uid, inode))
+        sockets.append(Socket(socket.inet_ntop(family, packed), uid, inode))
         at += (length + 3) & ~3
     return False
 
 
 def _table(path: str, port: int) -> list[Socket]:
-    found = []
+    sockets = []
     wanted = b":%04X " % port
     with open(path, "rb") as file:
         next(file, None)
@@ -151,8 +151,8 @@ def _table(path: str, port: int) -> list[Socket]:
                 break  # the kernel lists listening sockets first; many others may follow
             if wanted in line:  # splitting every line would take five times as long
                 words = line.split()
-                found.append(Socket(_address(words[1].split(b":")[0]), int(words[7]), int(words[9])))
-    return list(dict.fromkeys(found))  # while others come and go, the kernel may list a socket twice
+                sockets.append(Socket(_address(words[1].split(b":")[0]), int(words[7]), int(words[9])))
+    return list(dict.fromkeys(sockets))  # while others come and go, the kernel may list a socket twice
 
 
 def _address(text: bytes) -> str:
@@ -193,16 +193,16 @@ def _processes(proc: str) -> list[int]:
 
 def _open(folder: str) -> list[str]:
     """The files that a process has open; none if it has ended or may not be examined."""
-    found = []
+    inodes = []
     try:
         for name in os.listdir(folder):
             try:
-                found.append(os.readlink(f"{folder}/{name}"))
+                inodes.append(os.readlink(f"{folder}/{name}"))
             except OSError:  # closed in the meantime
                 continue
     except OSError:
-        return found
-    return found
+        return inodes
+    return inodes
 
 
 def _descends(pid: int, server: int, parents: dict[int, int], proc: str) -> bool:

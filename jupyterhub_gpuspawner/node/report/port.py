@@ -44,12 +44,12 @@ def parse_url(text: str) -> Url:
     """Split a URL into scheme, host, port and path; raises ValueError."""
     scheme, separator, rest = text.partition("://")
     authority, slash, path = rest.partition("/")
-    place = authority.rpartition("@")[2]
-    if place.startswith("["):
-        host, _, tail = place[1:].partition("]")
+    host_port = authority.rpartition("@")[2]
+    if host_port.startswith("["):
+        host, _, tail = host_port[1:].partition("]")
         port = tail[1:]
     else:
-        host, _, port = place.partition(":")
+        host, _, port = host_port.partition(":")
     if not separator or not scheme or (port and not (port.isascii() and port.isdigit())):
         raise ValueError(f"{text!r} is not a URL of the form scheme://host:port/path")
     return Url(scheme.lower(), host, int(port) if port else None, slash + path)

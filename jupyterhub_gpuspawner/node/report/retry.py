@@ -48,7 +48,7 @@ class PortReporter:
         self._sockets: list[object] | None = None
         self._whose: tuple[float, Look] | None = None
 
-    def run(self, *, told: bool) -> None:
+    def run(self, *, is_reported: bool) -> None:
         """Check the port and report until the server has ended, or the hub has known the port for a while.
 
         ``told`` is whether the hub already has the report, without the port.
@@ -56,25 +56,29 @@ class PortReporter:
         from jupyterhub_gpuspawner.node.report import listener
 
         began = time.monotonic()
-        letter = None if told else self.report
+        letter = None if is_reported else self.report
         due, gives_up, tries, told_at = began, began + PATIENCE, 0, 0.0
         last = before = listener.Look()
         while _lives(self.server) and time.monotonic() - began < LOOKS[-1][0]:
             now, cost = time.monotonic(), time.process_time()
-            look = self.look()
+            owner = self.look()
             cost = time.process_time() - cost
             # only if it is the same twice: a server opens several addresses one after the other
-            if look.state != listener.NOBODY and look == before and (look.state, look.uid) != (last.state, last.uid):
-                last, letter = look, self.letter(look)
+            if (
+                owner.state != listener.NOBODY
+                and owner == before
+                and (owner.state, owner.uid) != (last.state, last.uid)
+            ):
+                last, letter = owner, self.letter(owner)
                 due, gives_up, tries = now, now + PATIENCE, 0
-            before = look
+            before = owner
             if letter is not None and now >= due:
-                again, known = self._deliver(letter)
-                if known:
+                retry, is_final = self._deliver(letter)
+                if is_final:
                     told_at = time.monotonic()
-                elif not again and letter.port:
+                elif not retry and letter.port:
                     return
-                if not again or time.monotonic() > gives_up:
+                if not retry or time.monotonic() > gives_up:
                     letter = None
                 due = time.monotonic() + PAUSES[min(tries, len(PAUSES) - 1)]
                 tries += 1
@@ -89,9 +93,9 @@ class PortReporter:
         from jupyterhub_gpuspawner.node.report import http
 
         signal.alarm(round(PATIENCE))  # looking up a name may take forever
-        failure, again = http.attempt(letter, self.environ)
+        failure, retry = http.attempt(letter, self.environ)
         signal.alarm(0)
-        return again, failure is None
+        return retry, failure is None
 
     def look(self) -> Look:
         """Who listens on the port; if the kernel does not show that, whether anyone does."""
@@ -101,16 +105,16 @@ class PortReporter:
         try:
             sockets = listener.listening(self.port)
             if self._whose is not None and sockets == self._sockets:
-                known_at, known = self._whose
+                known_at, owner = self._whose
                 # an inode is one socket: as long as it is the same one, the server has it
-                if known.seen == listener.PROCESS or time.monotonic() < known_at + _WHOSE:
-                    return known
-            look = listener.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
+                if owner.seen == listener.PROCESS or time.monotonic() < known_at + _WHOSE:
+                    return owner
+            port_owner = listener.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
         except (OSError, ValueError, IndexError):
             there = ports.answers(self.port, self.environ.get("JUPYTERHUB_SERVICE_URL", ""))
             return listener.Look(listener.OURS, listener.UNSEEN) if there else listener.Look()
-        self._sockets, self._whose = list(sockets), (time.monotonic(), look)
-        return look
+        self._sockets, self._whose = list(sockets), (time.monotonic(), port_owner)
+        return port_owner
 
     def letter(self, look: Look) -> NodeReport:
         """The report of what was found at the port."""

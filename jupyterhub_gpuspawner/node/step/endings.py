@@ -54,8 +54,8 @@ def parse(line: str, token: str) -> tuple[str, Ending | Beat | None]:
     if not mark:
         return line, None
     try:
-        said = json.loads(rest)
-        return text, Beat(**said) if "beats" in said else Ending(**said)
+        document = json.loads(rest)
+        return text, Beat(**document) if "beats" in document else Ending(**document)
     except (ValueError, TypeError):
         return text, None
 
@@ -74,12 +74,12 @@ class Output:
         Without labels also a line that is not complete, such as a bar of progress, unless more has to be known of it.
         """
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        found = [line + b"\n" for line in lines]
-        kept = self.labelled or _MARK[0].encode() in self._rest or NOISE.startswith(self._rest)
-        if self._rest and not (chunk and kept):
-            found.append(self._rest)
+        complete = [line + b"\n" for line in lines]
+        unfinished = self.labelled or _MARK[0].encode() in self._rest or NOISE.startswith(self._rest)
+        if self._rest and not (chunk and unfinished):
+            complete.append(self._rest)
             self._rest = b""
-        return found
+        return complete
 
 
 class Watch:
@@ -90,12 +90,12 @@ class Watch:
         """Seconds of silence after which a rank counts as lost; 0: never."""
         self._silent: dict[int, float] = {}
 
-    def heard(self, said: Beat | Ending) -> None:
+    def heard(self, message: Beat | Ending) -> None:
         """Note what a rank has said."""
-        if isinstance(said, Beat):
-            self._silent[said.beats] = 0.0
+        if isinstance(message, Beat):
+            self._silent[message.beats] = 0.0
         else:
-            self._silent.pop(said.rank, None)
+            self._silent.pop(message.rank, None)
 
     def waited(self, seconds: float) -> None:
         """Count time in which every rank would have been heard."""
@@ -152,7 +152,9 @@ def judge(ended: Sequence[Ending], node_of: Sequence[str], status: int, *, start
 
 
 def _by_node(ranks: Sequence[int], node_of: Sequence[str]) -> Mapping[str, str]:
-    found: dict[str, list[int]] = {}
+    by_node: dict[str, list[int]] = {}
     for rank in ranks:
-        found.setdefault(node_of[rank], []).append(rank)
-    return {node: f"rank{'s' if len(each) > 1 else ''} {', '.join(map(str, each))}" for node, each in found.items()}
+        by_node.setdefault(node_of[rank], []).append(rank)
+    return {
+        node: f"rank{'s' if len(ending) > 1 else ''} {', '.join(map(str, ending))}" for node, ending in by_node.items()
+    }

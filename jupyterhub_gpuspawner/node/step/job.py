@@ -52,9 +52,9 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
     here = here if here in nodes else ""
     # GPUs that the server has claimed, or that Slurm did not name, are known by its environment alone.
     own = environ.get("SLURM_GPUS_ON_NODE", "")
-    known = int(own) if own.isascii() and own.isdigit() else len(_words(environ.get("CUDA_VISIBLE_DEVICES", "")))
+    own_count = int(own) if own.isascii() and own.isdigit() else len(_words(environ.get("CUDA_VISIBLE_DEVICES", "")))
     if not per_node or (len(nodes) == 1 and not sum(granted.values())):
-        granted = dict.fromkeys(nodes, known)
+        granted = dict.fromkeys(nodes, own_count)
     return Job(
         job,
         nodes,
@@ -70,8 +70,8 @@ def _gpus(line: str) -> dict[str, int]:
     """Each node of a line such as ``Nodes=g[1-2] CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)`` with its GPUs."""
     fields = dict(word.partition("=")[::2] for word in line.split())
     try:
-        found = [one for one in parse_gres(fields.get("GRES", "")) if one.name in GPU_GRES]
-        count = sum(one.count if one.name == "gpu" else len(one.indices) for one in found)
+        gres = [one for one in parse_gres(fields.get("GRES", "")) if one.name in GPU_GRES]
+        count = sum(one.count if one.name == "gpu" else len(one.indices) for one in gres)
         return dict.fromkeys(expand_nodelist(fields["Nodes"]), count)
     except ValueError:
         return {}

@@ -131,8 +131,8 @@ class RankPlacing(StepPlacing):
         if self.spec.all_gpus and self.in_order and gpus.visible:
             self.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.in_order)
         whole = self._beside if any(self._beside) else (gpus.positions,)
-        known = tuple(dict.fromkeys(position for part in whole for position in part))
-        self.environ.update(variables.nearest_nics(self.environ, topology, gpus.positions, known))
+        positions = tuple(dict.fromkeys(position for part in whole for position in part))
+        self.environ.update(variables.nearest_nics(self.environ, topology, gpus.positions, positions))
 
 
 def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]) -> None:

@@ -75,8 +75,8 @@ def free_port(*, here: bool) -> int:
 def resolved(name: str) -> str:
     """The address of a node; the name itself if it cannot be resolved."""
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
         return name
-    addresses = [str(each[4][0]) for each in sorted(found, key=lambda each: each[0] != socket.AF_INET)]
+    addresses = [str(entry[4][0]) for entry in sorted(entries, key=lambda entry: entry[0] != socket.AF_INET)]
     return next(iter(addresses), name)

@@ -130,11 +130,11 @@ def parse(arguments: Sequence[str]) -> Options:
             kind = str if word.least is None else partial(_whole, least=word.least)
             parser.add_argument(*word.names, dest=word.field, help=word.help, metavar=word.metavar, type=kind)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    found = vars(parser.parse_args(list(arguments)))
-    command = found.pop("command")
-    found["srun"] = tuple(found["srun"])
+    values = vars(parser.parse_args(list(arguments)))
+    command = values.pop("command")
+    values["srun"] = tuple(values["srun"])
     try:
-        return Options(command=tuple(command[1:] if command[:1] == ["--"] else command), **found).checked()
+        return Options(command=tuple(command[1:] if command[:1] == ["--"] else command), **values).checked()
     except ValueError as error:
         parser.error(str(error))
 

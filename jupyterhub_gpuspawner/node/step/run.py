@@ -54,18 +54,18 @@ def _text(path: str) -> str:
         return ""
 
 
-def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], bytes], plan: str) -> int:
+def run(options: Options, environ: Mapping[str, str], *, archive: Callable[[], bytes], plan: str) -> int:
     """Run the step to its end and return its exit code. ``plan``: the server's launch plan, for policy and topology."""
     try:
         mine = job.read(environ, scontrol.answer_about_job(environ))
-        where = srun.layout(mine, asked)
-        kept = srun.keeps(asked, environ)
-        srun.gpus_of_step(mine, where, kept)
+        where = srun.layout(mine, options)
+        kinds = srun.keeps(options, environ)
+        srun.gpus_of_step(mine, where, kinds)
         address, port = _master(mine, where.nodes)
     except (ValueError, OSError) as error:
         say(str(error))
         return NO_STEP
-    logs = os.path.abspath(asked.logs) if asked.logs else ""
+    logs = os.path.abspath(options.logs) if options.logs else ""
     if logs:
         os.makedirs(logs, exist_ok=True)
     spec = Spec(
@@ -73,23 +73,23 @@ def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], byt
         plan=plan,
         master_addr=address,
         master_port=port,
-        keeps=kept,
-        all_gpus=asked.all_gpus,
-        torchrun=asked.is_torchrun,
+        keeps=kinds,
+        all_gpus=options.all_gpus,
+        torchrun=options.is_torchrun,
         logs=logs,
         allocation=mine.allocation,
-        verbose=asked.verbose,
-        beat=asked.limit / 4,
+        verbose=options.verbose,
+        beat=options.limit / 4,
     )
     surroundings = srun.environment(environ, mine, spec=spec.dumps(), archive=archive())
     with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
         hosts.writelines(f"{node}\n" for node in where.node_of)
         hosts.flush()
-        words = srun.without_own_binding(srun.command(asked, mine, where, hosts=hosts.name, kept=kept), kept)
-        if asked.verbose:
+        words = srun.without_own_binding(srun.command(options, mine, where, hosts=hosts.name, bindings=kinds), kinds)
+        if options.verbose:
             shown = words[: words.index("/bin/sh")]
-            say(f"{shlex.join(shown)} {shlex.join(asked.command)}")
-        watch = endings.Watch(asked.limit)
+            say(f"{shlex.join(shown)} {shlex.join(options.command)}")
+        watch = endings.Watch(options.limit)
         output = endings.Output(labelled="--label" in words)
         return _Step(words, surroundings, spec.token, where.node_of, watch, output).run()
 
@@ -188,14 +188,14 @@ class _Step:
     def _line(self, line: bytes) -> None:
         if line == endings.NOISE:
             return
-        text, said = endings.parse(line.decode(errors="surrogateescape"), self.token)
-        if said is not None:
+        text, message = endings.parse(line.decode(errors="surrogateescape"), self.token)
+        if message is not None:
             self.heard = True
-            self.watch.heard(said)
-            self.ended += [said] if isinstance(said, endings.Ending) else []
+            self.watch.heard(message)
+            self.ended += [message] if isinstance(message, endings.Ending) else []
             # What is left is the label of srun, or an unfinished line of the rank.
             label = text.strip().rstrip(":").isdigit() or not text.strip()
-            text = "" if label else f"{text}\n" if self.output.labelled or isinstance(said, endings.Ending) else text
+            text = "" if label else f"{text}\n" if self.output.labelled or isinstance(message, endings.Ending) else text
         if text:
             os.write(2, text.encode(errors="surrogateescape"))
 

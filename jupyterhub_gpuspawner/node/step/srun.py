@@ -93,8 +93,8 @@ def layout(job: Job, options: Options) -> Layout:
         raise ValueError(f"--nodes: {wanted} nodes were asked for; job {job.id} has {len(job.nodes)}")
     nodes, gpus = job.nodes[:wanted], job.gpus[:wanted]
     if options.ntasks is not None:
-        each, more = divmod(options.ntasks, wanted)
-        counts = tuple(each + int(n < more) for n in range(wanted))
+        share, more = divmod(options.ntasks, wanted)
+        counts = tuple(share + int(n < more) for n in range(wanted))
     elif options.per_node or not (options.per_gpu or any(gpus)) or (options.is_torchrun and not options.per_gpu):
         counts = (1,) * wanted
     else:
@@ -107,7 +107,7 @@ def layout(job: Job, options: Options) -> Layout:
 
 def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What Slurm binds by the user's own choice, of ``gpu``, ``cpu`` and ``mem``: by option, or by variable of srun."""
-    given = {
+    user_options = {
         "gpu": ("--gpu-bind", "--tres-bind", "--gpus-per-task", "--tres-per-task"),
         "cpu": ("--cpu-bind",),
         "mem": ("--mem-bind",),
@@ -120,7 +120,7 @@ def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
     own = users(environ)
     return tuple(
         kind
-        for kind, names in given.items()
+        for kind, names in user_options.items()
         if getattr(options, f"{kind}_bind")
         or any(word.partition("=")[0] in names for word in options.srun)
         or any(name in own for name in variables[kind])
@@ -129,14 +129,14 @@ def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def users(environ: Mapping[str, str]) -> dict[str, str]:
     """Those variables of srun that the user, or the profile, has set, and not Slurm for the batch step."""
-    kept = {name: environ[name] for name in _KEPT if name in environ}
+    variables = {name: environ[name] for name in _KEPT if name in environ}
     for name in ("SLURM_CPU_BIND", "SLURM_MEM_BIND"):
         # Slurm sets it to VERBOSE,TYPELIST of its own choice, and the three parts as variables of their own.
         parts = [environ.get(f"{name}_{part}", "") for part in ("VERBOSE", "TYPE", "LIST")]
         slurms = {f"{parts[0]},{parts[1]}{parts[2]}", f"{parts[0]},{parts[1]}", parts[0]}
         if name in environ and environ[name] not in slurms:
-            kept[name] = environ[name]
-    return kept
+            variables[name] = environ[name]
+    return variables
 
 
 def environment(environ: Mapping[str, str], job: Job, *, spec: str, archive: bytes) -> dict[str, str]:
@@ -149,13 +149,13 @@ def environment(environ: Mapping[str, str], job: Job, *, spec: str, archive: byt
     return {**own, **users(environ), "SLURM_JOB_ID": job.id, SPEC: spec, **pieces}
 
 
-def gpus_of_step(job: Job, where: Layout, kept: Sequence[str]) -> list[str]:
+def gpus_of_step(job: Job, where: Layout, bindings: Sequence[str]) -> list[str]:
     """The options by which a step gets the GPUs of its nodes, where Slurm does not give it these by itself.
 
     Slurm gives a step the same number on each node, or the same for each rank; raises ValueError where neither fits.
     """
     counts = [dict(zip(job.nodes, job.gpus))[node] for node in where.nodes]
-    if not job.gpus_in_all or "gpu" in kept or not any(counts):
+    if not job.gpus_in_all or "gpu" in bindings or not any(counts):
         return []
     if len(counts) == 1:  # Slurm 22.05 refuses --gpus-per-node where the job's other nodes have fewer
         return [f"--gpus={counts[0]}"]
@@ -170,11 +170,11 @@ def gpus_of_step(job: Job, where: Layout, kept: Sequence[str]) -> list[str]:
     )
 
 
-def command(options: Options, job: Job, where: Layout, *, hosts: str, kept: Sequence[str] = ()) -> list[str]:
+def command(options: Options, job: Job, where: Layout, *, hosts: str, bindings: Sequence[str] = ()) -> list[str]:
     """The command line of srun. ``hosts``: a file with a line for each rank, used if their numbers per node differ.
 
     ``--overlap`` shares the job's resources with the batch step and other steps. A rank that fails ends the others.
-    ``kept``: what Slurm binds by the user's own choice.
+    ``bindings``: what Slurm binds by the user's own choice.
     """
     words = ["srun", "--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none", f"--ntasks={where.tasks}"]
     if where.even:
@@ -185,13 +185,13 @@ def command(options: Options, job: Job, where: Layout, *, hosts: str, kept: Sequ
     cpus = dict(zip(job.nodes, job.cpus))
     if any(count > cpus.get(node, count) for node, count in zip(where.nodes, where.counts)):
         words.append("--overcommit")
-    words += gpus_of_step(job, where, kept)
+    words += gpus_of_step(job, where, bindings)
     words += [] if options.no_label or where.tasks == 1 else ["--label"]
     binds = {"gpu": options.gpu_bind, "cpu": options.cpu_bind, "mem": options.mem_bind}
     words += [f"--{kind}-bind={value}" for kind, value in binds.items() if value]
     return [*words, *options.srun, "/bin/sh", "-c", _BOOT, "gpuspawner-run", *options.command]
 
 
-def without_own_binding(words: Sequence[str], kept: Sequence[str]) -> list[str]:
+def without_own_binding(words: Sequence[str], bindings: Sequence[str]) -> list[str]:
     """The command line with ``--cpu-bind=none``, unless the user decides on CPUs: the ranks bind themselves."""
-    return list(words) if "cpu" in kept else [words[0], "--cpu-bind=none", *words[1:]]
+    return list(words) if "cpu" in bindings else [words[0], "--cpu-bind=none", *words[1:]]

@@ -70,10 +70,10 @@ def interfaces(environ: Mapping[str, str], interface: str | None, *, infiniband:
     Without it Gloo takes the address of the node's name, which need not resolve. NCCL takes InfiniBand first, so where
     there is any, it is left to choose; and it never needs the loopback interface.
     """
-    found = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
+    variables = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
     if interface and interface != "lo" and not infiniband:
-        found["NCCL_SOCKET_IFNAME"] = f"={interface}"  # exactly this one
-    return {name: value for name, value in found.items() if not environ.get(name)}
+        variables["NCCL_SOCKET_IFNAME"] = f"={interface}"  # exactly this one
+    return {name: value for name, value in variables.items() if not environ.get(name)}
 
 
 def nearest_nics(
@@ -84,15 +84,15 @@ def nearest_nics(
     All ranks of a node must give NCCL the same list. It is given only if it leaves a NIC out, such as that of the
     storage: which of several NICs a GPU uses, NCCL decides better by itself.
     """
-    found = {}
+    nics = {}
     if own:
         mine = nccl.nearest_nics(topology, own)
         if mine:
-            found["GPUSPAWNER_NICS"] = ",".join(mine)
+            nics["GPUSPAWNER_NICS"] = ",".join(mine)
     near = nccl.nearest_nics(topology, whole)
     if near and len(near) < len(topology.nics) and not topology.simulated and not environ.get("NCCL_IB_HCA"):
-        found["NCCL_IB_HCA"] = "=" + ",".join(near)
-    return found
+        nics["NCCL_IB_HCA"] = "=" + ",".join(near)
+    return nics
 
 
 def torchrun(
@@ -107,14 +107,14 @@ def torchrun(
     words = list(command)
     start = _start(words)
     # Options end at the script, or at --; a script's own options do not count.
-    given = {_option(word) for word in _options(words[start:])}
+    options = {_option(word) for word in _options(words[start:])}
     more: list[str] = []
     port: dict[str, str] = {}
-    if not given & set(_RENDEZVOUS):
+    if not options & set(_RENDEZVOUS):
         more += [f"--nnodes={where.world}", f"--node_rank={where.rank}"]
         more.append(f"--master_addr={environ['MASTER_ADDR']}")
         port = {"PET_MASTER_PORT": environ["MASTER_PORT"]}
-    if _PROCESSES not in given:
+    if _PROCESSES not in options:
         more.append(f"--nproc_per_node={processes}")
     return [*words[:start], *more, *words[start:]], port
 
@@ -138,12 +138,12 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _options(words: Sequence[str]) -> list[str]:
-    found = []
+    options = []
     for n, word in enumerate(words):
         if word == "--" or (not word.startswith("-") and not (n and _takes_a_value(words[n - 1]))):
             break
-        found.append(word)
-    return found
+        options.append(word)
+    return options
 
 
 def _takes_a_value(word: str) -> bool:
@@ -180,17 +180,17 @@ def _has_bridge(pci: str, root: str) -> bool:
 
 def _nic_addresses(nics: Sequence[str], root: str) -> dict[str, str]:
     """PCI addresses of the RDMA devices that this node has."""
-    found = {}
+    addresses = {}
     for nic in nics:
         path = os.path.realpath(os.path.join(root, "sys/class/infiniband", nic, "device"))
         if os.path.exists(path):
-            found[nic] = os.path.basename(path)
-    return found
+            addresses[nic] = os.path.basename(path)
+    return addresses
 
 
 def _processor(root: str) -> dict[str, str]:
     """What NCCL wants to know of the processor, which ``/proc/cpuinfo`` says for x86."""
-    found = {"arch": os.uname().machine}
+    processor = {"arch": os.uname().machine}
     words = {"vendor_id": "vendor", "cpu family": "familyid", "model": "modelid"}
     try:
         with open(os.path.join(root, "proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
@@ -199,7 +199,7 @@ def _processor(root: str) -> dict[str, str]:
                 if not line.strip():
                     break
                 if name.strip() in words:
-                    found[words[name.strip()]] = value.strip()
+                    processor[words[name.strip()]] = value.strip()
     except OSError:
         pass
-    return found
+    return processor

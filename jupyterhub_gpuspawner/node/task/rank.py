@@ -49,13 +49,13 @@ def rank_of(environ: Mapping[str, str]) -> Rank | None:
 
 def tasks_per_node(text: str) -> tuple[int, ...]:
     """Expand a list such as ``2(x3),1``; empty if the text has another form."""
-    found: list[int] = []
+    counts: list[int] = []
     for word in text.split(","):
         match = _TASKS.fullmatch(word)
-        if match is None or len(found) + int(match[2] or 1) > 1_000_000:
+        if match is None or len(counts) + int(match[2] or 1) > 1_000_000:
             return ()
-        found += [int(match[1])] * int(match[2] or 1)
-    return tuple(found)
+        counts += [int(match[1])] * int(match[2] or 1)
+    return tuple(counts)
 
 
 def _number(text: str | None) -> int | None:
@@ -85,31 +85,31 @@ def has_own_cpus(environ: Mapping[str, str], allowed: int) -> bool:
 
 
 def divide_cpus(
-    topology: NodeTopology, granted: Sequence[int], gpus: Sequence[Sequence[int]], *, each: int | None = None
+    topology: NodeTopology, granted: Sequence[int], gpus: Sequence[Sequence[int]], *, per_task: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
     """CPUs for each task, given the positions of its GPUs; CPUs are shared only if there are fewer than tasks.
 
-    ``each`` is the number of CPUs promised to a task. If it is None or too large, all CPUs are divided, in whole cores
-    if there are enough. Each task first takes CPUs near to its GPUs, then what is missing from the rest.
+    ``per_task`` is the number of CPUs promised to a task. If it is None or too large, all CPUs are divided, in whole
+    cores if there are enough. Each task first takes CPUs near to its GPUs, then what is missing from the rest.
     """
     free = sorted(set(granted))
     if len(free) < len(gpus):
         return shares(free, len(gpus))
-    sizes = _sizes(topology, free, len(gpus), each)
+    sizes = _sizes(topology, free, len(gpus), per_task)
     parts: list[tuple[int, ...]] = [()] * len(gpus)
     for nearby in (True, False):
         for n, mine in enumerate(gpus):
             field = [cpu for cpu in free if not nearby or _is_near(topology, cpu, mine)]
             missing = min(sizes[n] - len(parts[n]), len(field))
-            taken = choose_cpus(topology, granted=field, count=missing, gpus=mine) if missing else ()
-            parts[n] += taken
-            free = [cpu for cpu in free if cpu not in taken]
+            chosen = choose_cpus(topology, granted=field, count=missing, gpus=mine) if missing else ()
+            parts[n] += chosen
+            free = [cpu for cpu in free if cpu not in chosen]
     return tuple(tuple(sorted(part)) for part in parts)
 
 
-def _sizes(topology: NodeTopology, free: Sequence[int], tasks: int, each: int | None) -> list[int]:
-    if each and each * tasks <= len(free):
-        return [each] * tasks
+def _sizes(topology: NodeTopology, free: Sequence[int], tasks: int, per_task: int | None) -> list[int]:
+    if per_task and per_task * tasks <= len(free):
+        return [per_task] * tasks
     inside = set(free)
     core_of = {cpu: core[0] for core in topology.siblings for cpu in core if cpu in inside}
     cores: dict[int, int] = {}

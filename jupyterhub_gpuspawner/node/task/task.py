@@ -80,8 +80,8 @@ class StepPlacing(Placing):
             return granted
         if 0 < len(granted) < self.rank.count and self.rank.local == 0:
             self.problems.append(f"{self.rank.count} tasks share {len(granted)} CPUs on this node.")
-        each = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK", ""))
-        return divide_cpus(topology, granted, self._beside, each=each)[self.rank.local]
+        per_task = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK", ""))
+        return divide_cpus(topology, granted, self._beside, per_task=per_task)[self.rank.local]
 
     def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
         # What was set for the server of the whole job does not hold for a part of it.
@@ -96,9 +96,9 @@ class StepPlacing(Placing):
 
 def _of_the_job(indices: str, topology: NodeTopology) -> tuple[int, ...]:
     """Positions of the GPUs that the whole job has on this node; empty if some of them cannot be seen."""
-    places = {str(gpu.index): n for n, gpu in enumerate(topology.gpus) if gpu.mig is None}
+    positions = {str(gpu.index): n for n, gpu in enumerate(topology.gpus) if gpu.mig is None}
     words = indices.split(",")
-    return tuple(places[word] for word in words) if all(word in places for word in words) else ()
+    return tuple(positions[word] for word in words) if all(word in positions for word in words) else ()
 
 
 def _number(text: str) -> int | None:

@@ -65,13 +65,13 @@ class MigUtilization:
         """Two: that of the last reading, and that for the next."""
         self._have_one = False
         parent, instance, support = c_void_p(), c_uint(), Support(version=1)
-        known = not (
+        supported = not (
             nvml.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", device, byref(parent))
             or nvml.call("nvmlDeviceGetGpuInstanceId", device, byref(instance))
             or nvml.call("nvmlGpmQueryDeviceSupport", parent, byref(support))
         )
         self._parent, self._instance = parent, instance
-        if known and support.supported:
+        if supported and support.supported:
             two = [c_void_p(), c_void_p()]
             if not any(nvml.call("nvmlGpmSampleAlloc", byref(sample)) for sample in two):
                 self._samples = two
@@ -88,9 +88,9 @@ class MigUtilization:
         if not self._have_one:
             self._have_one = True
             return None
-        asked = MetricsGet(version=1, number=1, before=before, now=now)
-        asked.metrics[0].id = GRAPHICS_UTIL
-        if self._nvml.call("nvmlGpmMetricsGet", byref(asked)) or asked.metrics[0].result:
+        query = MetricsGet(version=1, number=1, before=before, now=now)
+        query.metrics[0].id = GRAPHICS_UTIL
+        if self._nvml.call("nvmlGpmMetricsGet", byref(query)) or query.metrics[0].result:
             return None
-        value = float(asked.metrics[0].value)
+        value = float(query.metrics[0].value)
         return value if 0.0 <= value <= 100.0 else None

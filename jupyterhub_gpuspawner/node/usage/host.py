@@ -53,7 +53,7 @@ def _of_cgroup(root: str) -> tuple[float | None, int | None]:
 
 def _job_folders(text: str, root: str) -> list[tuple[tuple[str, ...], str]]:
     """Controllers (none: version 2) and folder of the job's cgroup in each hierarchy of /proc/self/cgroup."""
-    found: list[tuple[tuple[str, ...], str]] = []
+    folders: list[tuple[tuple[str, ...], str]] = []
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
@@ -65,9 +65,9 @@ def _job_folders(text: str, root: str) -> list[tuple[tuple[str, ...], str]]:
         for mount in (names, *controllers, "unified") if controllers else ("", "unified"):
             folder = os.path.join(root, "sys/fs/cgroup", mount) + "/".join(parts[: depth + 1])
             if os.path.isdir(folder):
-                found.append((controllers, folder))
+                folders.append((controllers, folder))
                 break
-    return found
+    return folders
 
 
 def _of_processes(server: int, root: str, job: str) -> HostReading:
@@ -128,7 +128,7 @@ def _private(pid: int, root: str) -> int:
 
 def _field(text: str, name: str) -> int | None:
     words: Iterable[list[str]] = (line.split() for line in text.splitlines())
-    return next((int(each[1]) for each in words if len(each) == 2 and each[0] == name and each[1].isdigit()), None)
+    return next((int(word[1]) for word in words if len(word) == 2 and word[0] == name and word[1].isdigit()), None)
 
 
 def _text(path: str) -> str:

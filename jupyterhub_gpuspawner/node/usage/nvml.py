@@ -70,9 +70,9 @@ class Gpus:
     def read(self) -> tuple[tuple[GpuReading, ...], tuple[str, ...]]:
         """A reading for each GPU, in order, and why some are unknown."""
         readings, problems = [], []
-        for place, gpu in enumerate(self._gpus):
+        for number, gpu in enumerate(self._gpus):
             try:
-                readings.append(self._read(place, gpu))
+                readings.append(self._read(number, gpu))
             except NvmlError as error:
                 readings.append(UNKNOWN)
                 problems.append(f"The use of GPU {gpu.index} is unknown: {error}.")
@@ -85,9 +85,9 @@ class Gpus:
         total, used = self._memory(device)
         processes = self._processes(device)
         if self._shared:
-            own = None if processes is None else [each for each in processes if _is_own(each.pid)]
-            mine = None if own is None or any(each.memory == _UNKNOWN_MEMORY for each in own) else own
-            used = None if mine is None else sum(each.memory for each in mine) >> 20
+            own = None if processes is None else [process for process in processes if _is_own(process.pid)]
+            mine = None if own is None or any(process.memory == _UNKNOWN_MEMORY for process in own) else own
+            used = None if mine is None else sum(process.memory for process in mine) >> 20
             return GpuReading(None, total, used, None if own is None else len(own))
         number = None if processes is None else len(processes)
         if gpu.mig is not None:
@@ -125,12 +125,12 @@ class Gpus:
         code, processes = self._nvml.processes(device)
         return None if code else processes
 
-    def _of_part(self, place: int, device: c_void_p) -> float | None:
+    def _of_part(self, number: int, device: c_void_p) -> float | None:
         from jupyterhub_gpuspawner.node.usage import gpm
 
-        if place not in self._mig:
-            self._mig[place] = gpm.MigUtilization(self._nvml, device)
-        use: float | None = self._mig[place].read()
+        if number not in self._mig:
+            self._mig[number] = gpm.MigUtilization(self._nvml, device)
+        use: float | None = self._mig[number].read()
         return use
 
 

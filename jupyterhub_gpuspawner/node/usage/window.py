@@ -167,8 +167,8 @@ def _whole(value: float | None) -> int | None:
 
 def same_number(gpus: Iterable[GpuReading], number: int) -> tuple[GpuReading, ...]:
     """As many readings as there are GPUs; missing ones are unknown."""
-    known = tuple(gpus)[:number]
-    return known + (UNKNOWN,) * (number - len(known))
+    first = tuple(gpus)[:number]
+    return first + (UNKNOWN,) * (number - len(first))
 
 
 # The use of simulated GPUs: a curve that depends only on the time and the GPU's number, or the MIG device's UUID.

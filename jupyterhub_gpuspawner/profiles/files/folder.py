@@ -94,7 +94,7 @@ def _content(descriptor: int, limit: int) -> bytes:
 def _require_regular(status: os.stat_result) -> None:
     if stat.S_ISREG(status.st_mode):
         return
-    raise UnfitFile(next((says for test, says in _KINDS if test(status.st_mode)), "is a device, not a file"))
+    raise UnfitFile(next((text for test, text in _KINDS if test(status.st_mode)), "is a device, not a file"))
 
 
 # The path of a field as errors about a file show it: as far as the schema knows its names.
@@ -233,21 +233,21 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
     )
     if len(items) > PROFILES_LIMIT:
         raise ConfigError(f"the file contains more than {PROFILES_LIMIT} profiles", where=name)
-    found: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     for path, item in items:
 
         def where(inner: Sequence[str | int], path: tuple[str | int, ...] = path) -> str:
-            place = f"{name}:{document.line((*path, *map(_step, inner)))}"
+            location = f"{name}:{document.line((*path, *map(_step, inner)))}"
             shown = shown_path(inner)
-            return f"{place}: {shown}" if shown else place
+            return f"{location}: {shown}" if shown else location
 
         require_traits(item, where)
         profile = parse_profile(item, where, quoting=False)
         require(profile, rights, where)
-        if profile.slug in found:
+        if profile.slug in profiles:
             raise ConfigError(f"{profile.slug!r} is already the slug of an earlier profile", where=where(("slug",)))
-        found[profile.slug] = profile
-    return tuple(found.values())
+        profiles[profile.slug] = profile
+    return tuple(profiles.values())
 
 
 def _step(step: str | int) -> str | int:
@@ -358,11 +358,11 @@ class ProfileFolder:
             )
         return names | self._files.keys()
 
-    def _read(self, folder: int, name: str, file: _File, seen: Signature) -> None:
+    def _read(self, folder: int, name: str, file: _File, signature: Signature) -> None:
         try:
-            file.good, file.fault, file.signature = _folder_content(folder, name, self.rights), None, seen
+            file.good, file.fault, file.signature = _folder_content(folder, name, self.rights), None, signature
         except ConfigError as error:
-            file.fault, file.signature = error, seen
+            file.fault, file.signature = error, signature
         except OSError as error:  # may go away without a change of the file
             file.fault = ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(name))
             file.signature = None
@@ -374,10 +374,10 @@ class ProfileFolder:
             for name, file in self._files.items()
             if file.good is not None
         }
-        known = self._files.keys()  # a file that has been faulty from the first scan on keeps its slugs, too
-        owners = {slug: name for slug, name in self.owners.items() if name in known and slug in slugs.get(name, {slug})}
+        names = self._files.keys()  # a file that has been faulty from the first scan on keeps its slugs, too
+        owners = {slug: name for slug, name in self.owners.items() if name in names and slug in slugs.get(name, {slug})}
         faults = {(name, ""): file.fault for name, file in self._files.items() if file.fault is not None}
-        found: dict[str, list[Profile]] = {}
+        by_slug: dict[str, list[Profile]] = {}
         profiles = values = 0
         for name, file in sorted(self._files.items(), key=lambda item: item[1].since):
             if file.good is None:
@@ -396,12 +396,12 @@ class ProfileFolder:
             for profile in file.good.profiles:
                 owner = owners.setdefault(profile.slug, name)
                 if owner == name:
-                    found.setdefault(name, []).append(profile)
+                    by_slug.setdefault(name, []).append(profile)
                 else:
                     faults[name, profile.slug] = SlugTaken(
                         f"{profile.slug!r} is already a slug in {shown_name(owner)}; this profile is ignored",
                         where=shown_name(name),
                     )
         self.owners = owners
-        self._profiles = tuple(profile for name in sorted(found) for profile in found[name])
+        self._profiles = tuple(profile for name in sorted(by_slug) for profile in by_slug[name])
         self._in_files = tuple(faults[key] for key in sorted(faults))

@@ -122,21 +122,21 @@ def _claims(profile: Profile, rights: Rights) -> Iterator[Claim]:
                 yield Claim((*here, "unlisted_choice", "sets"), allowance)
 
 
-def _of_override(said: Override, at: Path) -> Iterator[Claim]:
-    if said.command:
+def _of_override(settings: Override, at: Path) -> Iterator[Claim]:
+    if settings.command:
         yield Claim((*at, "command"), "command")
-    if said.slurm.extra:
+    if settings.slurm.extra:
         yield Claim((*at, "slurm", "extra"), "extra")
-    yield from _of_environment(said.environment, (*at, "environment"))
+    yield from _of_environment(settings.environment, (*at, "environment"))
 
 
-def _of_environment(said: Environment, at: Path) -> Iterator[Claim]:
-    if said.setup:
+def _of_environment(environment: Environment, at: Path) -> Iterator[Claim]:
+    if environment.setup:
         yield Claim((*at, "setup"), "setup")
-    if said.variables:
+    if environment.variables:
         yield Claim((*at, "variables"), "variables")
     for name in ("container", "venv", "module_use"):
-        if getattr(said, name):
+        if getattr(environment, name):
             yield Claim((*at, name), "software")
-    if said.conda and _CONDA_NAME.fullmatch(said.conda) is None:
+    if environment.conda and _CONDA_NAME.fullmatch(environment.conda) is None:
         yield Claim((*at, "conda"), "software")

@@ -97,20 +97,20 @@ def _events(text: str) -> Iterator[Any]:
     try:
         yield from yaml.parse(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        says = ", ".join(part for part in (error.context, error.problem) if part)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
         if _LOADER is yaml.SafeLoader:  # the Python implementation quotes what it found
-            says = re.sub(r"\W*['\"].*", "", says, flags=re.DOTALL)
+            message = re.sub(r"\W*['\"].*", "", message, flags=re.DOTALL)
         mark = error.problem_mark or error.context_mark
         if mark is not None and "\t" in _indentation(text, mark.line):
-            says = "the line is indented with a tab: use spaces"
-        raise YamlFault(says or "this is not YAML", mark.line + 1 if mark is not None else None) from None
+            message = "the line is indented with a tab: use spaces"
+        raise YamlFault(message or "this is not YAML", mark.line + 1 if mark is not None else None) from None
     except yaml.YAMLError:
         raise YamlFault("the file contains a character that YAML does not allow") from None
 
 
 def _indentation(text: str, line: int) -> str:
-    found = text.split("\n")[line : line + 1]
-    return found[0][: len(found[0]) - len(found[0].lstrip())] if found else ""
+    rows = text.split("\n")[line : line + 1]
+    return rows[0][: len(rows[0]) - len(rows[0].lstrip())] if rows else ""
 
 
 class _Reader:

@@ -38,8 +38,8 @@ class Memo(dict[K, T]):
         self._reader = reader
 
     def __missing__(self, text: K) -> T:
-        found = self[text] = self._reader(text)
-        return found
+        value = self[text] = self._reader(text)
+        return value
 
 
 _ABSENT = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "NO_VAL"})
@@ -59,10 +59,10 @@ def present(text: str | None) -> str:
 
 def fields(line: str) -> dict[str, str]:
     """The ``Key=value`` pairs of one record of ``scontrol show``; values may contain blanks. The first key counts."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value in _key_values(line):
-        found.setdefault(key, value)
-    return found
+        values.setdefault(key, value)
+    return values
 
 
 def _key_values(line: str) -> Iterator[tuple[str, str]]:
@@ -90,8 +90,8 @@ class Layout:
                 return match.group(*self.keys)
         if len(self._patterns) < _LAYOUTS:
             self._patterns.append(self._pattern(line))
-        found = fields(line)
-        return tuple(found.get(key, "") for key in self.keys)
+        row = fields(line)
+        return tuple(row.get(key, "") for key in self.keys)
 
     def _pattern(self, line: str) -> re.Pattern[str]:
         """Words at blanks: the first after a key may contain ``=``, and one that follows could be a key if it did."""
@@ -165,15 +165,15 @@ def each_read(
     ``name`` returns the name of a record for the report. If there are records and none is understood, the answer itself
     is at fault, and the reader's SlurmOutputError is raised.
     """
-    found: list[T] = []
+    values: list[T] = []
     faults: list[tuple[R, SlurmOutputError]] = []
     for record in records:
         try:
-            found.append(reader(record))
+            values.append(reader(record))
         except SlurmOutputError as error:
             faults.append((record, error))
-    _report(faults, kind, name, notice, none_read=not found)
-    return tuple(found)
+    _report(faults, kind, name, notice, none_read=not values)
+    return tuple(values)
 
 
 def read_columns(
@@ -184,14 +184,14 @@ def read_columns(
     notice: Notice,
 ) -> list[list[Any]]:
     """As :func:`each_read`; the reader returns the columns of several records, or raises if one is at fault."""
-    found: list[list[Any]] = []
+    rows: list[list[Any]] = []
     faults: list[tuple[R, SlurmOutputError]] = []
 
     def add(batch: Sequence[R]) -> None:
         columns = [list(column) for column in reader(batch)]
-        if not found:
-            found.extend([] for _ in columns)
-        for column, more in zip(found, columns, strict=True):
+        if not rows:
+            rows.extend([] for _ in columns)
+        for column, more in zip(rows, columns, strict=True):
             column.extend(more)
 
     left = iter(records)
@@ -204,8 +204,8 @@ def read_columns(
                     add((record,))
                 except SlurmOutputError as error:
                     faults.append((record, error))
-    _report(faults, kind, name, notice, none_read=not found)
-    return found
+    _report(faults, kind, name, notice, none_read=not rows)
+    return rows
 
 
 def _report(

@@ -56,11 +56,11 @@ def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ..
     A partition with fields that are not understood is kept, see :attr:`Partition.unread`, and reported to ``notice``.
     Raises SlurmOutputError if the answer lists no partitions.
     """
-    found = tuple(_partition(record) for record in _records(text, "PartitionName"))
-    for partition in found:
+    partitions = tuple(_partition(record) for record in _records(text, "PartitionName"))
+    for partition in partitions:
         for key in partition.unread:
             notice(Unread("partition", partition.name, key, kept=True))
-    return found
+    return partitions
 
 
 def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation, ...]:
@@ -71,13 +71,13 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
     """
     if text.strip() == "No reservations in the system":
         return ()
-    records, found = _records(text, "ReservationName"), []
+    records, reservations = _records(text, "ReservationName"), []
     for record in records:
         try:
-            found.append(_reservation(record))
+            reservations.append(_reservation(record))
         except SlurmOutputError as error:  # even if it is the only one, which must not hide the cluster
             notice(Unread("reservation", record["ReservationName"], error.field))
-    return tuple(found)
+    return tuple(reservations)
 
 
 class _Row(NamedTuple):
@@ -104,26 +104,26 @@ class _Row(NamedTuple):
 
 def _rows(text: str) -> Iterator[_Row]:
     """The nodes of an answer, each once."""
-    layout, seen = Layout(_Row._fields), set()
+    layout, names = Layout(_Row._fields), set()
     for part in _parts(text, "NodeName"):
         row = _Row(*layout.row(part))
         if not row.NodeName and part.strip():
             raise _no_record("NodeName", part)
-        if row.NodeName and row.NodeName not in seen:
-            seen.add(row.NodeName)
+        if row.NodeName and row.NodeName not in names:
+            names.add(row.NodeName)
             yield row
 
 
 def _records(text: str, first: str) -> list[dict[str, str]]:
     """The records of an answer by their first field; a repeated name comes from text that imitates a record."""
-    found: dict[str, dict[str, str]] = {}
+    records: dict[str, dict[str, str]] = {}
     for part in _parts(text, first):
         record = fields(part)
         if record.get(first):
-            found.setdefault(record[first], record)
+            records.setdefault(record[first], record)
         elif part.strip():
             raise _no_record(first, part)
-    return list(found.values())
+    return list(records.values())
 
 
 def _parts(text: str, first: str) -> Iterator[str]:
@@ -170,7 +170,7 @@ class _NodeReader:
         total, effective = _numbers("CPUTot", column.CPUTot), _numbers("CPUEfctv", column.CPUEfctv)
         sockets, cores = _numbers("Sockets", column.Sockets), _numbers("CoresPerSocket", column.CoresPerSocket)
         memory = _numbers("RealMemory", column.RealMemory)
-        kept = _numbers("MemSpecLimit", column.MemSpecLimit)
+        reserved = _numbers("MemSpecLimit", column.MemSpecLimit)
         features = list(map(self._words.__getitem__, column.ActiveFeatures))
         possible = map(self._words.__getitem__, column.AvailableFeatures)
         return (
@@ -179,7 +179,7 @@ class _NodeReader:
             map(self._states.__getitem__, column.State),
             [for_jobs or cpus for for_jobs, cpus in zip(effective, total, strict=True)],
             _numbers("CPUAlloc", column.CPUAlloc),
-            [max(0, real - of_system) for real, of_system in zip(memory, kept, strict=True)],
+            [max(0, real - of_system) for real, of_system in zip(memory, reserved, strict=True)],
             _numbers("AllocMem", column.AllocMem),
             map(self._gres.__getitem__, column.Gres),
             map(self._gres_used.__getitem__, column.GresUsed),
@@ -211,11 +211,11 @@ _SUFFIXES |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED",
 @lru_cache(maxsize=1024)
 def _states(text: str) -> frozenset[str]:
     """``DOWN+NOT_RESPONDING``, or with the suffixes that older versions print: ``DOWN*+DRAIN``."""
-    found = set()
+    states = set()
     for word in text.upper().split("+"):
         bare = word.rstrip("".join(_SUFFIXES))
-        found |= {bare, *(_SUFFIXES[mark] for mark in word[len(bare) :])}
-    return frozenset(found - {""})
+        states |= {bare, *(_SUFFIXES[mark] for mark in word[len(bare) :])}
+    return frozenset(states - {""})
 
 
 def _partition(record: Mapping[str, str]) -> Partition:
@@ -354,32 +354,32 @@ class SlurmConfig:
 
 def parse_config(text: str) -> SlurmConfig:
     """Parse ``scontrol show config``; raises SlurmOutputError if PrivateData is missing."""
-    told = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
-    if "PrivateData" not in told:
+    values = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
+    if "PrivateData" not in values:
         raise SlurmOutputError("scontrol show config did not report PrivateData.", raw=text, field="PrivateData")
-    private = {word.strip().lower() for word in words(told["PrivateData"])} - {"none"}
+    private = {word.strip().lower() for word in words(values["PrivateData"])} - {"none"}
     # mcs(5): jobs of another security label are hidden likewise
-    if "privatedata" in words(told.get("MCSParameters")) and present(told.get("MCSPlugin")) not in ("", "mcs/none"):
+    if "privatedata" in words(values.get("MCSParameters")) and present(values.get("MCSPlugin")) not in ("", "mcs/none"):
         private.add("jobs")
-    account = _ACCOUNT.fullmatch(told.get("SlurmUser", ""))
-    storage = present(told.get("AccountingStorageType"))
-    selected = told.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
+    account = _ACCOUNT.fullmatch(values.get("SlurmUser", ""))
+    storage = present(values.get("AccountingStorageType"))
+    selected = values.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
     return SlurmConfig(
         private_data=frozenset(private),
         slurm_uid=int(account["uid"]) if account is not None else None,
         accounting=storage not in ("", "accounting_storage/none"),
-        accounting_enforced=frozenset(words(told.get("AccountingStorageEnforce"))) - {"none"},
-        accounting_stores=frozenset(words(told.get("AccountingStoreFlags", "").lower())),
-        tracks_process_groups=told.get("ProctrackType") == "proctrack/pgid",
-        cluster_name=present(told.get("ClusterName")),
+        accounting_enforced=frozenset(words(values.get("AccountingStorageEnforce"))) - {"none"},
+        accounting_stores=frozenset(words(values.get("AccountingStoreFlags", "").lower())),
+        tracks_process_groups=values.get("ProctrackType") == "proctrack/pgid",
+        cluster_name=present(values.get("ClusterName")),
         answered_at=_answered_at(text),
-        resume_timeout=_resume_timeout(told),
-        default_memory_per_cpu_mib=memory("DefMemPerCPU", told.get("DefMemPerCPU")),
-        default_memory_per_node_mib=memory("DefMemPerNode", told.get("DefMemPerNode")),
-        default_memory_per_gpu_mib=default_per_gpu(told.get("JobDefaults"), "DefMemPerGPU"),
-        default_cpus_per_gpu=default_per_gpu(told.get("JobDefaults"), "DefCpuPerGPU"),
-        cpu_unit=_cpu_unit(told.get("SelectType", ""), selected),
-        preemption=_PREEMPTION.get(told.get("PreemptType", ""), ""),
+        resume_timeout=_resume_timeout(values),
+        default_memory_per_cpu_mib=memory("DefMemPerCPU", values.get("DefMemPerCPU")),
+        default_memory_per_node_mib=memory("DefMemPerNode", values.get("DefMemPerNode")),
+        default_memory_per_gpu_mib=default_per_gpu(values.get("JobDefaults"), "DefMemPerGPU"),
+        default_cpus_per_gpu=default_per_gpu(values.get("JobDefaults"), "DefCpuPerGPU"),
+        cpu_unit=_cpu_unit(values.get("SelectType", ""), selected),
+        preemption=_PREEMPTION.get(values.get("PreemptType", ""), ""),
         memory_is_allocated="MEMORY" in selected,
     )
 
@@ -396,9 +396,9 @@ def _answered_at(text: str) -> float | None:
     return float(match[1]) if match is not None else None
 
 
-def _resume_timeout(told: Mapping[str, str]) -> int | None:
-    seconds = re.match(r"[0-9]+", told.get("ResumeTimeout", ""))
-    if seconds is None or present(told.get("ResumeProgram")) == "":
+def _resume_timeout(values: Mapping[str, str]) -> int | None:
+    seconds = re.match(r"[0-9]+", values.get("ResumeTimeout", ""))
+    if seconds is None or present(values.get("ResumeProgram")) == "":
         return None
     return int(seconds[0])
 
@@ -406,7 +406,7 @@ def _resume_timeout(told: Mapping[str, str]) -> int | None:
 def parse_licenses(text: str) -> dict[str, int]:
     """How many there are of each licence in ``scontrol show licenses -o``; raises SlurmOutputError."""
     records = [fields(line) for line in text.splitlines() if line.startswith("LicenseName=")]
-    return {each["LicenseName"]: read(int, "Total", each.get("Total", "")) for each in records}
+    return {record["LicenseName"]: read(int, "Total", record.get("Total", "")) for record in records}
 
 
 def _cpu_unit(select: str, parameters: str) -> Literal["cpu", "core", "socket", "node"]:
@@ -466,21 +466,21 @@ def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
     Text chosen by an owner can look like fields, or like a whole job. So a job that is listed twice, or has a field
     twice, is left out; whether a job with some id exists at all has to be known from elsewhere.
     """
-    found: dict[str, tuple[NodeAllocation, ...]] = {}
+    by_job: dict[str, tuple[NodeAllocation, ...]] = {}
     odd = set()
     for record in _RECORD.split(text):
         first = _FIRST.match(record)
         if first is None:
             continue
         parts = _ALLOCATED.split(record)
-        if first[1] in found or len(parts) != 3:
+        if first[1] in by_job or len(parts) != 3:
             odd.add(first[1])
             continue
         try:
-            found[first[1]] = _allocations(parts[1])
+            by_job[first[1]] = _allocations(parts[1])
         except SlurmOutputError:
             odd.add(first[1])
-    return {job_id: parts for job_id, parts in found.items() if parts and job_id not in odd}
+    return {job_id: parts for job_id, parts in by_job.items() if parts and job_id not in odd}
 
 
 def _detail(record: str, job_id: str) -> JobDetail:
@@ -545,11 +545,11 @@ def _comment(record: str, starts: dict[str, int]) -> str:
 
 
 def _allocations(text: str) -> tuple[NodeAllocation, ...]:
-    found: list[NodeAllocation] = []
+    allocations: list[NodeAllocation] = []
     for nodes, cpus, memory_mib, gres in _NODE.findall(text):
         ids = read(parse_cpulist, "CPU_IDs", cpus)
         granted = read(parse_gres, "GRES", gres)
-        found.extend(
+        allocations.extend(
             NodeAllocation(node, ids, int(memory_mib), granted) for node in read(expand_nodelist, "Nodes", nodes)
         )
-    return tuple(found)
+    return tuple(allocations)

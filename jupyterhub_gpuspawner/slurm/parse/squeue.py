@@ -237,15 +237,15 @@ class _JobReader:
         job_id, state, reason, user, partition, priority, node_list, *size, submit, start, end, limit = islice(
             columns, 15
         )
-        *asked, reservation, account, name, comment = columns
+        *size_columns, reservation, account, name, comment = columns
         if not all_numbers(job_id, digits=10):
             raise _malformed(next(record for record, text in zip(records, job_id, strict=True) if not is_job_id(text)))
         phases = list(map(self._phase.__getitem__, state))
         limits = list(map(self._limit.__getitem__, limit))
-        sizes = list(map(self._size.__getitem__, zip(*size, *asked, strict=True)))
+        sizes = list(map(self._size.__getitem__, zip(*size, *size_columns, strict=True)))
         node_count, cpus, memory, gpus, odd = zip(*sizes, strict=True)
         has_end = [phase is not Phase.QUEUED and limit is not None for phase, limit in zip(phases, limits, strict=True)]
-        found = (
+        fields = (
             job_id,
             phases,
             map(sys.intern, state),
@@ -271,18 +271,18 @@ class _JobReader:
         for number, field in zip(job_id, odd, strict=True):
             if field:
                 self._notice(Unread("job", number, field, kept=True))
-        return found
+        return fields
 
     @staticmethod
     def _priorities(texts: Sequence[str]) -> list[int]:
         return list(map(int, texts)) if all_numbers(texts) else [_count("PriorityLong", text) for text in texts]
 
     @staticmethod
-    def _ends(texts: Sequence[str], known: Sequence[bool]) -> list[float | None]:
+    def _ends(texts: Sequence[str], with_end: Sequence[bool]) -> list[float | None]:
         """When the jobs end; what Slurm prints for a job without an end is not read."""
         if all_numbers(texts):
-            return [float(text) if has_end else None for text, has_end in zip(texts, known, strict=True)]
-        return [epoch(text, "EndTime") if has_end else None for text, has_end in zip(texts, known, strict=True)]
+            return [float(text) if has_end else None for text, has_end in zip(texts, with_end, strict=True)]
+        return [epoch(text, "EndTime") if has_end else None for text, has_end in zip(texts, with_end, strict=True)]
 
     def _columns(self, records: Sequence[str]) -> Iterator[Sequence[str]]:
         """The texts of these records by field; raises SlurmOutputError if one does not have them all."""
@@ -326,14 +326,14 @@ def _malformed(record: str) -> SlurmOutputError:
 
 def _size(texts: tuple[str, ...]) -> _Size:
     """``texts`` are NumNodes, NumCPUs, NumTasks and the generic resources, from ``tres-alloc`` to ``tres-per-task``."""
-    told = dict(zip(_SIZE, texts, strict=True))
-    node_count = _count("NumNodes", told["NumNodes"]) or 1
+    values = dict(zip(_SIZE, texts, strict=True))
+    node_count = _count("NumNodes", values["NumNodes"]) or 1
     odd = ""
     try:
-        gpus = _gpus(told, node_count)
+        gpus = _gpus(values, node_count)
     except SlurmOutputError as error:
         gpus, odd = (), error.field
-    return _Size(node_count, _count("NumCPUs", told["NumCPUs"]), _memory(told["tres-alloc"]), gpus, odd)
+    return _Size(node_count, _count("NumCPUs", values["NumCPUs"]), _memory(values["tres-alloc"]), gpus, odd)
 
 
 def _count(key: str, text: str) -> int:
@@ -353,29 +353,29 @@ def _time_limit(text: str) -> int | None:
 
 
 def _memory(tres: str) -> int:
-    found = re.search(r"(?:^|,)mem=([^,]+)", tres)
-    return read(parse_memory, "tres-alloc", found[1]) if found else 0
+    match = re.search(r"(?:^|,)mem=([^,]+)", tres)
+    return read(parse_memory, "tres-alloc", match[1]) if match else 0
 
 
-def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
+def _gpus(values: dict[str, str], node_count: int) -> tuple[Gres, ...]:
     """GPUs per node: as allocated where Slurm reports it, otherwise as requested per node, job, socket or task."""
-    asked = (
+    requests = (
         ("tres-alloc", 1, node_count),
         ("tres-per-node", 1, 1),
         ("tres-per-job", 1, node_count),
         ("tres-per-socket", 1, 1),
-        ("tres-per-task", _count("NumTasks", told["NumTasks"]) or 1, node_count),
+        ("tres-per-task", _count("NumTasks", values["NumTasks"]) or 1, node_count),
     )
-    return next((found for each in asked if (found := _devices(told, *each))), ())
+    return next((devices for gres in requests if (devices := _devices(values, *gres))), ())
 
 
-def _devices(told: dict[str, str], key: str, times: int, node_count: int) -> tuple[Gres, ...]:
-    found = [each for each in gres(key, told[key]) if each.name in GPU_GRES]
-    typed = {each.name for each in found if each.type}  # a TRES list contains both gpu and gpu:a100
+def _devices(values: dict[str, str], key: str, times: int, node_count: int) -> tuple[Gres, ...]:
+    devices = [device for device in gres(key, values[key]) if device.name in GPU_GRES]
+    typed = {gres.name for gres in devices if gres.type}  # a TRES list contains both gpu and gpu:a100
     return tuple(
-        Gres(each.name, each.type, -(-each.count * times // node_count))
-        for each in found
-        if each.type or each.name not in typed
+        Gres(gres.name, gres.type, -(-gres.count * times // node_count))
+        for gres in devices
+        if gres.type or gres.name not in typed
     )
 
 
@@ -403,8 +403,8 @@ class WillRun:
 
 def parse_trial(stderr: str) -> WillRun:
     """The start predicted by ``sbatch --test-only``; raises SlurmOutputError if it predicts none."""
-    found = _WOULD_START.search(stderr)
-    starts_at = epoch(found["time"]) if found is not None else None
-    if found is None or starts_at is None:
+    match = _WOULD_START.search(stderr)
+    starts_at = epoch(match["time"]) if match is not None else None
+    if match is None or starts_at is None:
         raise SlurmOutputError("sbatch --test-only predicted no start.", raw=stderr)
-    return WillRun(starts_at, read(expand_nodelist, "nodes", found["nodes"]), int(found["cpus"]), found["partition"])
+    return WillRun(starts_at, read(expand_nodelist, "nodes", match["nodes"]), int(match["cpus"]), match["partition"])

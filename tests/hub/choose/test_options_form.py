@@ -189,7 +189,7 @@ def test_the_form_knows_the_threads_of_the_partitions_nodes() -> None:
     (offer,) = offers(found, FilledIn(), base_url="/hub/", snapshot=threads)
 
     assert offer.gets[0] == "2 to 8 CPUs (1 to 4 cores)"
-    assert json.loads(offer.told)["cpus_per_core"] == 2
+    assert json.loads(offer.script_facts)["cpus_per_core"] == 2
 
 
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
@@ -428,12 +428,12 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
 
 REFUSED: dict[str, tuple[GPUSpawnerError, str, str]] = {
     "by Slurm, for a field of an option": (
-        SubmitRejected("x", told="4 GPUs are more than the 2 of a node.", field="slurm.gpus"),
+        SubmitRejected("x", for_user="4 GPUs are more than the 2 of a node.", field="slurm.gpus"),
         "gpuspawner-never",
         "This choice cannot start.",
     ),
     "by Slurm, for something else": (
-        SubmitRejected("x", told="There is no such account."),
+        SubmitRejected("x", for_user="There is no such account."),
         "gpuspawner-never",
         "There is no such account.",
     ),

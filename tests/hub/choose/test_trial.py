@@ -87,7 +87,7 @@ def test_a_start_centuries_ahead_is_never() -> None:
         (
             SubmitRejected(
                 "Slurm refused the job: there is no such reservation.",
-                told="There is no such reservation.",
+                for_user="There is no such reservation.",
                 field="slurm.reservation",
             ),
             Trial(Chance.NEVER, "there is no such reservation", field="slurm.reservation"),

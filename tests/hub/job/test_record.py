@@ -75,7 +75,9 @@ def test_what_does_not_fit_is_dropped(document: Any) -> None:
             ),
         ),
         (
-            SubmitRejected("Slurm refused the job: no such QOS.", hint="Check `qos`.", told="There is no such QOS."),
+            SubmitRejected(
+                "Slurm refused the job: no such QOS.", hint="Check `qos`.", for_user="There is no such QOS."
+            ),
             Ending(
                 "There is no such QOS.",
                 advice=words.REFUSED.format(contact="the help desk"),

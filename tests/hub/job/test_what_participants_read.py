@@ -116,7 +116,7 @@ def test_every_sentence_for_participants_in_the_package_is_free_of_them() -> Non
 
     assert len(found) > 10
     assert {where: text for where, text in found.items() if ADMINS.search(text)} == {}
-    assert RequestError("gpus: 9 is too many.", hint="At most 4.").told == "gpus: 9 is too many. At most 4."
+    assert RequestError("gpus: 9 is too many.", hint="At most 4.").for_user == "gpus: 9 is too many. At most 4."
 
 
 @pytest.mark.parametrize(

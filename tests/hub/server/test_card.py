@@ -163,7 +163,7 @@ def test_more_time(offer: Offer, told: tuple[str, bool, str]) -> None:
     words, possible, uses = told
     card = server_card(replace(RUNNING, more_time=offer), now=NOW)
 
-    assert card.extending == Extending(words, offer.found.ends_at, possible, uses)
+    assert card.extending == Extending(words, offer.bounded.ends_at, possible, uses)
 
 
 DONE = {

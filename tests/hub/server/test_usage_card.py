@@ -29,12 +29,12 @@ def test_a_gpu_is_told_in_a_sentence_a_chart_and_a_table() -> None:
     [gpu] = card.gpus
     assert (card.at, card.host, card.simulated) == (NOW - 30, "CPU: 3.2 cores, memory: 2.0 GiB", False)
     assert (gpu.name, gpu.now) == ("GPU 0", "83\u00a0%, 21 of 40 GB, 2 processes")
-    assert gpu.said == "used 30 % on average, at most 99 %."
+    assert gpu.description == "used 30 % on average, at most 99 %."
     assert gpu.rows == (
         (NOW - 330, "0\u00a0%", "0\u00a0%", "29 of 40 GB"),
         (NOW - 30, "60\u00a0%", "99\u00a0%", "29 of 40 GB"),
     )
-    assert gpu.said in gpu.chart
+    assert gpu.description in gpu.chart
 
 
 def test_unknown_is_said_and_hatched_and_never_zero() -> None:
@@ -44,7 +44,7 @@ def test_unknown_is_said_and_hatched_and_never_zero() -> None:
     assert card is not None
     [gpu] = card.gpus
     assert (gpu.name, gpu.now) == ("GPU 1 MIG 1g.5gb", "use unknown, 1.2 of 5 GB, 1 process")
-    assert gpu.said == "use unknown for the whole time."
+    assert gpu.description == "use unknown for the whole time."
     assert shapes(gpu.chart) == ["line", "unknown"]
 
 
@@ -54,7 +54,7 @@ def test_a_chart_has_a_bar_for_each_summary_of_the_hour() -> None:
 
     assert card is not None
     assert shapes(card.gpus[0].chart) == ["line", "bar", "most", "unknown", "bar", "most"]
-    assert card.gpus[0].said == "used 60 % on average, at most 99 %."
+    assert card.gpus[0].description == "used 60 % on average, at most 99 %."
 
 
 def shapes(chart: str) -> list[str]:

@@ -217,7 +217,7 @@ def test_a_home_that_sbatch_cannot_take_is_refused_in_a_sentence() -> None:
     """It is the account's, which no setting has checked."""
     with pytest.raises(ConfigError, match=r"the account ada: --output: .* contains a quote or a backslash") as refused:
         spawner_of().batch_job(replace(SOMEBODY, name="ada", home='/home/"ada"'))
-    assert refused.value.told == "The hub cannot start this server: it is not set up correctly."
+    assert refused.value.for_user == "The hub cannot start this server: it is not set up correctly."
 
 
 def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
     spawner = Spawner()
 
     async def fail() -> None:
-        raise spawn_failure(SubmitRejected("x", told="The job never starts."))
+        raise spawn_failure(SubmitRejected("x", for_user="The job never starts."))
 
     assert await resume(spawner, fail()) == 1
     assert (spawner.pending, spawner.failure[:22]) == ("check", "The job never starts. ")

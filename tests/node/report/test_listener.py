@@ -175,7 +175,7 @@ def beside(listens: Listens, tmp_path: Path) -> Iterator[Callable[[ReportHub, in
         if child == 0:
             try:
                 retry.PortReporter(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(
-                    told=True
+                    is_reported=True
                 )
             finally:
                 os._exit(0)

@@ -122,7 +122,7 @@ def test_cpus_are_divided_beside_the_gpus(
     node: NodeTopology, granted: str, gpus: list[tuple[int, ...]], each: int | None, parts: str
 ) -> None:
     """Each task gets cores next to its GPUs, whole ones if there are enough; nothing is assigned twice."""
-    found = divide_cpus(node, parse_cpulist(granted), gpus, each=each)
+    found = divide_cpus(node, parse_cpulist(granted), gpus, per_task=each)
     assert " ".join(map(format_cpulist, found)) == parts
 
 

@@ -175,11 +175,11 @@ def test_a_lost_connection_is_no_answer_of_slurm() -> None:
     lost = LoginNodeUnreachable("squeue", "ssh: connect to host login port 22: Connection refused\r\n")
     unknown = LoginNodeUnreachable("squeue", "Host key verification failed.\r\n")
 
-    assert (lost.status_code, lost.told, str(lost)) == (
+    assert (lost.status_code, lost.for_user, str(lost)) == (
         503,
         "Slurm is not responding at the moment.",
         "squeue has no answer: the login node cannot be reached by ssh (ssh: connect to host login port 22: Connection "
         "refused). Run ssh by hand as the hub's account.",
     )
-    assert (unknown.status_code, unknown.told) == (503, "The hub cannot reach Slurm: it is not set up correctly.")
+    assert (unknown.status_code, unknown.for_user) == (503, "The hub cannot reach Slurm: it is not set up correctly.")
     assert FAILED == 255
