@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.hub.idle.policy import State
 from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
-from jupyterhub_gpuspawner.hub.report.usage import KEPT, Use
+from jupyterhub_gpuspawner.hub.report.usage import RETENTION_SECONDS, Use
 from jupyterhub_gpuspawner.profiles.idle import Idle, IdleRule, idle_rule
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 
@@ -126,7 +126,7 @@ def replay(of: Curve) -> Outcome:
         now = minute * MINUTE
         active = of.active is not None and of.active[0] <= minute <= of.active[1]
         server = server.looked_at(
-            [use for use in uses if now - KEPT <= use.at <= now],
+            [use for use in uses if now - RETENTION_SECONDS <= use.at <= now],
             of.placement,
             of.rule,
             now=now,
@@ -138,7 +138,7 @@ def replay(of: Curve) -> Outcome:
             told.append(minute)
         warned = server.verdict.warnings if server.is_announced else 0
         if minute in of.keeps and server.is_announced and server.keeps_left:
-            server = server.kept_longer(now)
+            server = server.prolonged(now)
             warned = server.verdict.warnings if server.is_announced else 0
         if server.verdict.state is State.DUE and due is None:
             due = minute

@@ -127,7 +127,7 @@ def _joined(*parts: tuple[int, str]) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
-def are(number: int, what: str) -> str:
+def count_is(number: int, what: str) -> str:
     """``1 node is``, ``2 nodes are``."""
     return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
 

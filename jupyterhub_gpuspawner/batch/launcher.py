@@ -106,7 +106,7 @@ def _imports(source: str, root: Path) -> list[str]:
     return [name for name in own if root.joinpath(*name.split(".")[1:]).with_suffix(".py").exists()]
 
 
-Place = tuple[int, int]
+OffsetInArchive = tuple[int, int]
 """Line from 1, and bytes from the line's start: as the nodes of :mod:`ast` count."""
 
 
@@ -125,14 +125,14 @@ def bare(source: str) -> str:
     return "\n".join(line.decode().rstrip() for line in lines) + "\n"
 
 
-def _comments(source: str) -> Iterator[tuple[Place, Place, str]]:
+def _comments(source: str) -> Iterator[tuple[OffsetInArchive, OffsetInArchive, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, before = token.start[0], token.line[: token.start[1]].encode()
             yield (row, len(before)), (row, len(before + token.string.encode())), ""
 
 
-def _edits(node: ast.AST, lines: list[bytes]) -> Iterator[tuple[Place, Place, str]]:
+def _edits(node: ast.AST, lines: list[bytes]) -> Iterator[tuple[OffsetInArchive, OffsetInArchive, str]]:
     """Start, end and new text of each part of ``node`` that is replaced."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         yield *_ends(node), "' '"  # not empty: a dataclass without a docstring makes one, and needs inspect for it
@@ -154,5 +154,5 @@ def _edits(node: ast.AST, lines: list[bytes]) -> Iterator[tuple[Place, Place, st
         yield from _edits(child, lines)
 
 
-def _ends(node: ast.expr | ast.stmt) -> tuple[Place, Place]:
+def _ends(node: ast.expr | ast.stmt) -> tuple[OffsetInArchive, OffsetInArchive]:
     return (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0)

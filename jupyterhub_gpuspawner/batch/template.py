@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WHERE = "batch_script"
 SHELL = ("prologue", "epilogue")
 """Variables with the admin's own shell lines; every other variable is one printable line."""
-_ASKED = {
+_REQUESTED = {
     "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
     **{name: (name, *(letter for letter, long in LONG.items() if long == name)) for name in SBATCH_OPTIONS},
 }
@@ -91,9 +91,9 @@ def render_template(
     if re.search(rf"\bexec\b.*{re.escape(words)}", text):
         notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
-    head = [mended for line in lines[:first] for mended in _mended(line, tag, notes)]
+    head = [repaired for line in lines[:first] for repaired in _repaired(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
-    if job_name and not _given(head) & {"job-name", "J"}:
+    if job_name and not _variables(head) & {"job-name", "J"}:
         head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
@@ -125,7 +125,7 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
         ) from None
 
 
-def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
+def _repaired(line: str, tag: str, notes: list[str]) -> Iterator[str]:
     """The line as current Slurm accepts it; nothing if no option is left."""
     match = _DIRECTIVE.fullmatch(line.strip())
     if match is None:
@@ -168,7 +168,7 @@ def _options(text: str) -> list[str]:
     return options
 
 
-def _given(head: Sequence[str]) -> set[str]:
+def _variables(head: Sequence[str]) -> set[str]:
     """Names of the options in the template."""
     there = set()
     for line in head:
@@ -181,13 +181,13 @@ def _given(head: Sequence[str]) -> set[str]:
 
 def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that a server needs and the template does not have."""
-    there = _given(head)
+    there = _variables(head)
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if not there & {"nodes", "N"}:
         yield f"--nodes={variables.get('nnodes') or 1}"
     if "export" not in there:
         yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses
-    for name, options in _ASKED.items():
+    for name, options in _REQUESTED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
             option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'

@@ -63,7 +63,7 @@ async def check_wrappers(context: Context) -> list[Finding]:
         return []
     where = site.configured_as("wrapper_dir")
     folder = Path(site.wrapper_dir)
-    status = _look(folder)
+    status = _status(folder)
     if not status.exists:
         return [MISSING.error(where, f"there is no folder {folder}.", _INSTALL_ALL)]
     if status.about is not None and not stat.S_ISDIR(status.about.st_mode):
@@ -79,14 +79,14 @@ def _is_of_here(prefix: str) -> bool:
 
 def is_there(folder: str, name: str) -> bool:
     """Whether a script exists and can be run, as far as this account may look."""
-    status = _look(Path(folder, name))
+    status = _status(Path(folder, name))
     if status.about is None:
         return status.exists
     return stat.S_ISREG(status.about.st_mode) and bool(status.about.st_mode & stat.S_IXOTH)
 
 
 def _of_script(where: str, path: Path) -> Iterator[Finding]:
-    status = _look(path)
+    status = _status(path)
     if not status.exists:
         yield MISSING.error(where, f"there is no script {path}.", _INSTALL)
     about = status.about
@@ -115,7 +115,7 @@ def _of_script(where: str, path: Path) -> Iterator[Finding]:
 
 
 def _of_owner(where: str, path: Path) -> Iterator[Finding]:
-    about = _look(path).about
+    about = _status(path).about
     if about is None:
         return
     group_writes = about.st_mode & stat.S_IWGRP and about.st_gid != 0
@@ -129,7 +129,7 @@ def _of_owner(where: str, path: Path) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Status:
     """What can be known of a file."""
 
     exists: bool
@@ -138,13 +138,13 @@ class _Seen:
     """None if there is no file, or this account may not look."""
 
 
-def _look(path: Path) -> _Seen:
+def _status(path: Path) -> _Status:
     try:
-        return _Seen(exists=True, about=path.stat())
+        return _Status(exists=True, about=path.stat())
     except (FileNotFoundError, NotADirectoryError):
-        return _Seen(exists=False)
+        return _Status(exists=False)
     except OSError:
-        return _Seen(exists=True)
+        return _Status(exists=True)
 
 
 def digest(text: str) -> str:

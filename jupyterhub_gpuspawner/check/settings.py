@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.site.configuration import CONFIG_FILE, application, is_unseen, sqlite_file
-from jupyterhub_gpuspawner.site.values import given, refused, told
+from jupyterhub_gpuspawner.site.values import configured_values, problem_of, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
     from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.site.values import Given
+    from jupyterhub_gpuspawner.site.values import ConfiguredValue
 
 
 IGNORED = Code("setting-ignored", "A setting of batchspawner, wrapspawner or an earlier version has no effect here.")
@@ -47,7 +47,7 @@ UNSEEN = Code(
     "The hub's SQLite database has a path relative to the hub's working directory, which is not known, since no hub "
     "with this configuration is seen running. Who can read it, and its users and groups, are not checked.",
 )
-_NOT_SEEN = (
+_HIDDEN = (
     "not looked at: {} is in the working directory of the hub, which is not seen running, and not beside the "
     "configuration"
 )
@@ -64,7 +64,7 @@ async def check_settings(context: Context) -> list[Finding]:
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if is_unseen(db_url):
         if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
-            findings.append(UNSEEN.ok("database", _NOT_SEEN.format(sqlite_file(db_url))))
+            findings.append(UNSEEN.ok("database", _HIDDEN.format(sqlite_file(db_url))))
     elif exposed := exposed_database(db_url):
         findings.append(EXPOSED.warning("database", exposed))
     return findings
@@ -83,7 +83,7 @@ ONE_WORD = Code(
 
 def doubtful(config: Config, cls: type[Configurable]) -> Iterator[Finding]:
     """The settings that are accepted, and do not mean what they seem to."""
-    for setting in given(config, cls):
+    for setting in configured_values(config, cls):
         if isinstance(setting.value, LazyConfigValue):
             if method := _lost(setting.trait, setting.value):
                 kind = next(name for type_, name in _KINDS.items() if isinstance(setting.trait, type_))
@@ -111,7 +111,7 @@ _OF_LISTS = {"extend": "append or extend", "prepend": "prepend", "inserts": "ins
 """Methods of lists, by the names in which traitlets keeps what they add."""
 
 
-def _of_command(setting: Given) -> Iterator[Finding]:
+def _of_command(setting: ConfiguredValue) -> Iterator[Finding]:
     words = [setting.value] if isinstance(setting.value, str) else setting.value
     program = words[0] if isinstance(words, (list, tuple)) and words else ""
     if not isinstance(program, str) or len(program.split()) < 2 or Path(program).exists():
@@ -183,7 +183,7 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
         try:
             classes.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
-            raise ConfigError(told(error), where=f"c.JupyterHub.{name}") from error
+            raise ConfigError(problem_of(error), where=f"c.JupyterHub.{name}") from error
     classes += [import_item(profile.spawner_class) for profile in context.profiles if profile.spawner_class is not None]
     return tuple(dict.fromkeys(classes))
 

@@ -304,8 +304,8 @@ def _ahead(competition: Competition, user: str, *, shared: bool, verb: bool = Fa
         others += max(0, competition.users.get(user, 0) - competition.own)
     if not others:
         return "your own job is ahead"
-    are = (" is" if others == 1 else " are") if verb else ""
-    return f"{people(others)}{are} ahead of you"
+    count_is = (" is" if others == 1 else " are") if verb else ""
+    return f"{people(others)}{count_is} ahead of you"
 
 
 def _out_of_service(nodes: NodeSet, need: Need) -> str:

@@ -62,7 +62,7 @@ class Capacity:
         self._cpu_unit = unit = snapshot.cpu_allocation.unit
         complete = not snapshot.partial
         nodes = [
-            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=complete, cpu_unit=unit)
+            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), complete=complete, cpu_unit=unit)
             for state in snapshot.node_table
         ]
         self._shared = {
@@ -72,7 +72,7 @@ class Capacity:
         for name, positions in snapshot.nodes_by_partition.positions.items():
             members = [nodes[at] for at in positions]
             if name in self._shared:
-                members = [self._again(node, node.reserved, name) for node in members]
+                members = [self._restarted(node, node.reserved, name) for node in members]
             self._partitions[name] = NodeSet(members, self._jobs)
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
         self._queues = {name: _queue(self._jobs, jobs) for name, jobs in snapshot.queue_by_partition.items()}
@@ -100,13 +100,15 @@ class Capacity:
         own = self._reservations.get(reservation)
         if own is not None:
             nodes = [
-                self._again(node, tuple(period for period in node.reserved if period.name != reservation), partition)
+                self._restarted(
+                    node, tuple(period for period in node.reserved if period.name != reservation), partition
+                )
                 for node in nodes
                 if not own.nodes or node.name in own.nodes
             ]
         return (node for node in nodes if not constraint or satisfies(constraint, node.features) is not False)
 
-    def _again(self, node: NodeFit, reserved: tuple[ReservedPeriod, ...], partition: str) -> NodeFit:
+    def _restarted(self, node: NodeFit, reserved: tuple[ReservedPeriod, ...], partition: str) -> NodeFit:
         """The same node as the jobs of a partition, and perhaps of a reservation, may use it."""
         oversubscribed = None
         if partition in self._shared:
@@ -116,7 +118,7 @@ class Capacity:
             self._states[node.name],
             node.jobs,
             reserved,
-            all_known=node.all_known,
+            complete=node.complete,
             cpu_unit=self._cpu_unit,
             oversubscribed=oversubscribed,
         )
@@ -256,8 +258,8 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
         return None
     positions = []
     for partition in job.partitions:
-        position, people = snapshot.queue_places[partition][job_id]
+        position, people = snapshot.queue_positions[partition][job_id]
         positions.append(
-            QueuePosition(position, len(snapshot.queue_places[partition]), partition, people, job.starts_at)
+            QueuePosition(position, len(snapshot.queue_positions[partition]), partition, people, job.starts_at)
         )
     return min(positions, key=lambda index: index.position, default=None)

@@ -270,7 +270,7 @@ class NodeFit:
     """One node's total and free resources. Plain attributes, since a page may examine thousands of nodes."""
 
     __slots__ = (
-        "all_known",
+        "complete",
         "cpus",
         "cpus_per_core",
         "features",
@@ -297,7 +297,7 @@ class NodeFit:
         jobs: tuple[int, ...],
         reserved: tuple[ReservedPeriod, ...],
         *,
-        all_known: bool = True,
+        complete: bool = True,
         cpu_unit: str = "core",
         oversubscribed: tuple[int, int] | None = None,
     ) -> None:
@@ -306,7 +306,7 @@ class NodeFit:
         ``cpu_unit``: see :attr:`CpuAllocation.unit`. ``oversubscribed``, in a partition where each CPU is given to
         several jobs (OverSubscribe=FORCE): to how many, and the CPUs of the jobs that are on the node.
         """
-        self.all_known = all_known
+        self.complete = complete
         self.name = node.name
         self.reason = node.reason
         self.usable = node.usable
@@ -324,14 +324,14 @@ class NodeFit:
         self.idle = node.cpus_allocated == 0 and not jobs
         self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
 
-    def taken_by(self, need: Need) -> tuple[int, int]:
+    def used_by(self, need: Need) -> tuple[int, int]:
         """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads."""
         cpus = need.cpus if self.step == 1 else -(-need.cpus // self.step) * self.step
         return cpus, max(need.memory, need.memory_per_cpu * cpus)
 
     def offers(self, need: Need) -> bool:
         """Whether the node could satisfy the request if it were empty."""
-        cpus, memory = self.taken_by(need)
+        cpus, memory = self.used_by(need)
         return (
             self.gpus.get(need.gpu_type, 0) >= need.gpus
             and self.shards >= need.shards
@@ -341,7 +341,7 @@ class NodeFit:
 
     def has(self, need: Need) -> bool:
         """Whether everything requested is free now."""
-        cpus, memory = self.taken_by(need)
+        cpus, memory = self.used_by(need)
         return (
             self.free_gpus.get(need.gpu_type, 0) >= need.gpus
             and self.free_shards >= need.shards
@@ -352,11 +352,11 @@ class NodeFit:
 
     def has_after(self, need: Need, freed: Freed) -> bool:
         """Whether everything requested is free once the jobs counted in ``freed`` have ended."""
-        if self.all_known and freed.jobs >= len(self.jobs):
+        if self.complete and freed.jobs >= len(self.jobs):
             return self.offers(need)
         if need.exclusive or need.all_memory:
             return False
-        cpus, memory = self.taken_by(need)
+        cpus, memory = self.used_by(need)
         return (
             self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type] >= need.gpus
             and self.free_shards + freed.shards >= need.shards

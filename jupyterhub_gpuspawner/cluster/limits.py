@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.units import format_walltime
-from jupyterhub_gpuspawner.words import are, cpus, distinct, duration, in_unit, memory
+from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
-_NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
+_NO_SNAPSHOT: Mapping[str, bool] = MappingProxyType({})
 _RECURRING = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 
 
@@ -140,7 +140,7 @@ def fault_of(
     *,
     now: float,
     user: str = "",
-    groups: Mapping[str, bool] = _NOTHING_KNOWN,
+    groups: Mapping[str, bool] = _NO_SNAPSHOT,
 ) -> Fault | None:
     """Why the job can run in none of its partitions; None if it can run in one of them.
 
@@ -169,7 +169,7 @@ def fault_in(
     name: str,
     *,
     now: float,
-    groups: Mapping[str, bool] = _NOTHING_KNOWN,
+    groups: Mapping[str, bool] = _NO_SNAPSHOT,
 ) -> Fault | None:
     """Why the job cannot run in an existing partition; None also if Slurm's description of it was not understood."""
     partition = snapshot.partition_by_name[name]
@@ -238,14 +238,14 @@ def _of_sizes(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
     if longest is not None and length == inf:
         yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)
     elif longest is not None and length > longest:
-        requested, limit = distinct(int(length), longest, _as_given(resources), format_walltime)
+        requested, limit = distinct(int(length), longest, _as_requested(resources), format_walltime)
         yield Fault("time", f"{requested} is more than the limit of {limit}")
     if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
-        yield Fault("nodes", f"{are(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
+        yield Fault("nodes", f"{count_is(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
     if resources.nodes < partition.min_nodes:
-        yield Fault("nodes", f"{are(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
+        yield Fault("nodes", f"{count_is(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
-        requested = _cpus_are(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
+        requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
         yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
         requested, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
@@ -265,7 +265,7 @@ def _of_reserved_time(
             "time", f"a time limit is needed: reservation {own.name} has {duration(left)} left", FaultKind.NEEDED
         )
     elif length > left:
-        requested, rest = distinct(int(length), int(left), _as_given(resources), format_walltime)
+        requested, rest = distinct(int(length), int(left), _as_requested(resources), format_walltime)
         yield Fault("time", f"{requested} is more than the {rest} left in reservation {own.name}")
 
 
@@ -287,7 +287,9 @@ def _of_nodes(
     yield from _of_kinds(need, nodes, where)
     able = nodes.count_capable(need)
     if able < resources.nodes:
-        yield Fault("nodes", f"{are(resources.nodes, 'node')} more than the {able} of {where} with these resources")
+        yield Fault(
+            "nodes", f"{count_is(resources.nodes, 'node')} more than the {able} of {where} with these resources"
+        )
 
 
 def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
@@ -306,15 +308,15 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
             yield Fault("gpus", f"{where} has no GPUs", FaultKind.MISSING)
     elif need.gpus > most:
         model = gpu_model(need.gpu_type).name if need.gpu_type else "GPU"
-        yield _too_many("gpus", are(need.gpus, model), str(most))
+        yield _too_many("gpus", count_is(need.gpus, model), str(most))
     shards = max(kind.shards for kind in kinds)
     if need.shards and not shards:
         yield Fault("shards", f"{where} has no GPU shards", FaultKind.MISSING)
     elif need.shards > shards:
-        yield _too_many("shards", are(need.shards, "GPU shard"), str(shards))
+        yield _too_many("shards", count_is(need.shards, "GPU shard"), str(shards))
     most_cpus = max(kind.cpus for kind in kinds)
     if need.cpus > most_cpus:
-        yield _too_many("cpus", _cpus_are(need.cpus, nodes), str(most_cpus))
+        yield _too_many("cpus", _cpus_text(need.cpus, nodes), str(most_cpus))
     most_memory = max(kind.memory for kind in kinds)
     if need.memory > most_memory:
         requested, has = distinct(need.memory, most_memory, memory, _mib)
@@ -326,16 +328,16 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
         yield Fault(field, f"no node of {where} has all the requested resources together", FaultKind.TOGETHER)
 
 
-def _too_many(field: str, asked_is: str, most: str) -> Fault:
-    return Fault(field, f"{asked_is} more than the {most} of a node")
+def _too_many(field: str, requested_text: str, most: str) -> Fault:
+    return Fault(field, f"{requested_text} more than the {most} of a node")
 
 
-def _cpus_are(number: int, nodes: NodeSet) -> str:
+def _cpus_text(number: int, nodes: NodeSet) -> str:
     """``8 cores are``; ``8 CPUs (4 cores) are`` where CPUs are hardware threads."""
     return f"{cpus(number, per_core=nodes.cpus_per_core)} {'is' if number == 1 else 'are'}"
 
 
-def _as_given(resources: ResolvedResources) -> Callable[[int], str]:
+def _as_requested(resources: ResolvedResources) -> Callable[[int], str]:
     """Durations in the unit in which the user gives the job's time."""
     return lambda seconds: in_unit(seconds, resources.time_unit)
 

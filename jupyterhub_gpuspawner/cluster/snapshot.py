@@ -382,7 +382,7 @@ class ClusterSnapshot:
         }
 
     @cached_property
-    def queue_places(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+    def queue_positions(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         """The same by job id: the job's position, and how many people have jobs ahead of it.
 
         Jobs of higher priority are ahead, and older ones of the same. Jobs of its own user count one by one, since an

@@ -148,7 +148,7 @@ class Course(Frozen):
         return value
 
     @model_validator(mode="after")
-    def _sessions_are_apart(self) -> Course:
+    def _sessions_do_not_overlap(self) -> Course:
         _ = self.dates
         return self
 

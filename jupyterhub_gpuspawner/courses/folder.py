@@ -22,9 +22,9 @@ from jupyterhub_gpuspawner.profiles.files.folder import (
     FOLDER_FLAGS,
     Signature,
     UnfitFile,
-    look_at,
     read_regular,
     signature,
+    snapshot_of,
 )
 from jupyterhub_gpuspawner.profiles.files.yaml_text import YamlFault, read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
@@ -149,8 +149,8 @@ class CourseFolder:
             # only the type's name, since the message may quote the file; it may go away without a change of the file
             fault = ConfigError(f"the file cannot be understood ({type(error).__name__})", where=name)
             read = dict.fromkeys(files.read)
-        last_good = old.file if old is not None else CourseFile(match[1], name=name)
-        return _Reading(replace(last_good, fault=fault), read)
+        last_valid = old.file if old is not None else CourseFile(match[1], name=name)
+        return _Reading(replace(last_valid, fault=fault), read)
 
 
 def _changed_at(folder: int, name: str) -> float:
@@ -160,7 +160,7 @@ def _changed_at(folder: int, name: str) -> float:
 
 def _signature(folder: int, name: str) -> Signature | None:
     try:
-        return signature(look_at(folder, name))
+        return signature(snapshot_of(folder, name))
     except OSError:
         return None
 

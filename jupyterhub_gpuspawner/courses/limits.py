@@ -83,7 +83,7 @@ def admit(names: Sequence[str], size: JobSize, accounting: Accounting, held: Ite
     if not accounting.enforced:
         return Admission(len(names))
     others = tuple(held)
-    fit, faults, kept_out = 0, defaultdict[_Fault, list[str]](list), Counter[_Cap]()
+    fit, faults, exceeded = 0, defaultdict[_Fault, list[str]](list), Counter[_Cap]()
     used, concerned = Counter[_Cap](), Counter[_Cap]()
     amounts: dict[_Cap, int] = {}
     for name in names:
@@ -102,13 +102,13 @@ def admit(names: Sequence[str], size: JobSize, accounting: Accounting, held: Ite
         concerned.update(caps)
         full = next((cap for cap in caps if used[cap] + amounts[cap] > cap.value), None)
         if full is not None:
-            kept_out[full] += 1
+            exceeded[full] += 1
             continue
         used.update({cap: amounts[cap] for cap in caps})
         fit += 1
     sentences = [fault.sentence.format(who=some(who)) for fault, who in faults.items()]
-    sentences += [_sentence(cap, concerned[cap], _held(cap, others, accounting), amounts[cap]) for cap in kept_out]
-    by_limit = Counter({cap.limit: count for cap, count in kept_out.items()})
+    sentences += [_sentence(cap, concerned[cap], _held(cap, others, accounting), amounts[cap]) for cap in exceeded]
+    by_limit = Counter({cap.limit: count for cap, count in exceeded.items()})
     by_limit.update({fault.limit: len(who) for fault, who in faults.items()})
     return Admission(fit, by_limit.most_common(1)[0][0] if by_limit else "", tuple(sentences))
 
@@ -282,8 +282,8 @@ def _sentence(cap: _Cap, people: int, held: int, per_person: int) -> str:
         return f"{owner} may use {_words(cap.what, cap.value)} at once ({cap.limit}){others}: {out}"
     others = f", and others have {held}" if held else ""
     verb = "have" if "Submit" in cap.limit else "run"
-    at_once = " pending or running" if "Submit" in cap.limit else " at once"
-    return f"{owner} may {verb} {counted(cap.value, 'job')}{at_once} ({cap.limit}){others}: {out}"
+    together = " pending or running" if "Submit" in cap.limit else " at once"
+    return f"{owner} may {verb} {counted(cap.value, 'job')}{together} ({cap.limit}){others}: {out}"
 
 
 def _words(what: str, number: int) -> str:

@@ -66,7 +66,7 @@ def check_session(
     name = resources.reservation or ""
     own = snapshot.reservation_by_name.get(name)
     if own is not None and _outside(own, start=start, end=end):
-        return SessionReport(session, Seats(len(people), ()), (_told_outside(own, session),))
+        return SessionReport(session, Seats(len(people), ()), (_reported_outside(own, session),))
     problems = list(_of_reservation(name, own, resources.account, people, start=start, end=end))
     offered = [partition for partition in partitions_of(resources, snapshot) if partition in snapshot.partition_by_name]
     if not offered:
@@ -133,7 +133,7 @@ def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
     counts = [
         (node.cpus, node.memory, node.gpus.get(need.gpu_type, 0))
         if need.exclusive
-        else (*node.taken_by(need), need.gpus)
+        else (*node.used_by(need), need.gpus)
         for node in nodes.kinds
         if node.offers(need)
     ]
@@ -171,7 +171,7 @@ def _seats(
     jobs = snapshot.job_table
     sharing = Sharing(state.name, state.max_cpus_per_node, state.jobs_per_cpu, own_jobs)
     seats = count_seats(
-        nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes, sharing=sharing
+        nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_per_person=resources.nodes, sharing=sharing
     )
     return seats, remedy(seats, need, {node.name: free_at(node, jobs, start, sharing) for node in nodes})
 
@@ -190,7 +190,7 @@ def _outside(own: Reservation, *, start: float, end: float) -> bool:
     return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
 
 
-def _told_outside(own: Reservation, session: CourseDate) -> Problem:
+def _reported_outside(own: Reservation, session: CourseDate) -> Problem:
     begin, end = (
         f"{datetime.fromtimestamp(moment, session.start.tzinfo):%a %Y-%m-%d %H:%M}" if moment is not None else "always"
         for moment in (own.start, own.end)

@@ -37,7 +37,7 @@ class Free:
     idle: bool = True
     """No job is left on it."""
     step: int = 1
-    """How many CPUs Slurm gives out together; see :meth:`NodeFit.taken_by`."""
+    """How many CPUs Slurm gives out together; see :meth:`NodeFit.used_by`."""
     cpus_per_core: int = 1
 
 
@@ -80,13 +80,13 @@ class Seats:
 
     wanted: int
     nodes: tuple[NodeSeats, ...]
-    nodes_each: int = 1
+    nodes_per_person: int = 1
     """Nodes that each participant requests."""
 
     @property
     def fit(self) -> int:
         """How many fit."""
-        return _together([node.seats for node in self.nodes], self.nodes_each)
+        return _together([node.seats for node in self.nodes], self.nodes_per_person)
 
     @property
     def tight(self) -> str:
@@ -98,17 +98,17 @@ class Seats:
         return best if best and gain[best] > self.fit else ""
 
     def _without(self, resource: str) -> int:
-        return _together([node.seats_without(resource) for node in self.nodes], self.nodes_each)
+        return _together([node.seats_without(resource) for node in self.nodes], self.nodes_per_person)
 
 
-def _together(seats: list[int], nodes_each: int) -> int:
+def _together(seats: list[int], nodes_per_person: int) -> int:
     """How many jobs of ``nodes_each`` different nodes fit on nodes with so many seats."""
-    if nodes_each <= 1:
+    if nodes_per_person <= 1:
         return sum(seats)
-    low, high = 0, sum(seats) // nodes_each
+    low, high = 0, sum(seats) // nodes_per_person
     while low < high:  # the largest number of jobs for which every job finds enough different nodes
         middle = (low + high + 1) // 2
-        if sum(min(seat, middle) for seat in seats) >= middle * nodes_each:
+        if sum(min(seat, middle) for seat in seats) >= middle * nodes_per_person:
             low = middle
         else:
             high = middle - 1
@@ -130,7 +130,7 @@ def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float, sharing: S
             continue
         held += cpus
         of_partition += cpus if job.partition == sharing.partition else 0
-    empty = node.all_known and freed.jobs == len(node.jobs)
+    empty = node.complete and freed.jobs == len(node.jobs)
     free_cpus = node.cpus if empty else min(node.free_cpus + freed.cpus, node.cpus)
     if sharing.jobs_per_cpu > 1:
         free_cpus = max(0, node.cpus * sharing.jobs_per_cpu - held)
@@ -164,7 +164,7 @@ def seats_of(
     if why:
         return NodeSeats(node.name, {}, why)
     free = free_at(node, jobs, start, sharing)
-    cpus, cores = node.taken_by(need)
+    cpus, cores = node.used_by(need)
     need = replace(need, cpus=cpus, memory=cores)
     if need.exclusive or need.all_memory:
         whole = Free(node.gpus, node.shards, node.cpus, node.memory)
@@ -200,12 +200,12 @@ def count_seats(
     wanted: int,
     start: float,
     end: float,
-    nodes_each: int = 1,
+    nodes_per_person: int = 1,
     sharing: Sharing = Sharing(),
 ) -> Seats:
     """The seats of a session; ``nodes`` are those of its partition, constraint and reservation, ``jobs`` all jobs."""
     seats = tuple(seats_of(node, need, jobs, start=start, end=end, sharing=sharing) for node in nodes)
-    return Seats(wanted, seats, nodes_each)
+    return Seats(wanted, seats, nodes_per_person)
 
 
 def either(of_partitions: Sequence[Seats]) -> Seats:

@@ -102,8 +102,8 @@ class NodeRecord:
     def complete(self) -> bool:
         """Whether each GPU of the node has been seen, together with all links."""
         pci = {self.topology.gpus[position].pci for position in self.present}
-        all_seen = self.whole_at is not None or (bool(self.topology.devices) and pci >= set(self.topology.devices))
-        return all_seen and not any(self.topology.link(a, b) == "?" for a in self.present for b in self.present)
+        all_present = self.whole_at is not None or (bool(self.topology.devices) and pci >= set(self.topology.devices))
+        return all_present and not any(self.topology.link(a, b) == "?" for a in self.present for b in self.present)
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is stored; version 1."""
@@ -204,9 +204,9 @@ def _with(record: NodeRecord | None, view: View) -> NodeRecord:
     old = record or NodeRecord(view.node, NodeTopology())
     new, before = view.topology, old.topology
     at = max(view.at, old.seen_at)  # clocks may be set back
-    kept = _kept(old, view)
-    gpus = (*new.gpus, *(before.gpus[position] for position in kept))
-    times = (*(at for _ in new.gpus), *(old.seen[position] for position in kept))
+    remaining = _remaining(old, view)
+    gpus = (*new.gpus, *(before.gpus[position] for position in remaining))
+    times = (*(at for _ in new.gpus), *(old.seen[position] for position in remaining))
     positions = [(n if n < len(new.gpus) else None, _position_of(before, gpu)) for n, gpu in enumerate(gpus)]
     nics = new if new.nics else before
     topology = replace(
@@ -256,7 +256,7 @@ def _position_of(topology: NodeTopology, gpu: Gpu) -> int | None:
     return next((n for n, other in enumerate(topology.gpus) if _key(other) == _key(gpu)), None)
 
 
-def _kept(old: NodeRecord, view: View) -> list[int]:
+def _remaining(old: NodeRecord, view: View) -> list[int]:
     """Positions of the old record's GPUs that the view does not replace, those that were seen last if there are many.
 
     Views that are partial never show that a MIG device was deleted, and a new one has a new UUID.

@@ -18,7 +18,7 @@ NAMED_AT_MOST = 4
 """GPUs or pairs that are named in one sentence."""
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
 LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
-"""What was measured; see docs/explanation/gres-conf-table.md."""
+"""What was alignment_known; see docs/explanation/gres-conf-table.md."""
 LINKS_HELP = (
     f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_BENEFIT}; "
     "scontrol does not show whether it is there."

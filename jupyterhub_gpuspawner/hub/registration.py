@@ -89,7 +89,7 @@ def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSeque
     ours = {entry[1] for entry in (*routes.API, *routes.PAGES)}
     for handlers_of in (api, pages):
         handlers_of[:] = [
-            (path, routes.TAKEN_OVER.get(handler, handler), *rest)
+            (path, routes.REPLACED.get(handler, handler), *rest)
             for path, handler, *rest in handlers_of
             if handler not in ours and not str(handler.__module__).startswith("batchspawner")
         ]

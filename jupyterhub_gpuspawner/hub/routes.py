@@ -87,7 +87,7 @@ PAGES: list[tuple[Any, ...]] = [
 ]
 """Paths of pages below ``/hub``."""
 
-TAKEN_OVER: dict[type, type] = {
+REPLACED: dict[type, type] = {
     HomeHandler: HomePage,
     SpawnHandler: ChoosePage,
     SpawnPendingHandler: WaitingPage,

@@ -79,8 +79,8 @@ EXPLAINED = {
 }
 """What each word of a card's details means."""
 NO_NETWORK_CARD = "this node has no network card that GPUs can use directly"
-NETWORK_NOT_KNOWN = "the network cards of this node are not known"
-YES, NO, NOT_KNOWN, NONE = "yes", "no", "not known", "none"
+NETWORK_UNKNOWN = "the network cards of this node are not known"
+YES, NO, UNDETERMINED, NONE = "yes", "no", "not known", "none"
 WHOLE_NODE = "The whole node"
 SCROLL = "Scroll sideways to see the whole picture."
 IN_WORDS = "The picture in words"
@@ -88,7 +88,7 @@ IN_WORDS = "The picture in words"
 NAMED_HEADING = "Start a named server"
 NAMED_WHY = "You can run several servers side by side, each under its own name."
 NAME = "Server name"
-NAME_TAKEN = "You already have a server named {name}."
+NAME_IN_USE = "You already have a server named {name}."
 NOT_MORE = "You have {number} of at most {limit} named servers. Delete one before you start another."
 OLD_NAMES = "These servers have names that JupyterHub no longer accepts for new servers: {names}."
 
@@ -179,8 +179,8 @@ def near(numa_node: int) -> str:
 
 def gpus(number: int, model: str, memory: str) -> str:
     """A number of GPUs, with the memory of each, as the form says it."""
-    of_each = f" ({memory})" if memory else ""
-    return f"{number} \N{MULTIPLICATION SIGN} {model}{of_each}"
+    counts = f" ({memory})" if memory else ""
+    return f"{number} \N{MULTIPLICATION SIGN} {model}{counts}"
 
 
 def memory_amount(amount: str) -> str:
@@ -212,7 +212,7 @@ def not_reported(node: str) -> str:
 
 def weakest_link(link: str | None) -> str:
     """Over all nodes of a job."""
-    return f"weakest link of all nodes: {link or NOT_KNOWN}"
+    return f"weakest link of all nodes: {link or UNDETERMINED}"
 
 
 def nic(gpu: str, name: str, link: str) -> str:
@@ -267,8 +267,8 @@ SILENT = "Slurm is not responding at the moment. Your server is not affected."
 LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
 NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")
 
-PLACE_KEPT = "We keep your place in line until you stop this server."
-PLACE_KEPT_UNTIL = "We keep your place in line until {time}."
+IN_LINE_FOR_EVER = "We keep your place in line until you stop this server."
+IN_LINE_UNTIL = "We keep your place in line until {time}."
 AT_THE_LATEST = "{time} at the latest, unless jobs with a higher priority are submitted."
 NOT_BEFORE = "{time} at the earliest."
 OVERDUE = "It was expected {time}; it should start soon."
@@ -351,7 +351,7 @@ def about_job(job_id: str, text: str) -> str:
     return f"Job {job_id}: {text}"
 
 
-def place(people_ahead: int) -> str:
+def people_ahead(people_ahead: int) -> str:
     """``You are next``, or such as ``2 people ahead of you``."""
     return f"{people(people_ahead)} ahead of you" if people_ahead else "You are next"
 
@@ -406,7 +406,7 @@ def chart_title(name: str) -> str:
     return f"{name}, the last hour"
 
 
-def chart_said(mean: float | None, most: float | None) -> str:
+def chart_description(mean: float | None, most: float | None) -> str:
     """A chart in words."""
     if mean is None or most is None:
         return f"{NEVER_KNOWN}."
@@ -447,12 +447,12 @@ def stopped_as_idle(title: str, *, job_id: str, gpus: int, idle_for: float, most
     """What a card says after the policy has stopped a server; a server without GPUs was seen by its cores."""
     return (
         f"{title} was stopped at {{time}} because it was idle: "
-        f"{seen(gpus=gpus, idle_for=idle_for, most=most, held_mib=held_mib)}; "
+        f"{idle_in_words(gpus=gpus, idle_for=idle_for, most=most, held_mib=held_mib)}; "
         f"job {job_id} {'released ' + counted(gpus, 'GPU') if gpus else 'was cancelled'}."
     )
 
 
-def seen(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
+def idle_in_words(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
     """What was seen of an idle server, as a clause."""
     if not gpus:
         return f"it had not been used for {duration(idle_for)} (at most {most:.2f} cores)"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 
 
-KNOWN_SPAWNERS = frozenset(
+SPAWNERS = frozenset(
     {
         "SlurmSpawner",
         "MultiSlurmSpawner",
@@ -160,7 +160,7 @@ def _of_class(hub: OldHub, draft: Draft) -> None:
         "gpu-profiles",
         "this package's spawner, which offers the profiles",
     )
-    if hub.spawner not in KNOWN_SPAWNERS:
+    if hub.spawner not in SPAWNERS:
         draft.decide(
             hub.spawner,
             "a spawner class of the site's own",

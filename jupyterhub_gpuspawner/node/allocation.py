@@ -87,7 +87,7 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
     if names == ():
         return GpuGrant()
     indices = _indices(environ.get("SLURM_STEP_GPUS")) or _indices(environ.get("SLURM_JOB_GPUS"))
-    if names and not _are_numbers(names):
+    if names and not _is_numeric(names):
         return _by_uuid(names, indices, topology)
     count = len(names or ()) or _count(environ.get("SLURM_GPUS_ON_NODE"))
     if not indices and count and _is_open(names, count, topology):
@@ -120,17 +120,17 @@ def _names(environ: Mapping[str, str]) -> Names | None:
     return tuple(dict.fromkeys(names))
 
 
-def _are_numbers(names: Names) -> bool:
+def _is_numeric(names: Names) -> bool:
     return all(name.isascii() and name.isdigit() for name in names)
 
 
 def _indices(text: str | None) -> Numbers:
     words = tuple(word.strip() for word in (text or "").split(",") if word.strip())
-    return tuple(dict.fromkeys(int(word) for word in words)) if _are_numbers(words) else ()
+    return tuple(dict.fromkeys(int(word) for word in words)) if _is_numeric(words) else ()
 
 
 def _count(text: str | None) -> int:
-    return int(text) if text and _are_numbers((text,)) else 0
+    return int(text) if text and _is_numeric((text,)) else 0
 
 
 def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
@@ -146,7 +146,7 @@ def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
     if names is None:
         everything = tuple(range(len(topology.gpus)))
         return GpuGrant(tuple(_own_name(topology, n) for n in everything), everything)
-    if _are_numbers(names):
+    if _is_numeric(names):
         return _by_index(None, tuple(int(name) for name in names), topology) if names else GpuGrant()
     return _by_uuid(names, (), topology)
 
@@ -175,10 +175,10 @@ def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> 
             listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but Slurm granted GPU {format_cpulist(indices)}"
             problems = (f"{listed}; only GPUs in both are used.",)
         names, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
-    places = _places(indices, topology)
-    if places is None:
-        return GpuGrant(names, None, mine, (*problems, _not_found(mine, topology)))
-    positions = tuple(places[index] for index in mine)
+    position_of = _positions(indices, topology)
+    if position_of is None:
+        return GpuGrant(names, None, mine, (*problems, _missing(mine, topology)))
+    positions = tuple(position_of[index] for index in mine)
     named = tuple(
         _own_name(topology, position) if topology.gpus[position].mig else name
         for name, position in zip(names, positions)
@@ -210,7 +210,7 @@ def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
     return GpuGrant((), None, problems=(problem,))
 
 
-def _places(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
+def _positions(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
     """The position in the topology of each of Slurm's indices; None if that is not known.
 
     Either the topology counts as Slurm does, or it shows only the job's GPUs, in the same order.
@@ -232,7 +232,7 @@ def _own_name(topology: NodeTopology, position: int) -> str:
     return gpu.uuid if gpu.mig and gpu.uuid else str(gpu.index)
 
 
-def _not_found(indices: Numbers, topology: NodeTopology) -> str:
+def _missing(indices: Numbers, topology: NodeTopology) -> str:
     present = format_cpulist(gpu.index for gpu in topology.gpus)
     text = f"only GPU {present} was found" if present else "no GPU was found"
     return f"GPU {format_cpulist(indices)} was granted, but {text} on this node."

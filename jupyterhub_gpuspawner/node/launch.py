@@ -47,8 +47,10 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     """
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     several = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
-    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=several)
-    placing = _placing(plan, environ, node, look)
+    observe_node = partial(
+        observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=several
+    )
+    placing = _placing(plan, environ, node, observe_node)
     placing.problems.extend(problems)
     document, topology = placing.attempt(
         "Placing the server", placing.place, (PlacementDocument(node=node), NodeTopology())
@@ -72,22 +74,22 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
 
 
 def _placing(
-    plan: LaunchPlan, environ: MutableMapping[str, str], node: str, look: Callable[[], NodeTopology]
+    plan: LaunchPlan, environ: MutableMapping[str, str], node: str, observe_node: Callable[[], NodeTopology]
 ) -> Placing:
     """The class for this launch: claimed GPUs, one of several tasks of a job step, or the plain case."""
     if plan.claim is not None:
         from jupyterhub_gpuspawner.node.claim.claimant import Claimant, NoClaim
 
         kind = NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant
-        return kind(plan, environ, node, look)
+        return kind(plan, environ, node, observe_node)
     if not plan.report:
         from jupyterhub_gpuspawner.node.task.rank import rank_of
         from jupyterhub_gpuspawner.node.task.task import StepPlacing
 
         rank = rank_of(environ)
         if rank is not None:
-            return StepPlacing(plan, environ, node, look, rank=rank)
-    return Placing(plan, environ, node, look)
+            return StepPlacing(plan, environ, node, observe_node, rank=rank)
+    return Placing(plan, environ, node, observe_node)
 
 
 def _summary(document: PlacementDocument, environ: Mapping[str, str]) -> str:

@@ -72,8 +72,8 @@ def place(plan: LaunchPlan, environ: MutableMapping[str, str], *problems: str) -
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     if "SLURM_STEP_GPUS" not in environ:
         environ.pop("SLURM_JOB_GPUS", None)  # from the batch script's environment: those of the first node
-    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=True)
-    placing = OtherNode(plan, environ, node, look)
+    observe_node = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=True)
+    placing = OtherNode(plan, environ, node, observe_node)
     placing.problems.extend(problems)
     nothing = (PlacementDocument(node=node), NodeTopology())
     document, topology = placing.attempt("Placing on this node", placing.place, nothing)

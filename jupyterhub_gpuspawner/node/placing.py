@@ -51,13 +51,13 @@ class Placing:
     """
 
     def __init__(
-        self, plan: LaunchPlan, environ: MutableMapping[str, str], node: str, look: Callable[[], NodeTopology]
+        self, plan: LaunchPlan, environ: MutableMapping[str, str], node: str, observe_node: Callable[[], NodeTopology]
     ) -> None:
         self.plan = plan
         self.environ = environ
         self.node = node
         self.problems: list[str] = []
-        self._look = look
+        self._look = observe_node
         self._job: allocation.GrantedJob | None = None
 
     without_choice = Gpus()
@@ -148,13 +148,13 @@ class Placing:
         count = promised or len(granted.names)
         if granted.positions is None:
             names = granted.names[:count]
-            return Gpus(placed=tuple(_placed(name) for name in names), visible=",".join(names))
+            return Gpus(placed=tuple(_placement(name) for name in names), visible=",".join(names))
         from jupyterhub_gpuspawner.placement.choice import choose
 
         choice = choose(topology, granted=granted.positions, count=count, cpus=cpus, policy=self.plan.policy)
         named = dict(zip(granted.positions, granted.names))
         return Gpus(
-            placed=tuple(_placed(named[position], topology, position) for position in choice.gpus),
+            placed=tuple(_placement(named[position], topology, position) for position in choice.gpus),
             positions=choice.gpus,
             visible=",".join(named[position] for position in choice.gpus),
             weakest_link=choice.weakest_link,
@@ -213,7 +213,7 @@ class Placing:
         return utc(int(end)) if end else None
 
 
-def _placed(name: str, topology: NodeTopology | None = None, position: int = 0) -> PlacedGpu:
+def _placement(name: str, topology: NodeTopology | None = None, position: int = 0) -> PlacedGpu:
     """A GPU for the report; its index is the number in ``CUDA_VISIBLE_DEVICES``, if that contains numbers."""
     number = int(name) if name.isdigit() else None
     if topology is None:
@@ -241,7 +241,7 @@ def _in_slurms_words(granted: allocation.GpuGrant, chosen: Sequence[int], topolo
     if not indices or all(topology.gpus[position].index == indices[position] for position in chosen):
         return ""
     numbers = format_cpulist(indices[position] for position in chosen)
-    return f" To Slurm {'these are GPUs' if len(chosen) > 1 else 'this is GPU'} {numbers}."
+    return f" To Slurm {'these count_is GPUs' if len(chosen) > 1 else 'this is GPU'} {numbers}."
 
 
 def _numa_nodes(topology: NodeTopology, cpus: Sequence[int]) -> tuple[int, ...]:

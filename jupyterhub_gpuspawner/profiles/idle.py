@@ -21,7 +21,7 @@ class IdleAction(str, Enum):
 
     REPORT = "report"
     """Nothing; `gpuspawner idle` lists it."""
-    TELL = "tell"
+    NOTIFY = "tell"
     """Its user is told, on the home page and in JupyterLab."""
     STOP = "stop"
     """Its user is told, and the server is stopped."""

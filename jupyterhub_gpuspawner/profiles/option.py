@@ -288,7 +288,7 @@ class ProfileOption(Frozen):
         """Whether its text decides what runs in the server: a container, a virtual environment, a variable."""
         return self.unlisted_choice is not None and self.unlisted_choice.sets.startswith("environment.")
 
-    def said(self, profile: Override) -> int | float | None:
+    def setting_of(self, profile: Override) -> int | float | None:
         """The profile's own value of the field that a range sets, in the range's unit; None if it has none."""
         if self.range is None:
             return None
@@ -302,7 +302,7 @@ class ProfileOption(Frozen):
         if self.range is not None:
             if self.range.default is not None:
                 return self.range.default
-            initial_value = self.said(profile)
+            initial_value = self.setting_of(profile)
             return self.range.min if initial_value is None else self.range.nearest(initial_value)
         return next((key for key, choice in self.choices.items() if choice.default), next(iter(self.choices), None))
 

@@ -191,10 +191,10 @@ class Profile(Frozen):
         """The unchanged profile must be allowed, otherwise every start without a change would be refused."""
         settings = self.as_override()
         for name, option in self.profile_options.items():
-            said_here = option.said(settings)
-            if option.range is not None and option.range.default is None and said_here is not None:
+            part_settings = option.setting_of(settings)
+            if option.range is not None and option.range.default is None and part_settings is not None:
                 try:
-                    option.choose(said_here)
+                    option.choose(part_settings)
                 except ValueError:
                     raise BadValue(
                         f"profile_options.{name}.range has no default, and the profile's value of "

@@ -157,10 +157,10 @@ def permitted(profile: Profile, user: str, groups: Collection[str], now: datetim
         return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
     if allow.from_ is not None and now < moment_of(allow.from_):
         first = _zoned(allow.from_)
-        return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(first)}", first)
+        return Refusal(RefusalKind.NOT_YET, f"it is available from {_settings(first)}", first)
     if allow.until is not None and now >= _end(allow.until):
         last = _zoned(allow.until)
-        return Refusal(RefusalKind.ENDED, f"it was available until {_said(last)}", last)
+        return Refusal(RefusalKind.ENDED, f"it was available until {_settings(last)}", last)
     return None
 
 
@@ -186,7 +186,7 @@ def _end(moment: date) -> datetime:
     return moment_of(moment + timedelta(days=1))
 
 
-def _said(when: date) -> str:
+def _settings(when: date) -> str:
     return moment(when) if isinstance(when, datetime) else day(when)
 
 

@@ -74,21 +74,21 @@ def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
     Accepts KubeSpawner's names (``profile``, ``profile-option-<slug>--<option>``, ``…--unlisted-choice``), where those
     of other profiles are ignored, and flat names. Empty fields count as not given.
     """
-    given: dict[str, str] = {}
+    form_values: dict[str, str] = {}
     for name, values in formdata.items():
         filled = sorted({value for value in values if value})
         if len(filled) > 1:
             raise RequestError(f"{_shown(name)} is given twice.", field=_shown(name), hint="Give one value.")
         if filled and name != "_xsrf":
-            given[name] = filled[0]
-    if "profile" in formdata and "profile" not in given:
+            form_values[name] = filled[0]
+    if "profile" in formdata and "profile" not in form_values:
         raise RequestError("No profile is selected.", field="profile", hint="Choose one.")
-    own = f"{_PREFIX}{given.get('profile', '')}--"
+    own = f"{_PREFIX}{form_values.get('profile', '')}--"
     options: dict[str, object] = {}
-    for name, value in given.items():
+    for name, value in form_values.items():
         if not name.startswith(_PREFIX):
             options.setdefault(name, value)
-        elif "profile" not in given:
+        elif "profile" not in form_values:
             raise RequestError("Options were given without a profile.", field="profile", hint="Choose a profile.")
         elif name.startswith(own):
             options[name.removeprefix(own)] = value

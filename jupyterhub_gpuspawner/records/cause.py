@@ -121,7 +121,7 @@ def job_ended_in_start(end: End | None) -> Cause:
 
 
 def cause_of(
-    *, known_cause: Cause | None = None, stopper: Stopper | None = None, fault: str = "", end: End | None = None
+    *, cause_so_far: Cause | None = None, stopper: Stopper | None = None, fault: str = "", end: End | None = None
 ) -> Cause:
     """The cause of an end, by what is known of it.
 
@@ -129,8 +129,8 @@ def cause_of(
     Then ``stopper``, who asked JupyterHub itself; then ``fault``, the class of the error with which the start failed;
     then how Slurm says that the job ended.
     """
-    if known_cause is not None:
-        return known_cause
+    if cause_so_far is not None:
+        return cause_so_far
     if stopper is not None:
         return stopped_by(stopper)
     return start_failed(fault) if fault else end_of_job(end)

@@ -101,13 +101,13 @@ def summarize(records: Iterable[SessionRecord], zone: tzinfo | None = None) -> S
     """The summary of sessions that are over; ``zone`` is that of the hours, by default this machine's."""
     over = [record for record in records if record.ended_at is not None]
     served = [record for record in over if record.wait_seconds is not None]
-    placed = [record for record in over if record.gpus]
+    placements = [record for record in over if record.gpus]
     begun = [record.begun_at for record in over]
     causes = [record.cause for record in over if record.cause is not None]
     by_hour = _grouped(served, lambda record: datetime.fromtimestamp(record.begun_at, zone).hour)
     waits = [_waits_of(name, group) for name, group in _grouped(served, _profile).items()]
-    use = [_gpu_hours(name, group) for name, group in _grouped(placed, _profile).items()]
-    models = sorted(_grouped(placed, lambda record: record.gpu_model).items())
+    use = [_gpu_hours(name, group) for name, group in _grouped(placements, _profile).items()]
+    models = sorted(_grouped(placements, lambda record: record.gpu_model).items())
     return Summary(
         sessions=len(over),
         people=len({record.username for record in over}),
@@ -118,7 +118,7 @@ def summarize(records: Iterable[SessionRecord], zone: tzinfo | None = None) -> S
         hours=tuple(_waits_of(str(hour), by_hour[hour]) if hour in by_hour else None for hour in range(24)),
         use=tuple(sorted(use, key=lambda hours: (-hours.held, hours.label))),
         alignment=tuple(_alignment(model or "(not known)", group) for model, group in models),
-        links=tuple(Counter(record.weakest_link for record in placed if record.weakest_link).most_common()),
+        links=tuple(Counter(record.weakest_link for record in placements if record.weakest_link).most_common()),
         causes=_most_first(Counter(cause.kind for cause in causes)),
         faults=_most_first(Counter(cause.fault for cause in causes if cause.fault)),
     )

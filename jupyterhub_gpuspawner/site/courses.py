@@ -80,7 +80,7 @@ class Checked:
     """What is wrong with its file."""
 
     @property
-    def good(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether nothing is wrong."""
         return self.fault is None and all(report.fits for report in self.reports)
 

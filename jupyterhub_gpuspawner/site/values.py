@@ -25,7 +25,7 @@ _SECRET = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Given:
+class ConfiguredValue:
     """A setting in the configuration, for the class that it applies to."""
 
     section: str
@@ -43,14 +43,14 @@ class Given:
         return f"c.{self.section}.{self.name}"
 
 
-def given(config: Config, cls: type[Configurable]) -> Iterator[Given]:
+def configured_values(config: Config, cls: type[Configurable]) -> Iterator[ConfiguredValue]:
     """The settings of a class in the configuration: each trait's from the class itself or its nearest base."""
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}
     nearest = [name for name in reversed(cls.section_names()) if name in sections]
     for name, trait in sorted(cls.class_traits(config=True).items()):
         section = next((value for value in nearest if name in sections[value]), None)
         if section is not None:
-            yield Given(section, trait, sections[section][name])
+            yield ConfiguredValue(section, trait, sections[section][name])
 
 
 def refused(config: Config, cls: type[Configurable]) -> Iterator[ConfigError]:
@@ -59,7 +59,7 @@ def refused(config: Config, cls: type[Configurable]) -> Iterator[ConfigError]:
         blank = cls.__new__(cls)
     except TypeError:  # abstract, so the hub has no object of it either
         return
-    for setting in given(config, cls):
+    for setting in configured_values(config, cls):
         validate = getattr(setting.trait, "validate", None)  # which Any does not have
         if validate is None or isinstance(setting.value, (LazyConfigValue, DeferredConfig)):
             continue
@@ -74,16 +74,16 @@ def refused(config: Config, cls: type[Configurable]) -> Iterator[ConfigError]:
                 text = f"the value must be {setting.trait.info()}, and is of type {kind}."
                 yield ConfigError(text, where=setting.where)
             else:
-                yield ConfigError(told(error), where=setting.where, hint=_right(setting))
+                yield ConfigError(problem_of(error), where=setting.where, hint=_right(setting))
 
 
 def refusal(config: Config, cls: type[Configurable], error: TraitError) -> ConfigError:
     """The error with which an object of the class was not made, at the setting if that can be told."""
     setting = next(refused(config, cls), None)
-    return setting or ConfigError(told(error), where="c.JupyterHub" if cls.__name__ == "JupyterHub" else "")
+    return setting or ConfigError(problem_of(error), where="c.JupyterHub" if cls.__name__ == "JupyterHub" else "")
 
 
-def told(error: TraitError) -> str:
+def problem_of(error: TraitError) -> str:
     """traitlets' sentence, with the names of classes in the place of objects."""
     return f"{_OBJECT.sub(_class, str(error)).rstrip('.')}."
 
@@ -92,7 +92,7 @@ def _class(match: re.Match[str]) -> str:
     return match[1]
 
 
-def _right(setting: Given) -> str:
+def _right(setting: ConfiguredValue) -> str:
     """The line as it was probably meant; empty where that is not clear."""
     trait, value = setting.trait, setting.value
     if not isinstance(value, str):

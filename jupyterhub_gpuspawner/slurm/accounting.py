@@ -131,7 +131,7 @@ def _tres(record: Mapping[str, str], key: str) -> dict[str, int]:
     return amounts
 
 
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 """Users in one command's argument, of which Linux allows 128 KiB."""
 
 
@@ -147,8 +147,8 @@ async def read_accounting(slurm: Installation, config: SlurmConfig, users: Seque
     qos = {qos.name: qos for qos in parse_qos(await _sacctmgr(slurm, "qos", QOS))}
     associations: list[Association] = []
     defaults: dict[str, str] = {}
-    for at in range(0, len(users), _AT_ONCE):
-        names = ",".join(users[at : at + _AT_ONCE])
+    for at in range(0, len(users), _BATCH_SIZE):
+        names = ",".join(users[at : at + _BATCH_SIZE])
         associations += parse_associations(await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, f"user={names}"))
         defaults |= parse_default_accounts(await _sacctmgr(slurm, "user", DEFAULT_ACCOUNT, f"name={names}"))
     accounting = Accounting(accounts, tuple(associations), qos, defaults, enforced=config.accounting_enforced)

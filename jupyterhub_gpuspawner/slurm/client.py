@@ -100,7 +100,7 @@ class SlurmClient:
 
         ``environment`` is added to sbatch's own, which the job inherits. Raises SubmitRejected with sbatch's message,
         ConfigError if the prefix does not let sbatch run, SlurmUnavailable if a signal ended sbatch. After any of these
-        errors, and after cancellation of the caller, the job may exist all the same: see :meth:`made`.
+        errors, and after cancellation of the caller, the job may exist all the same: see :meth:`jobs_of_start`.
         """
         if self._slurm.wraps(prefix):
             text = submission(script, environment or {})
@@ -220,9 +220,9 @@ class SlurmClient:
             return jobs
         last = self._last
         if last is not None and wanted <= last.wanted and time.monotonic() - last.at < ANEW:
-            known_jobs = _only(wanted, last.jobs)
-            if await self._states(listed) == {job_id: status.state for job_id, status in known_jobs.items()}:
-                return known_jobs
+            cached_jobs = _only(wanted, last.jobs)
+            if await self._states(listed) == {job_id: status.state for job_id, status in cached_jobs.items()}:
+                return cached_jobs
         jobs = _only(wanted, await self._squeue("-j", listed, ahead=True))
         self._last = _LastAnswer(time.monotonic(), frozenset(wanted), jobs)
         return jobs
@@ -252,7 +252,7 @@ class SlurmClient:
         """All jobs whose comment starts with ``tag``; see :meth:`every_job`."""
         return {job_id: status for job_id, status in (await self.every_job()).items() if status.tag.startswith(tag)}
 
-    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, JobStatus]:
         """The unfinished jobs of one start, whether or not sbatch has reported them.
 
         If the owner's uid is known, slurmctld is asked for that user's jobs alone.

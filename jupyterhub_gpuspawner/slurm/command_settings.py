@@ -69,8 +69,8 @@ def check_commands(settings: CommandSettings) -> None:
 
 _MAX_AGE = 60.0
 """Seconds that an answer is kept."""
-_KEPT = 1024
-_NOT_FOUND = 2
+_CACHE_SECONDS = 1024
+_MISSING = 2
 """Exit status of getent(1) for a name that is not there."""
 _IDENTITY = re.compile(r"uid=(\d+)(?:\(([^)\n]*)\))?")
 
@@ -98,10 +98,10 @@ class LoginNodeAccounts:
         if cached is not None and time.monotonic() - cached[0] < _MAX_AGE:
             return cached[1]
         answer = await self._slurm.run("getent", "passwd", name)
-        if answer.code not in (0, _NOT_FOUND):
+        if answer.code not in (0, _MISSING):
             raise SlurmUnavailable(f"getent failed on the login node: {answer.stderr.strip()[:200]}")
         account = parse_entry(answer.stdout, name) if answer.code == 0 else None
-        if len(self._known) >= _KEPT:
+        if len(self._known) >= _CACHE_SECONDS:
             self._known.clear()
         self._known[name] = time.monotonic(), account
         return account

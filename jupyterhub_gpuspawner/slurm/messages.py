@@ -246,11 +246,11 @@ def rejection(stderr: str) -> Rejection:
 
 def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     """The error for a job that sbatch rejected."""
-    known_rejection = rejection(stderr)
-    hint = f"Check `{known_rejection.field}` in the profile." if known_rejection.field else ""
-    message = f"Slurm refused the job: {known_rejection.clause}."
-    field = f"slurm.{known_rejection.field}" if known_rejection.field in _OF_A_PROFILE else ""
-    clause = _NOT_VALID if known_rejection.field in _OF_THE_HUB else known_rejection.clause
+    reason = rejection(stderr)
+    hint = f"Check `{reason.field}` in the profile." if reason.field else ""
+    message = f"Slurm refused the job: {reason.clause}."
+    field = f"slurm.{reason.field}" if reason.field in _OF_A_PROFILE else ""
+    clause = _NOT_VALID if reason.field in _OF_THE_HUB else reason.clause
     return SubmitRejected(
         message,
         stderr=stderr.strip(),

@@ -172,7 +172,7 @@ class SnapshotReader:
                 unread=tuple(unread),
             )
             capacity_of(snapshot).warm()
-            _ = snapshot.job_by_id, snapshot.queue_places  # indexes for those who wait
+            _ = snapshot.job_by_id, snapshot.queue_positions  # indexes for those who wait
             return snapshot
 
         # ten thousand nodes with fifty thousand jobs take about half a second

@@ -382,19 +382,19 @@ class JobWatcher:
         for watched in watched_jobs:
             watched.hurried = max(0, watched.hurried - 1)
             if watched.job_id in jobs:
-                self._found(watched, jobs[watched.job_id])
+                self._statuses(watched, jobs[watched.job_id])
             else:
                 absent.append(watched)
-        await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
+        await asyncio.gather(*(self._read_accounts(watched) for watched in absent if not watched.hidden))
         if missing := [watched for watched in absent if watched.hidden or (watched.absent > 1 and not watched.ended)]:
             await self._missing(missing)
 
     async def _ask_now(self, watched: Watched) -> None:
         jobs = await self.client.jobs({watched.job_id})
         if watched.job_id in jobs:
-            self._found(watched, jobs[watched.job_id])
+            self._statuses(watched, jobs[watched.job_id])
 
-    async def _look_up(self, watched: Watched) -> None:
+    async def _read_accounts(self, watched: Watched) -> None:
         try:
             detail = await self.client.job(watched.job_id)
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
@@ -403,11 +403,11 @@ class JobWatcher:
                 self.log.warning("Job %s is missing in squeue's answer and is kept: %s", watched.job_id, error)
             return
         if detail is not None:
-            self._found(watched, detail)
+            self._statuses(watched, detail)
         else:
             watched.absent += 1
 
-    def _found(self, watched: Watched, status: JobStatus) -> None:
+    def _statuses(self, watched: Watched, status: JobStatus) -> None:
         if not watched.is_own(status):
             self._another(watched, status)
             return
@@ -416,7 +416,7 @@ class JobWatcher:
         if status.phase is Phase.QUEUED:
             watched.pending_at = time.monotonic()
         watched.hidden = False
-        self._tell(watched, status)
+        self._notify(watched, status)
 
     def _another(self, watched: Watched, status: JobStatus) -> None:
         watched.absent += 1
@@ -425,7 +425,7 @@ class JobWatcher:
                 "Job id %s (%s) now belongs to another job, of %s: slurmctld lost its state, or job ids started over",
                 *(watched.job_id, watched.identity.tag, status.user or "somebody"),
             )
-            self._tell(watched, _gone(watched, End.REPLACED))
+            self._notify(watched, _gone(watched, End.REPLACED))
 
     async def _missing(self, missing: Collection[Watched]) -> None:
         """Handle jobs missing from two answers: they are gone, or hidden from this account."""
@@ -443,7 +443,7 @@ class JobWatcher:
                 watched.hidden, watched.absent = False, 0
             else:
                 self.log.warning("Slurm no longer has a record of job %s", watched.job_id)
-                self._tell(watched, _gone(watched, End.VANISHED))
+                self._notify(watched, _gone(watched, End.VANISHED))
         if all(visible.values()):
             self._said_hidden = False
 
@@ -455,7 +455,7 @@ class JobWatcher:
                 *(SHOW_JOBS, watched.job_id),
             )
 
-    def _tell(self, watched: Watched, status: JobStatus) -> None:
+    def _notify(self, watched: Watched, status: JobStatus) -> None:
         if status == watched.status:
             watched.status = status
             return

@@ -13,7 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.check import run
 from jupyterhub_gpuspawner.check.finding import START, Finding, Options, Severity
 from jupyterhub_gpuspawner.check.job import submit
-from jupyterhub_gpuspawner.check.job.submit import judged
+from jupyterhub_gpuspawner.check.job.submit import findings_of
 from jupyterhub_gpuspawner.check.job.trial import Course, Trial, parse_facts
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
 @pytest.mark.parametrize(("followed", "expected"), CASES.values(), ids=CASES.keys())
 def test_what_a_followed_job_means(followed: Course, expected: list[tuple[str, str, str]]) -> None:
     """Codes, places and severities, in order; a job that has what servers need is said to."""
-    assert [(each.code, each.where, each.severity.value) for each in judged(followed)] == expected
+    assert [(each.code, each.where, each.severity.value) for each in findings_of(followed)] == expected
 
 
 def test_a_log_cannot_write_to_the_terminal() -> None:

@@ -145,7 +145,7 @@ def test_places_in_the_queues() -> None:
 
     Jobs that wait for something else are in no queue.
     """
-    assert ClusterSnapshot(jobs=JOBS).queue_places == {
+    assert ClusterSnapshot(jobs=JOBS).queue_positions == {
         "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 2)},
         "cpu": {"2": (1, 0)},
     }

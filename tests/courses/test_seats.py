@@ -59,7 +59,7 @@ def test_seats_are_counted_node_by_node(
         wanted=asked.get("wanted", 20),
         start=START,
         end=END,
-        nodes_each=asked.get("nodes_each", 1),
+        nodes_per_person=asked.get("nodes_each", 1),
     )
 
     assert (found.fit, found.tight) == expected

@@ -25,7 +25,7 @@ PROFILES = f"""
 LINES = """
 from jupyterhub_gpuspawner.hub.idle import policy
 from jupyterhub_gpuspawner.hub.upkeep import idle
-idle.LOOK = 0.5
+idle.POLL_SECONDS = 0.5
 from jupyterhub_gpuspawner.profiles import idle as times
 times.WARNED_AFTER, times.HELD_FACTOR = (2 / 3,), 1
 policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then

@@ -110,7 +110,7 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
 
     pages = {HomeHandler, SpawnHandler, SpawnPendingHandler, UserUrlHandler}
     taken = pages | {SpawnProgressAPIHandler, UserServerAPIHandler}
-    assert set(routes.TAKEN_OVER) == taken
+    assert set(routes.REPLACED) == taken
     assert taken <= theirs
     assert isinstance(apihandlers.default_handlers, list)
 

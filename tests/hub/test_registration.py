@@ -27,8 +27,7 @@ from tests.hub.conftest import StartHub
 
 OURS = [path for path, *_ in routes.API]
 PAGES = sorted(
-    {path for path, *_ in routes.PAGES}
-    | {path for path, handler, *_ in default_handlers if handler in routes.TAKEN_OVER}
+    {path for path, *_ in routes.PAGES} | {path for path, handler, *_ in default_handlers if handler in routes.REPLACED}
 )
 CONFIGURATIONS = {
     "our entry point": ("c.JupyterHub.spawner_class = 'gpu-profiles'", OURS, True),

@@ -71,7 +71,7 @@ def test_what_is_known_best_counts() -> None:
     known = Cause(Kind.MEMORY)
 
     assert [
-        cause_of(known_cause=known, stopper=Stopper.ADMIN, fault="timeout", end=End.CANCELLED),
+        cause_of(cause_so_far=known, stopper=Stopper.ADMIN, fault="timeout", end=End.CANCELLED),
         cause_of(stopper=Stopper.ADMIN, fault="timeout", end=End.CANCELLED),
         cause_of(fault="timeout", end=End.CANCELLED),
         cause_of(end=End.CANCELLED),

@@ -57,7 +57,7 @@ COMMAND = Code("command-missing", "With --submit: the server's command does not 
 CONTAINER = Code("container-missing", "With --submit: a node lacks the container runtime or image of a profile.")
 VARIABLES = Code("job-environment", "With --submit: the hub's variables do not reach the job, or SBATCH_ ones do.")
 NO_HUB = Code("hub-unreachable", "With --submit: a node does not reach the hub.")
-NO_WAY = Code("node-unreachable", "With --submit: the hub's machine does not reach a server's port on a node.")
+UNREACHABLE = Code("node-unreachable", "With --submit: the hub's machine does not reach a server's port on a node.")
 PORTS = Code("ports-taken", "With --submit: no port of port_range is free on a node.")
 NOT_CANCELLED = Code("job-left", "With --submit: the job could not be cancelled afterwards.")
 CODES = (
@@ -75,13 +75,13 @@ CODES = (
     CONTAINER,
     VARIABLES,
     NO_HUB,
-    NO_WAY,
+    UNREACHABLE,
     PORTS,
     NOT_CANCELLED,
 )
 
 
-def judged(
+def findings_of(
     course: Course, *, hub_listens: bool = True, prefix_at: str = "c.GPUSlurmSpawner.exec_prefix"
 ) -> Iterator[Finding]:
     """The findings of one job.
@@ -192,7 +192,7 @@ def _of_environments(facts: Facts, node: str) -> Iterator[Finding]:
             f"its environment cannot be set up on {node}: {why}.",
             "See `environment` in the profile.",
         )
-    for need in facts.looks:
+    for need in facts.needs:
         if need.present:
             continue
         if need.fact == "command":
@@ -240,7 +240,7 @@ def _of_network(course: Course, node: str, *, hub_listens: bool) -> Iterator[Fin
         )
     if course.back:
         which = f"ports {first} to {last}" if first else "all ports above 1024"
-        yield NO_WAY.error(
+        yield UNREACHABLE.error(
             node,
             f"this machine does not reach port {facts.port} there: {course.back}.",
             f"Open {which} from the hub's machine to the nodes; see docs/howto/ports-and-firewalls.md.",
@@ -288,7 +288,7 @@ async def check_submit(context: Context) -> list[Finding]:
             *(follow(site, trial, _plan(site, trial), prefix, environment) for trial in trials)
         )
     at = site.configured_as("exec_prefix")
-    return [finding for course in courses for finding in judged(course, hub_listens=listens, prefix_at=at)]
+    return [finding for course in courses for finding in findings_of(course, hub_listens=listens, prefix_at=at)]
 
 
 def _site_of(context: Context, user: str) -> GPUSlurmSpawner:

@@ -41,7 +41,7 @@ MEMORY = 1024
 """MiB that the job asks for at most."""
 LISTENS = 60
 """Seconds for which the job waits for a connection."""
-_KEPT = ("--licenses", "-L", "--wckey", "--clusters", "-M", "--nodelist", "-w", "--exclude", "-x")
+_VARIABLES = ("--licenses", "-L", "--wckey", "--clusters", "-M", "--nodelist", "-w", "--exclude", "-x")
 """Lines of ``extra`` that decide where a job may run, not how large it is."""
 
 
@@ -96,7 +96,7 @@ def small(resources: ResolvedResources) -> ResolvedResources:
         time=MINUTES * 60,
         time_unit="",
         exclusive=False,
-        extra=tuple(line for line in resources.extra if line.startswith(_KEPT)),
+        extra=tuple(line for line in resources.extra if line.startswith(_VARIABLES)),
     )
 
 
@@ -120,7 +120,7 @@ def render(trial: Trial, plan: LaunchPlan) -> str:
     except ValueError as error:
         raise ConfigError(f"{error}.", where=f"partition {trial.partition}") from error
     log = '"$SLURM_JOB_ID"'.join(map(shlex.quote, trial.log.split("%j")))
-    asked_of_node = json.dumps(
+    questions = json.dumps(
         {"hub": trial.hub, "ports": trial.ports, "word": trial.word, "seconds": LISTENS}, separators=(",", ":")
     )
     source = Path(__file__).with_name("on_node.py").read_text("utf-8")
@@ -135,7 +135,7 @@ def render(trial: Trial, plan: LaunchPlan) -> str:
         unpack(launcher_archive(), plan),
         find_python(["python3"], now=True),
         f"GPUSPAWNER_VERBOSE=1 {call(['true'])}",
-        f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(asked_of_node)}',
+        f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(questions)}',
         f"echo {MARK} end '{{}}'\nsleep {LISTENS} & wait $!",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -147,25 +147,25 @@ def _of_profile(tried: Tried, trial: Trial) -> str:
     lines = [f"echo {MARK} profile {shlex.quote(json.dumps({'slug': tried.slug}))}"]
     lines += setup_lines(environment)
     lines += [trial.prologue] if trial.prologue else []
-    lines += _looks(tried, trial)
+    lines += _needs(tried, trial)
     shell = "bash -l" if environment.login_shell else "bash"
     failed = shlex.quote(f"{MARK} setup {json.dumps({'slug': tried.slug})}")
     return f"command {shell} -c {shlex.quote(chr(10).join(lines))} </dev/null || echo {failed}"
 
 
-def _looks(tried: Tried, trial: Trial) -> Iterator[str]:
+def _needs(tried: Tried, trial: Trial) -> Iterator[str]:
     container = tried.request.environment.container
     if container is not None:
-        yield _look("runtime", tried.slug, container.runtime, f"command -v -- {container.runtime} >/dev/null")
+        yield _need("runtime", tried.slug, container.runtime, f"command -v -- {container.runtime} >/dev/null")
         if container.image.startswith("/"):
-            yield _look("image", tried.slug, container.image, f"[ -e {shlex.quote(container.image)} ]")
+            yield _need("image", tried.slug, container.image, f"[ -e {shlex.quote(container.image)} ]")
     elif trial.finds_commands:
         command = f"command -v -- {shlex.quote(tried.command)} >/dev/null"
-        yield _look("command", tried.slug, tried.command, command)
+        yield _need("command", tried.slug, tried.command, command)
     yield ":"  # the exit status says whether the environment could be set up
 
 
-def _look(fact: str, slug: str, what: str, condition: str) -> str:
+def _need(fact: str, slug: str, what: str, condition: str) -> str:
     def line(*, present: bool) -> str:
         return shlex.quote(f"{MARK} {fact} {json.dumps({'slug': slug, 'what': what, 'found': present})}")
 
@@ -250,12 +250,12 @@ async def answers_with(word: str, host: str, port: int) -> str:
 
 # What a job said about its node, read from its log.
 
-_SAYS = "gpuspawner: "
+_OUTPUT_MARK = "gpuspawner: "
 """What begins a line of the launcher, or of a profile's environment that failed."""
 
 
 @dataclass(frozen=True)
-class Look:
+class Need:
     """Whether something that a profile needs was found on the node."""
 
     fact: str
@@ -272,7 +272,7 @@ class Facts:
     began: bool = False
     ended: bool = False
     home: bool = True
-    looks: tuple[Look, ...] = ()
+    needs: tuple[Need, ...] = ()
     failed: dict[str, str] = field(default_factory=dict)
     """Profiles whose environment could not be set up, and why."""
     python: str = ""
@@ -294,11 +294,11 @@ class Facts:
 
 def parse_facts(text: str) -> Facts:
     """Read a log, which may end anywhere; lines that are not facts are ignored."""
-    values: dict[str, Any] = {"looks": (), "failed": {}, "placement": ()}
+    values: dict[str, Any] = {"needs": (), "failed": {}, "placement": ()}
     slug, message = "", ""
     for line in text.splitlines():
-        if line.startswith(_SAYS):
-            message = printable(line[len(_SAYS) :].strip())
+        if line.startswith(_OUTPUT_MARK):
+            message = printable(line[len(_OUTPUT_MARK) :].strip())
             if values.get("launched"):
                 values["placement"] += (message,)
             continue
@@ -311,8 +311,8 @@ def parse_facts(text: str) -> Facts:
             values["failed"] = {**values["failed"], printable(str(content.get("slug", slug))): message}
         elif fact in ("command", "runtime", "image"):
             what = printable(str(content.get("what", "")))
-            need = Look(fact, printable(str(content.get("slug", slug))), what, content.get("found") is True)
-            values["looks"] += (need,)
+            need = Need(fact, printable(str(content.get("slug", slug))), what, content.get("found") is True)
+            values["needs"] += (need,)
         else:
             values.update(_READERS.get(fact, _nothing)(content))
     return Facts(**values)
@@ -330,7 +330,7 @@ def _fact(line: str) -> tuple[str, dict[str, Any]]:
     return (fact, content) if isinstance(content, dict) else ("", {})
 
 
-def _nothing(_told: dict[str, Any]) -> dict[str, Any]:
+def _nothing(_content: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
@@ -360,13 +360,13 @@ def _of_port(content: dict[str, Any]) -> dict[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "no-home": lambda _told: {"home": False},
-    "launcher": lambda _told: {"launched": True},
-    "python": lambda told: {"python": printable(str(told.get("version", "")))},
+    "no-home": lambda _content: {"home": False},
+    "launcher": lambda _content: {"launched": True},
+    "python": lambda content: {"python": printable(str(content.get("version", "")))},
     "environment": _of_environment,
     "hub": _of_hub,
     "port": _of_port,
-    "end": lambda _told: {"ended": True},
+    "end": lambda _content: {"ended": True},
 }
 
 
@@ -376,7 +376,7 @@ RUNS = 90.0
 """Seconds for which a running job is followed."""
 STEP = 1.0
 """Seconds between two looks."""
-LOOKS_AFTER = 5
+POLL_SECONDS = 5
 """Looks at the log after the job's end: a shared file system may be late."""
 _WHOLE = Extent(1 << 16, None)
 _OVER = (Phase.ENDING, Phase.ENDED)
@@ -467,7 +467,7 @@ async def _followed(client: SlurmClient, site: GPUSlurmSpawner, course: Course, 
             break
         if job is None or job.phase in _OVER:
             polls += 1
-            if polls > LOOKS_AFTER or not course.log_is_readable:
+            if polls > POLL_SECONDS or not course.log_is_readable:
                 break
         await asyncio.sleep(STEP)
     return course

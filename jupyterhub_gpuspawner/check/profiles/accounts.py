@@ -88,7 +88,7 @@ async def _of_licenses(context: Context) -> list[Finding]:
 
 
 async def _of_accounting(context: Context) -> list[Finding]:
-    requests = [(profile, *case) for profile in context.profiles for case in _asked(profile, context)]
+    requests = [(profile, *case) for profile in context.profiles for case in _queries(profile, context)]
     if not requests or context.snapshot is None:
         return []
     try:
@@ -113,7 +113,7 @@ async def _of_accounting(context: Context) -> list[Finding]:
     return findings
 
 
-def _asked(profile: Profile, context: Context) -> Iterator[tuple[Case, str, str]]:
+def _queries(profile: Profile, context: Context) -> Iterator[tuple[Case, str, str]]:
     """Each account and QOS that the profile may request, with the first case that does, and its kind."""
     done = set[tuple[str, str]]()
     for case in cases_of(profile) if profile.kind == "slurm" else ():

@@ -407,11 +407,11 @@ def _up_to(profile: Profile, case: Case, context: Context) -> str:
 
 
 FILE = Code("profile-file", "A file in `profiles_dir` is not valid, may not be read, or sets a field it may not set.")
-TAKEN = Code("slug-taken", "A file has a profile whose slug another profile had before; it is left out.")
+SLUG_USED_TWICE = Code("slug-taken", "A file has a profile whose slug another profile had before; it is left out.")
 PROFILE = Code("profile", "A profile results in a job that can be submitted, and would run with each of its options.")
 NO_JOB = Code("profile-no-job", "No job can be made from a profile, or with a value of one of its options.")
 DOUBT = Code("value-doubtful", "A value is valid and almost surely a mistake.")
-MENDED = Code("template-mended", "The hub corrects the admin's own `batch_script` for each job.")
+REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_script` for each job.")
 SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
 
 
@@ -424,7 +424,7 @@ async def check_offered(context: Context) -> list[Finding]:
     for profile in context.profiles:
         own = [*_of_profile(profile, context, locations)]
         if all(finding.severity is not Severity.ERROR for finding in own):
-            findings.append(PROFILE.ok(locations.of(profile), _told(profile, context)))
+            findings.append(PROFILE.ok(locations.of(profile), _described(profile, context)))
         findings += own
     return findings
 
@@ -433,7 +433,7 @@ def _of_files(errors: Sequence[ConfigError]) -> Iterator[Finding]:
     for error in errors:
         text = error.message.removeprefix(f"{error.where}: ")
         if isinstance(error, SlugTaken):
-            yield TAKEN.error(error.where, text, "Give this profile a slug of its own.")
+            yield SLUG_USED_TWICE.error(error.where, text, "Give this profile a slug of its own.")
         else:
             yield FILE.error(error.where, text, error.hint)
 
@@ -466,7 +466,7 @@ def _somebody(profile: Profile) -> tuple[str, tuple[str, ...]]:
     return (*profile.allow.users, SOMEBODY.name)[0], profile.allow.groups
 
 
-def _told(profile: Profile, context: Context) -> str:
+def _described(profile: Profile, context: Context) -> str:
     """For whom the profile is, and why it is not offered today."""
     text = f"{profile.display_name} ({profile.kind})"
     closed = permitted(profile, *_somebody(profile), context.now)
@@ -496,7 +496,7 @@ def _of_scripts(profile: Profile, context: Context, locations: Locations) -> Ite
             yield NO_JOB.error(locations.of(profile, case.path), error.message, error.hint)
             return
         for note in notes:
-            yield MENDED.warning(spawner.configured_as("batch_script"), note, "Correct the template.")
+            yield REPAIRED.warning(spawner.configured_as("batch_script"), note, "Correct the template.")
 
 
 def _of_wait(profile: Profile, context: Context, locations: Locations) -> Iterator[Finding]:

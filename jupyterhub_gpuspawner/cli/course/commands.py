@@ -68,7 +68,7 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
         click.echo(json.dumps({"courses": documents} if name is None else documents[0], indent=2))
     else:
         click.echo("\n".join(line for report in checked for line in _lines(report, named=name is None)))
-    if not all(report.good for report in checked):
+    if not all(report.is_valid for report in checked):
         raise SystemExit(EXIT_NOT_FIT)
 
 
@@ -104,10 +104,10 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
         return all_start and fit >= wanted
 
     try:
-        good = asyncio.run(ask())
+        all_started = asyncio.run(ask())
     except GPUSpawnerError as error:
         fail(error)
-    if not good:
+    if not all_started:
         raise SystemExit(EXIT_NOT_FIT)
 
 
@@ -175,7 +175,7 @@ def _lines(checked: Checked, *, named: bool) -> Iterator[str]:
         yield "WRONG in every session:"
         yield from map(_indented, everywhere)
     for report in checked.reports:
-        yield from _told(report, everywhere)
+        yield from _printed(report, everywhere)
     for hint in dict.fromkeys(hint.text for report in checked.reports for hint in report.hints):
         yield textwrap.fill(f"Note: {hint}", _width(), subsequent_indent=" " * 6)
 
@@ -188,7 +188,7 @@ def _in_every(reports: Sequence[SessionReport]) -> list[str]:
     return [text for text in texts[0] if all(text in others for others in texts)]
 
 
-def _told(report: SessionReport, everywhere: Collection[str]) -> Iterator[str]:
+def _printed(report: SessionReport, everywhere: Collection[str]) -> Iterator[str]:
     begin, end = report.session.start, report.session.end
     head = "ok   " if report.fits else "WRONG"
     yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.seats.wanted)}, {report.fit} fit"

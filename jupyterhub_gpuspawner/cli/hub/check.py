@@ -60,12 +60,12 @@ def check(
     if profile and not (user or people or submit):
         raise click.UsageError("--profile needs --user, --people or --submit.")
 
-    async def look() -> Sequence[Finding]:
+    async def run_checks() -> Sequence[Finding]:
         options = Options(user, group, people or 0, profile, submit)
         return await run.findings(await run.context_of(load_site(config), options))
 
     try:
-        findings = asyncio.run(look())
+        findings = asyncio.run(run_checks())
     except GPUSpawnerError as error:
         if not as_json:
             fail(error)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jupyterhub_gpuspawner.fleet.health import FleetHealth
-    from jupyterhub_gpuspawner.hub.fleet.store import Kept
+    from jupyterhub_gpuspawner.hub.fleet.store import StoredFleet
     from jupyterhub_gpuspawner.site.configuration import Site
     from jupyterhub_gpuspawner.units import Gres
 
@@ -67,7 +67,7 @@ def _forgotten(node: str, *, existed: bool) -> None:
     click.echo(f"{node}: forgotten.")
 
 
-def _lines(stored: Kept, node: str, *, numa_node_as_socket: bool) -> str:
+def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> str:
     """The lines for a node; raises ConfigError if not all of its GPUs have been seen together."""
     from dataclasses import replace
 
@@ -89,7 +89,7 @@ def _lines(stored: Kept, node: str, *, numa_node_as_socket: bool) -> str:
     return replace(lines_of_gres, notes=(reports, *lines_of_gres.notes)).text(node)
 
 
-def _health(stored: Kept, site: Site) -> FleetHealth:
+def _health(stored: StoredFleet, site: Site) -> FleetHealth:
     from jupyterhub_gpuspawner.fleet.health import health
 
     return health(stored.records, stored.grants, asyncio.run(_configured(site)))

@@ -355,8 +355,8 @@ def record(source: Source, destination: str, *, hostname: bool, simulated: bool)
     from jupyterhub_gpuspawner.placement.topology import to_document
 
     node = source.read()
-    kept = replace(node, simulated=simulated or node.simulated)
-    write(destination, json.dumps(to_document(kept if hostname else _nameless(kept)), indent=1) + "\n")
+    recorded = replace(node, simulated=simulated or node.simulated)
+    write(destination, json.dumps(to_document(recorded if hostname else _nameless(recorded)), indent=1) + "\n")
     click.echo(f"{destination}: {_contents(node)}.", err=True)
 
 

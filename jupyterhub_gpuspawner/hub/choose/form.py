@@ -16,11 +16,11 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     VISIT,
     FilledIn,
     Visit,
+    filled_in_with_fault,
     of_a_form,
     of_a_link,
     of_the_last_time,
     offers,
-    told_of,
     with_courses,
 )
 from jupyterhub_gpuspawner.hub.job.ending import contact_of
@@ -61,7 +61,7 @@ PATIENCE = 0.5
 
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
-    await spawner.look_at_profiles()
+    await spawner.refresh_profiles()
     offered = _offered(spawner)
     connection, defaults, owner, site_queue_limit = _site(spawner, offered)
     snapshot = None
@@ -85,7 +85,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
         choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
     )
     if visit.posted is None:
-        visit.filled_in = told_of(statuses, visit.filled_in, linked=bool(visit.linked))
+        visit.filled_in = filled_in_with_fault(statuses, visit.filled_in, linked=bool(visit.linked))
     profile_offers = offers(statuses, visit.filled_in, base_url=_base_url(spawner), snapshot=snapshot)
     profile_offers = with_courses(profile_offers, _courses(spawner), visit.filled_in)
     visit.fault_at = fault_at(profile_offers, visit.filled_in)
@@ -126,7 +126,7 @@ async def render_question(spawner: GPUProfilesSpawner | None) -> str:
     visit = VISIT.get() or Visit()
     choice: Mapping[str, object] = {}
     if visit.linked and spawner is not None:
-        await spawner.look_at_profiles()
+        await spawner.refresh_profiles()
         visit.filled_in = _filled_in(spawner, visit)
         choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
     return _environment().get_template("question.html").render(choice=choice)

@@ -57,7 +57,7 @@ class FilledIn:
         return bool(self.fault) and bool(self.field) and not self.field.startswith("slurm.")
 
 
-def as_given(fields: Mapping[str, Sequence[str]]) -> FilledIn:
+def as_typed(fields: Mapping[str, Sequence[str]]) -> FilledIn:
     """The fields of a form or a link, unchecked."""
     options = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
     slug = options.pop("profile", "")
@@ -76,7 +76,7 @@ def _is_own(name: str, prefix: str) -> bool:
 
 def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
     """A link's choice, with the error where it is not allowed."""
-    options = as_given(fields)
+    options = as_typed(fields)
     try:
         check(choice_from_form({name: list(values) for name, values in fields.items()}))
     except RequestError as error:
@@ -86,7 +86,7 @@ def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
 
 def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
     """The values that were sent with a start that was refused, with the reason."""
-    options = as_given(fields)
+    options = as_typed(fields)
     if refusal is None:
         try:
             choice_from_form({name: list(values) for name, values in fields.items()})
@@ -253,7 +253,7 @@ def _can_be_changed(profile: Profile, field: str) -> bool:
     )
 
 
-def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: bool) -> FilledIn:
+def filled_in_with_fault(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: bool) -> FilledIn:
     """``filled_in``, with the reason where its job can never run; ``linked``: it comes from a link.
 
     A link's profile that cannot be chosen is a fault of the link, and of the last choice a note.
@@ -400,7 +400,7 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 def what_a_job_gets(resources: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
     """The same for one job."""
     values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
-    return _told(values, gpu_type, cpus_per_core, time_unit=resources.time_unit)
+    return _script_facts(values, gpu_type, cpus_per_core, time_unit=resources.time_unit)
 
 
 def for_the_script(
@@ -431,10 +431,10 @@ def what_you_get(
         of_site = None if resources is None else getattr(resources, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
-    return _told({name: values(name) for name in COUNTED}, gpu_type, cpus_per_core)
+    return _script_facts({name: values(name) for name in COUNTED}, gpu_type, cpus_per_core)
 
 
-def _told(
+def _script_facts(
     values: Mapping[str, list[Any]], gpu_type: str, cpus_per_core: int, *, time_unit: str = ""
 ) -> tuple[str, ...]:
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
@@ -449,7 +449,7 @@ def _told(
     )
     parts = (
         _counted(nodes, "node") if several else "",
-        *(f"{part}{words.ON_EACH}" if several and part not in ("", words.ALL_MEMORY) else part for part in on_a_node),
+        *(f"{part}{words.PER_NODE}" if several and part not in ("", words.ALL_MEMORY) else part for part in on_a_node),
         _time(values["time"], time_unit),
     )
     return tuple(part for part in parts if part)

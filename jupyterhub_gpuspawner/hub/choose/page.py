@@ -38,7 +38,7 @@ LIMIT = 8
 """Starts that begin at the same time."""
 LONGEST = 2.0
 """Seconds that a turn lasts at most: a start without a job, or while Slurm is silent, must not keep others waiting."""
-_LOOK = 0.05
+POLL_SECONDS = 0.05
 """Seconds between two looks whether a start has begun."""
 
 
@@ -55,7 +55,7 @@ class Turns:
             running, until = asyncio.ensure_future(start()), time.monotonic() + self._longest
             try:
                 while not (running.done() or begun() or time.monotonic() > until):
-                    await asyncio.wait({running}, timeout=_LOOK)
+                    await asyncio.wait({running}, timeout=POLL_SECONDS)
             except BaseException:
                 running.cancel()
                 raise

@@ -166,13 +166,13 @@ def _offered(status: ProfileStatus) -> OfferedProfile:
         kind=profile.kind,
         allowed=allowed,
         reason=status.refusal.text if status.refusal is not None else "",
-        resources=_asked(status.resources) if status.resources is not None else None,
+        resources=_requested(status.resources) if status.resources is not None else None,
         availability=_prospect(status.availability) if status.availability is not None else None,
         options_schema=options_schema(profile) if allowed else None,
     )
 
 
-def _asked(resources: ResolvedResources) -> AskedResources:
+def _requested(resources: ResolvedResources) -> AskedResources:
     return AskedResources(**{name: getattr(resources, name) for name in AskedResources.__dataclass_fields__})
 
 
@@ -188,7 +188,7 @@ def _iso(moment: float) -> str:
 class OfUser(RESTHandler):
     """A handler for one user: the caller, or the user that the address names."""
 
-    def asked_user(self, user_name: str | None) -> str:
+    def requested_user(self, user_name: str | None) -> str:
         """The user's name; raises 403 without credentials, 400 for a service that names no user."""
         if self.current_user is None:
             raise web.HTTPError(403, "Missing or invalid credentials.")
@@ -220,12 +220,12 @@ class ProfilesHandler(OfUser):
 
     async def get(self, user_name: str | None = None) -> None:
         """The profiles document, version 1, of the user or the caller. Needs the scope `servers` for that user."""
-        await self._answer(self.asked_user(user_name))
+        await self._answer(self.requested_user(user_name))
 
     @needs_scope("servers")
     async def _answer(self, user_name: str) -> None:
         spawner = self.spawner_of(user_name)
-        await spawner.look_at_profiles()
+        await spawner.refresh_profiles()
         try:
             offered = spawner.offered()
             connection, defaults = spawner.connection(), site_defaults(spawner.site_settings())
@@ -255,13 +255,13 @@ class TrialHandler(OfUser):
 
     async def post(self, user_name: str | None = None) -> None:
         """The trial document, version 1, for a body ``{"user_options": {...}}``; 400 with the `field` at fault."""
-        await self._answer(self.asked_user(user_name))
+        await self._answer(self.requested_user(user_name))
 
     @needs_scope("servers")
     async def _answer(self, user_name: str) -> None:
         spawner = self.spawner_of(user_name)
         options = self._options()
-        await spawner.look_at_profiles()
+        await spawner.refresh_profiles()
         try:
             request = spawner.resolve(options)
             trial = NOT_SLURM.get(request.kind) or await trial_of(spawner, request)

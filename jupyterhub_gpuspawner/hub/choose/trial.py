@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
     from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 
-KEPT = 30.0
+RETENTION_SECONDS = 30.0
 """Seconds for which an answer is cached."""
-AT_ONCE = 3
+CONCURRENT_TRIALS = 3
 """Trials that run at once, of all users together."""
 WAITING = 4
 """Trials of one user that may be queued or running; a further one is not made."""
@@ -110,7 +110,7 @@ def directives(script: str) -> tuple[str, ...]:
 
 
 class Trials:
-    """The trials of one connection to Slurm: limited in number, and cached for :data:`KEPT` seconds.
+    """The trials of one connection to Slurm: limited in number, and cached for :data:`RETENTION_SECONDS` seconds.
 
     Equal questions of one user share one trial.
     """
@@ -118,7 +118,7 @@ class Trials:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: dict[Hashable, tuple[float, asyncio.Future[Trial]]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(CONCURRENT_TRIALS)
         self._turns_of_user: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
         self._logged: set[str] = set()
 
@@ -138,7 +138,7 @@ class Trials:
             question = asyncio.ensure_future(self._ask(client, script, user, prefix, turns.lock))
             turns.waiting += 1
             question.add_done_callback(turns.done)
-            self._kept[key] = (self._clock() + KEPT, question)
+            self._kept[key] = (self._clock() + RETENTION_SECONDS, question)
         trial = self._kept[key][1]
         await asyncio.wait({trial}, timeout=PATIENCE)
         if not trial.done():

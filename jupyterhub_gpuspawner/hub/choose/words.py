@@ -50,7 +50,7 @@ NEXT_SESSION = "Next session:"
 UNTIL = "to"
 WITHOUT_RESERVATION = "Until then your server does not use the nodes that are reserved for the course."
 ALL_MEMORY = "all of a node's memory"
-ON_EACH = " on each"
+PER_NODE = " on each"
 """After what a job on several nodes gets on each of them."""
 NO_LIMIT = "no time limit"
 CHECKED = "checked {age} ago"
@@ -114,6 +114,6 @@ def for_the_script() -> dict[str, object]:
         "not_known": NOT_KNOWN,
         "at_the_field": sentence(AT_THE_FIELD),
         "all_memory": ALL_MEMORY,
-        "on_each": ON_EACH,
+        "on_each": PER_NODE,
         "no_limit": NO_LIMIT,
     }

@@ -46,13 +46,13 @@ def may_see_cluster(parsed_scopes: Mapping[str, object]) -> bool:
 
 
 @dataclass(frozen=True)
-class Look:
+class Sight:
     """What is known about the cluster for one request."""
 
     cluster_map: ClusterMap | None
     """None where Slurm has not responded yet."""
     silent: bool = False
-    holders_known: bool = True
+    has_holders: bool = True
     partitions: tuple[str, ...] = ()
     """The names of all partitions, whatever the filter."""
     use: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -74,26 +74,26 @@ class ClusterSight:
         if not may_see_cluster(self.parsed_scopes):
             raise web.HTTPError(403, f"The map of the cluster needs the scopes {', '.join(SCOPES)} for all users.")
 
-    def asked(self) -> dict[str, str]:
+    def filters(self) -> dict[str, str]:
         """The filter from the query."""
         return {name: self.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
-    async def look(self) -> Look:
+    async def sight(self) -> Sight:
         """The current or last known map, filtered; raises 404 in a hub that starts no Slurm jobs."""
         connection = self._connection()
         snapshot = await connection.cluster.recent(AGE)
         if snapshot is None:
-            return Look(None, silent=connection.silent)
+            return Sight(None, silent=connection.silent)
         # not older than the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
         hub_servers = list(servers_with_jobs(self.settings["users"].values()))
-        filters, servers = self.asked(), list(served_jobs(hub_servers))
+        filters, servers = self.filters(), list(served_jobs(hub_servers))
         # takes some hundredths of a second for a thousand nodes: not in the event loop
         cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**filters))
-        return Look(
+        return Sight(
             cluster_map,
             silent=connection.silent,
-            holders_known=allocations is not None,
+            has_holders=allocations is not None,
             partitions=tuple(partition.name for partition in snapshot.partitions),
             use={(server.user, server.name): line for server in hub_servers if (line := in_a_line(server.usage))},
         )
@@ -128,18 +128,18 @@ class ClusterPage(ClusterSight, BaseHandler):
     async def get(self) -> None:
         """Filtered by ``text``, ``partition`` and ``use``; with the nodes' health below, unless ``part`` is ``map``."""
         self.check_scopes()
-        sight, filters = await self.look(), self.asked()
+        sight, filters = await self.sight(), self.filters()
         spaces: dict[str, Any] = {}
         if sight.cluster_map is not None:
-            taken = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
+            taken_at = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
             rights = Rights(
                 log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use
             )
             rows = await asyncio.to_thread(self._rows, sight.cluster_map, filters, rights, self.template_namespace)
-            spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": taken}
+            spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": taken_at}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
             spaces["health"] = section(await self.health(), time.time())
-        self.finish(await self.render_template("cluster.html", look=sight, asked=filters, **spaces))
+        self.finish(await self.render_template("cluster.html", sight=sight, filters=filters, **spaces))
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:
         """The active servers for which the reader has this scope; looks up rows only where the scope has a filter."""
@@ -155,7 +155,7 @@ class ClusterPage(ClusterSight, BaseHandler):
     ) -> Markup:
         template = self.get_template("cluster_rows.html", sync=True)
         parts = sections(cluster_map, now=time.time(), rights=rights, filtered=any(filters.values()))
-        return Markup(template.render(sections=parts, asked=filters, **namespace))  # noqa: S704 - the template has escaped its texts
+        return Markup(template.render(sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
 
 
 class FleetHandler(ClusterSight, APIHandler):
@@ -178,14 +178,14 @@ class ClusterHandler(ClusterSight, APIHandler):
     async def get(self) -> None:
         """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded."""
         self.check_scopes()
-        sight = await self.look()
+        sight = await self.sight()
         cluster_map = sight.cluster_map
         if cluster_map is None:
             raise web.HTTPError(503, "Slurm has not responded to this hub yet.")
         document = {
             "age_s": round(max(0.0, time.time() - cluster_map.taken_at), 1),
             "silent": sight.silent,
-            "holders_known": sight.holders_known,
+            "holders_known": sight.has_holders,
         }
         self.write(await asyncio.to_thread(_dumps, cluster_map, document))
 

@@ -138,8 +138,8 @@ class JobsInWords:
 
 def _asks(job: WaitingJob) -> str:
     """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} k80 on each, 8 CPUs, 4 GiB, 1 h``."""
-    suffix = words.ON_EACH if job.nodes > 1 else ""
-    gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_kind_asked(gres)}{suffix}" for gres in job.gpus)
+    suffix = words.PER_NODE if job.nodes > 1 else ""
+    gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_requested_kind(gres)}{suffix}" for gres in job.gpus)
     parts = (
         counted(job.nodes, "node") if job.nodes > 1 else "",
         *gpus,
@@ -150,7 +150,7 @@ def _asks(job: WaitingJob) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _kind_asked(gres: Gres) -> str:
+def _requested_kind(gres: Gres) -> str:
     if gres.name == "gpu":
         return gres.type or "GPU"
     return f"{gres.type} {gres.name}" if gres.type else gres.name
@@ -233,7 +233,7 @@ def sections(
     in_words = JobsInWords(now, rights)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
-    made: dict[str, Row] = {}
+    row_by_name: dict[str, Row] = {}
     room = ROWS_AT_MOST
     parts = []
     for partition in cluster_map.partitions:
@@ -241,9 +241,9 @@ def sections(
         nodes = nodes[:room]
         room -= len(nodes)
         for node in nodes:
-            if node.name not in made:
-                made[node.name] = _row(node, in_words)
-        rows = tuple(made[node.name] for node in nodes)
+            if node.name not in row_by_name:
+                row_by_name[node.name] = _row(node, in_words)
+        rows = tuple(row_by_name[node.name] for node in nodes)
         waiting = tuple(map(in_words.waiting, cluster_map.waiting(partition, WAITING_AT_MOST)))
         parts.append(_section(partition, rows, waiting, unfold=unfold))
     return tuple(parts)
@@ -305,10 +305,10 @@ def _row(node: MapNode, in_words: JobsInWords) -> Row:
 
 def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
     several = len({gpu.type for gpu in node.gpus}) > 1
-    for (use, holders, kind, is_known), group in groupby(node.gpus, _alike):
+    for (use, holders, kind, has_holder), group in groupby(node.gpus, _alike):
         gpus = list(group)
         times = f"{len(gpus)}\N{MULTIPLICATION SIGN}"
-        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if is_known else times
+        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if has_holder else times
         yield GpuRun(
             kind=_kind(use, holders),
             number=len(gpus),

@@ -44,7 +44,7 @@ LEGEND_ENTRIES = {
 WAITING = "Waiting"
 EXPECTED_SOON = "expected to start soon,"
 NO_LIMIT = "no time limit"
-ON_EACH = " on each"
+PER_NODE = " on each"
 LOG = "Log"
 STOP = "Stop"
 

@@ -64,7 +64,7 @@ Only: TypeAlias = "Collection[str] | None"
 """Whom an action is for: users, or servers as ``USER/SERVER``; None: everybody in the course."""
 BUSY_TRIES = 30
 """How often a start is asked for again that ``concurrent_spawn_limit`` refuses; each time JupyterHub says when."""
-EXTENDED_AT_ONCE = 4
+CONCURRENT_EXTENSIONS = 4
 """How many servers are given more time at the same time: Slurm is asked for each."""
 EXTEND_PATIENCE = 5.0
 """Seconds that whoever extends servers waits; Slurm takes a quarter of a second for each."""
@@ -72,7 +72,7 @@ NO_SESSION = "-"
 """The session of a start by hand in a course without a session to come."""
 WITHOUT_SESSION = 86400.0
 """Seconds that a message is shown where the course has no session to come."""
-_AT_ONCE = 200
+_WAIT_SECONDS = 200
 
 
 class Result(str, Enum):
@@ -122,7 +122,7 @@ class CourseActions:
         self.pace = Pace(settings.every, settings.at_once)
         self.starts = CourseStarts(app.db)
         self._extending: dict[ServerKey, asyncio.Task[Outcome]] = {}
-        self._free_to_extend = asyncio.Semaphore(EXTENDED_AT_ONCE)
+        self._free_to_extend = asyncio.Semaphore(CONCURRENT_EXTENSIONS)
         self.messages = messages_of(app.db)
 
     # --- what is there --------------------------------------------------------------------------
@@ -163,11 +163,11 @@ class CourseActions:
         """When each of these servers or their users were last active, by user, in seconds since the epoch."""
         names = {user: name for user, name in servers}  # noqa: C416 - servers may be a mapping
         wanted, activity = sorted(names), dict[str, float]()
-        for at in range(0, len(wanted), _AT_ONCE):
+        for at in range(0, len(wanted), _WAIT_SECONDS):
             rows = (
                 select(orm.User.name, orm.User.last_activity, orm.Spawner.name, orm.Spawner.last_activity)
                 .outerjoin(orm.Spawner, orm.Spawner.user_id == orm.User.id)
-                .where(orm.User.name.in_(wanted[at : at + _AT_ONCE]))
+                .where(orm.User.name.in_(wanted[at : at + _WAIT_SECONDS]))
             )
             for user, of_user, name, of_server in self._app.db.execute(rows):
                 times = (of_user, of_server if name == names[user] else None)
@@ -189,7 +189,7 @@ class CourseActions:
         def outcome(participant: Participant) -> Outcome:
             user = participant.user
             if user in course.unknown:
-                return Outcome(user, Result.REFUSED, words.NOT_KNOWN.format(user=user))
+                return Outcome(user, Result.REFUSED, words.NOT_SIGNED_IN.format(user=user))
             if participant.server.active:
                 return Outcome(user, Result.UNCHANGED, words.RUNS)
             return Outcome(user, Result.DONE, words.STARTS)
@@ -230,7 +230,7 @@ class CourseActions:
             )
             return Outcome(user, Result.DONE, words.STOPS)
 
-        return self._for_each(course, only, stop)
+        return self._outcomes(course, only, stop)
 
     def message(self, course: HubCourse, text: str, only: Only = None, *, by: str) -> tuple[Outcome, ...]:
         """Show a message; an empty one is refused. Raises SQLAlchemyError."""
@@ -248,7 +248,7 @@ class CourseActions:
         else:
             self.messages.keep(written(user) for user in _users(course, only) if user in course.people)
         return tuple(
-            Outcome(user, Result.DONE, words.TOLD) if user in course.people else _not_in_course(user)
+            Outcome(user, Result.DONE, words.MESSAGE_SENT) if user in course.people else _not_in_course(user)
             for user in _users(course, only)
         )
 
@@ -287,7 +287,7 @@ class CourseActions:
         tasks = [task for task in begun.values() if isinstance(task, asyncio.Task)]
         late = (await asyncio.wait(tasks, timeout=EXTEND_PATIENCE))[1] if tasks else set()
         if late:
-            in_background(_tell_late(late, on_late))
+            in_background(_record_late(late, on_late))
         outcomes = list[Outcome]()
         for user, extension in begun.items():
             if isinstance(extension, Outcome):
@@ -305,7 +305,7 @@ class CourseActions:
             return Outcome(user, Result.REFUSED, error.for_user)
         return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(done.seconds)))
 
-    def _for_each(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
+    def _outcomes(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
         return tuple(user if isinstance(user, Outcome) else act(user) for user in self._wanted(course, only))
 
     def _wanted(self, course: HubCourse, only: Only) -> list[Participant | Outcome]:
@@ -378,9 +378,9 @@ class CourseActions:
 
         async def stop() -> bool:
             answer = await self._account.stop(ServerKey(server.user, server.name))
-            if not answer.good:
+            if not answer.is_success:
                 get_logger().warning("The server of %s was not stopped: %s", server.user, answer.message)
-            return answer.good
+            return answer.is_success
 
         await stop_server(spawner, ending, stop)
 
@@ -391,12 +391,12 @@ def _stage(answer: Answer, server: Server | None, asked_at: float) -> Stage:
         return Stage.LEFT
     if answer.status == READY or (server is not None and server.active and server.job_id):
         return Stage.STARTED
-    if answer.good or (server is not None and server.active):
+    if answer.is_success or (server is not None and server.active):
         return Stage.ASKED  # the job is not submitted yet, and would be lost with the hub
     return Stage.FAILED
 
 
-async def _tell_late(
+async def _record_late(
     extending: Collection[asyncio.Task[Outcome]], record: Callable[[tuple[Outcome, ...]], None]
 ) -> None:
     """Tell what became of servers that were given more time after the answer to the request."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # the same person and session.
 
 
-LOOK = 5.0
+POLL_SECONDS = 5.0
 """Seconds between two looks at the sessions."""
 
 TRIES = 3
@@ -57,7 +57,7 @@ A server reports its own start as activity, and a proxy that was restarted that 
 
 
 @dataclass(frozen=True)
-class Seen:
+class ServerFacts:
     """What the hub knows of a participant's server now."""
 
     active: bool = False
@@ -113,14 +113,14 @@ def window(course: HubCourse, now: float) -> Window | None:
     return None
 
 
-def next_step(start: CourseStart | None, state: Seen, times: Window, now: float, *, since: float = 0.0) -> Step:
+def next_step(start: CourseStart | None, state: ServerFacts, times: Window, now: float, *, since: float = 0.0) -> Step:
     """What to do for a person with this record and this server, and with nothing under way for them.
 
     ``since``: when the hub was started, in seconds since the epoch.
     """
     if start is None:
         return Step.LEAVE if state.active else Step.START if now < times.deadline else Step.NOTHING
-    if start.stage in _SETTLED:
+    if start.stage in _FINAL:
         return Step.NOTHING
     if state.ready:
         return _of_ready(start, state, times, now, since)
@@ -131,10 +131,10 @@ def next_step(start: CourseStart | None, state: Seen, times: Window, now: float,
     return _of_inactive(start, state, now)
 
 
-_SETTLED = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
+_FINAL = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
 
 
-def _of_ready(start: CourseStart, state: Seen, times: Window, now: float, since: float) -> Step:
+def _of_ready(start: CourseStart, state: ServerFacts, times: Window, now: float, since: float) -> Step:
     if not start.ready_at:
         return Step.NOTE_READY
     last = state.last_activity
@@ -143,7 +143,7 @@ def _of_ready(start: CourseStart, state: Seen, times: Window, now: float, since:
     return Step.STOP_UNVISITED if now >= times.deadline else Step.NOTHING
 
 
-def _of_inactive(start: CourseStart, state: Seen, now: float) -> Step:
+def _of_inactive(start: CourseStart, state: ServerFacts, now: float) -> Step:
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
         return Step.NOTE_FAILURE if state.failure and not start.ready_at else Step.NOTHING
@@ -159,7 +159,7 @@ def _is_due(start: CourseStart, now: float) -> bool:
     return not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
 
 
-def next_step_by_hand(start: CourseStart, state: Seen, now: float) -> Step:
+def next_step_by_hand(start: CourseStart, state: ServerFacts, now: float) -> Step:
     """What to do about a start that an instructor asked for, with nothing under way for the person.
 
     One that fails is not tried again.
@@ -175,7 +175,7 @@ def next_step_by_hand(start: CourseStart, state: Seen, now: float) -> Step:
     return Step.START if _is_due(start, now) else Step.NOTHING
 
 
-def seen(server: Server, last_activity: float | None = None, *, asked_at: float = 0.0) -> Seen:
+def facts_of(server: Server, last_activity: float | None = None, *, asked_at: float = 0.0) -> ServerFacts:
     """What is known of a server; a failure before ``asked_at``, as far as its time is known, is none of this start."""
     failure, stopped_at = "", server.stopped_at
     if not server.active and server.stopped is None:
@@ -186,7 +186,7 @@ def seen(server: Server, last_activity: float | None = None, *, asked_at: float 
             failure = ending.what if ending.at is None or ending.at >= asked_at else ""
         elif server.failure is not None:
             failure = first_line(server.failure) or words.NOT_STARTED
-    return Seen(
+    return ServerFacts(
         active=server.active,
         ready=server.ready,
         has_job=bool(server.job_id),
@@ -206,14 +206,14 @@ class StartsAhead:
         self._failures = Failures(app.db)
         self._since = time.time()
 
-    async def look_at_all(self) -> None:
+    async def start_all_due(self) -> None:
         """Do the next step for everybody in all courses; a fault of one course is logged, and the others go on."""
         for course in self._book.courses():
             with self._failures.of(f"The start ahead of course {course.slug}"):
-                await self.look(course)
-                self.look_at_starts_by_hand(course)
+                await self.start_due(course)
+                self.follow_starts_by_hand(course)
 
-    async def look(self, course: HubCourse) -> None:
+    async def start_due(self, course: HubCourse) -> None:
         """Do the next step for everybody in a course; raises SQLAlchemyError."""
         now = time.time()
         times = window(course, now)
@@ -234,7 +234,7 @@ class StartsAhead:
             name = participant.user
             start = starts.get(name)
             asked_at = start.asked_at if start is not None else 0.0
-            state = seen(participant.server, activity.get(name), asked_at=asked_at)
+            state = facts_of(participant.server, activity.get(name), asked_at=asked_at)
             step = next_step(start, state, times, now, since=self._since)
             if step is Step.START:
                 self._actions.put_start(course, participant.key)
@@ -246,7 +246,7 @@ class StartsAhead:
         if unvisited:
             await self._stop_unvisited(course, times, unvisited)
 
-    def look_at_starts_by_hand(self, course: HubCourse) -> None:
+    def follow_starts_by_hand(self, course: HubCourse) -> None:
         """Go on with the starts that instructors asked for; raises SQLAlchemyError."""
         now = time.time()
         session = session_name(course)
@@ -261,7 +261,7 @@ class StartsAhead:
         changed = list[CourseStart]()
         for participant in self._actions.participants(course, people):
             start = starts[participant.user]
-            state = seen(participant.server, asked_at=start.asked_at)
+            state = facts_of(participant.server, asked_at=start.asked_at)
             step = next_step_by_hand(start, state, now)
             if step is Step.START:
                 self._actions.put_start(course, participant.key)
@@ -281,7 +281,7 @@ class StartsAhead:
             spawner = self._actions.spawner(key)
             if spawner is None:
                 continue
-            state = seen(server_of(spawner, with_start=False), activity.get(key.user))
+            state = facts_of(server_of(spawner, with_start=False), activity.get(key.user))
             if next_step(start, state, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
                 self._actions.put_stop(course, spawner, partial(self._unvisited, course, times, start))
 
@@ -293,7 +293,7 @@ class StartsAhead:
         """
         name, now = start.user, time.time()
         activity = self._actions.last_activity([ServerKey(name, server.name)])
-        state = seen(server, activity.get(name))
+        state = facts_of(server, activity.get(name))
         if next_step(start, state, times, now, since=self._since) is not Step.STOP_UNVISITED:
             return None
         get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
@@ -307,7 +307,7 @@ def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
 
 
-def _after(step: Step, name: str, start: CourseStart | None, state: Seen, now: float) -> CourseStart | None:
+def _after(step: Step, name: str, start: CourseStart | None, state: ServerFacts, now: float) -> CourseStart | None:
     """The record after a step that only changes the record; None for any other step."""
     if step is Step.LEAVE:
         return CourseStart(name, Stage.LEFT, asked_at=now)

@@ -236,7 +236,7 @@ class Reading:
     """The folder could be read; otherwise the files are those of before."""
 
 
-class _Look:
+class _Reading:
     """One reading of the folder, in a daemon thread, so that the hub can exit while it hangs."""
 
     def __init__(self, folder: CourseFolder) -> None:
@@ -275,10 +275,10 @@ class CourseBook:
     """The folder could be read at the last reading; otherwise the courses are those of before, or none."""
     _folder: CourseFolder = field(init=False)
     _files: tuple[CourseFile, ...] = ()
-    _look: _Look | None = None
+    _reading: _Reading | None = None
     _courses: tuple[HubCourse, ...] = ()
     _standings: Mapping[str, Standing] = field(default_factory=dict)
-    _told: frozenset[str] = frozenset()
+    _logged: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self._folder = CourseFolder(self.path)
@@ -304,23 +304,23 @@ class CourseBook:
         """
         if self.read_at is not None and self.clock() - self.read_at < max_age:
             return True
-        if self._look is None:
+        if self._reading is None:
             try:
-                self._look = _Look(self._folder)
+                self._reading = _Reading(self._folder)
             except RuntimeError:  # no thread can be started now
                 self.fault = ConfigError(
                     "the folder cannot be read: this process has too many threads; the courses last read go on",
                     where=self.path,
                 )
                 return False
-        look = self._look
-        await asyncio.wait({asyncio.wrap_future(look.found)}, timeout=PATIENCE)
-        if not look.found.done():
+        pending = self._reading
+        await asyncio.wait({asyncio.wrap_future(pending.found)}, timeout=PATIENCE)
+        if not pending.found.done():
             self.fault = ConfigError("the folder is not responding; the courses last read go on", where=self.path)
             return False
-        if self._look is look:  # the first of those who waited
-            self._look = None
-            reading = look.found.result()
+        if self._reading is pending:  # the first of those who waited
+            self._reading = None
+            reading = pending.found.result()
             self.fault, self.readable = reading.fault, reading.readable
             self.read_at = self.clock()
             self._files = reading.files
@@ -363,11 +363,11 @@ class CourseBook:
         faults = frozenset(f"{course.slug}: {fault}" for course in self._courses for fault in course.faults)
         if self.fault is not None:
             faults |= {str(self.fault)}
-        for fault in sorted(faults - self._told):
+        for fault in sorted(faults - self._logged):
             get_logger().error("Error in a course: %s", fault)
-        for fault in sorted(self._told - faults):
+        for fault in sorted(self._logged - faults):
             get_logger().info("Error corrected in a course: %s", fault)
-        self._told = faults
+        self._logged = faults
 
 
 def _resolved(file: CourseFile, hub: HubPeople, standing: Standing, profile_fault: ConfigError | None) -> HubCourse:

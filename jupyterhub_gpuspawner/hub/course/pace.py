@@ -40,10 +40,10 @@ class Pace:
     Each course has a queue for starts and one for stops: no course waits for another, and no stop for starts.
     """
 
-    def __init__(self, every: float, at_once: int) -> None:
+    def __init__(self, every: float, concurrency: int) -> None:
         """``every``: seconds between two pieces of a queue; ``at_once``: how many of a kind may be under way."""
         self._every = every
-        self._free = {kind: asyncio.Semaphore(at_once) for kind in WorkKind}
+        self._free = {kind: asyncio.Semaphore(concurrency) for kind in WorkKind}
         self._queued: dict[Queue, dict[str, _Item]] = {}
         self._busy: dict[str, tuple[WorkKind, asyncio.Task[None]]] = {}
         self._runners: dict[Queue, asyncio.Task[None]] = {}

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Result
 from jupyterhub_gpuspawner.hub.course.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.course.room import CourseRoom, room_of_course
-from jupyterhub_gpuspawner.hub.course.tiles import ACTIONS, EXTEND, MESSAGE, START, STOP, asked, told
+from jupyterhub_gpuspawner.hub.course.tiles import ACTIONS, EXTEND, MESSAGE, START, STOP, result_line, wish_of
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.course.actions import Outcome
     from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
     from jupyterhub_gpuspawner.hub.course.room import Snapshot
-    from jupyterhub_gpuspawner.hub.course.tiles import Asked
+    from jupyterhub_gpuspawner.hub.course.tiles import Wish
 
 REST = 10.0
 """Seconds after which a stream without news says that it is alive."""
@@ -115,7 +115,7 @@ class CoursePage(_OfCourses):
         course = await self.taught(slug)
         action, chosen = self._wish()
         room = self.room(course)
-        wish = asked(action, room.participants(), chosen)
+        wish = wish_of(action, room.participants(), chosen)
         single_start = action == START and "one" in self.request.body_arguments
         if not wish.servers or not (single_start or self.get_body_argument("confirmed", "")):
             await self._ask(course, wish, "")
@@ -134,7 +134,7 @@ class CoursePage(_OfCourses):
             await self._ask(course, wish, typed, AWAY_MESSAGE)
             return
         user: Any = self.current_user
-        room.note(told(action, user.name, outcomes))
+        room.note(result_line(action, user.name, outcomes))
         self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
 
     def _wish(self) -> tuple[str, frozenset[str] | None]:
@@ -148,19 +148,19 @@ class CoursePage(_OfCourses):
             return action, frozenset({server})
         return action, frozenset(self.get_body_arguments("user")) if selected else None
 
-    async def _ask(self, course: HubCourse, wish: Asked, typed: str, fault: str = "") -> None:
+    async def _ask(self, course: HubCourse, wish: Wish, typed: str, fault: str = "") -> None:
         html = await self.render_template(
             "course_question.html",
             slug=course.slug,
             title=course.title,
-            asked=wish,
+            wish_of=wish,
             typed=typed,
             fault=fault,
             limit=TEXT_LIMIT if wish.action == MESSAGE else MINUTES_AT_MOST,
         )
         self.finish(html)
 
-    async def _do(self, course: HubCourse, wish: Asked, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
+    async def _do(self, course: HubCourse, wish: Wish, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
         actions = course_actions(self.settings)
         only = None if wish.everybody else tuple(map(str, wish.servers))
@@ -175,7 +175,7 @@ class CoursePage(_OfCourses):
         def note_refusals(outcomes: tuple[Outcome, ...]) -> None:
             refused = [outcome for outcome in outcomes if outcome.result is Result.REFUSED]
             if refused:
-                room.note(told(EXTEND, user.name, refused))
+                room.note(result_line(EXTEND, user.name, refused))
 
         return await actions.extend(course, int(typed) if typed else None, only, by=user.name, on_late=note_refusals)
 

@@ -46,7 +46,7 @@ _SPAWNERS = table(
     column("state", Text),
 )
 """JupyterHub's table, read as text: its rows as objects would take a quarter of a second for two hundred people."""
-_AT_ONCE = 200
+_BATCH_SIZE = 200
 """Names in one query; databases limit the number of parameters."""
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -154,7 +154,7 @@ def room_of(
         max(servers_of_user, key=lambda person: _weight(person, profiles), default=Participant(name))
         for name, servers_of_user in by_name.items()
     )
-    room = [_asked_for(server, starts.get(server.user), since, queued.get(server.user)) for server in best]
+    room = [_with_start(server, starts.get(server.user), since, queued.get(server.user)) for server in best]
     return tuple(sorted(room, key=lambda person: (not person.needs_help, natural(person.user))))
 
 
@@ -184,7 +184,7 @@ def participant(server: Server, *, since: float = 0.0) -> Participant:
     return Participant(server.user, state, server, stuck)
 
 
-def _asked_for(
+def _with_start(
     participant: Participant, start: CourseStart | None, since: float, queued: WorkKind | None
 ) -> Participant:
     if participant.server.active:
@@ -240,11 +240,11 @@ def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
     JupyterHub forgets a spawner once it has stopped, and when the hub is restarted. Raises SQLAlchemyError.
     """
     names = sorted(people)
-    for at in range(0, len(names), _AT_ONCE):
+    for at in range(0, len(names), _BATCH_SIZE):
         query = (
             select(orm.User.name, _SPAWNERS.c.state)
             .join(_SPAWNERS, _SPAWNERS.c.user_id == orm.User.id)
-            .where(orm.User.name.in_(names[at : at + _AT_ONCE]), _SPAWNERS.c.name == "")
+            .where(orm.User.name.in_(names[at : at + _BATCH_SIZE]), _SPAWNERS.c.name == "")
             .where(_SPAWNERS.c.server_id.is_(None))
         )
         for user, state in session.execute(query):

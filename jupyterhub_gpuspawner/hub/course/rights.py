@@ -79,13 +79,13 @@ class GPUCourses(Configurable):
 
 
 Value = TypeVar("Value", str, int)
-_AT_ONCE = 200
+_BATCH_SIZE = 200
 """Names in one query; databases limit the number of parameters."""
 MARK = "gpuspawner-course"
 """The property of a group that was made here; its value is the course's slug."""
 FILE = "gpuspawner-course-file"
 """A property of such a group: the name of the course's file, so that a restarted hub knows whose slug it is."""
-_MADE_HERE = "Instructors of a course (made by jupyterhub-gpuspawner)"
+_OWN = "Instructors of a course (made by jupyterhub-gpuspawner)"
 """The description of a role that was made here."""
 
 
@@ -98,8 +98,8 @@ def instructor_scopes(group: str) -> list[str]:
 def _batches(values: Collection[Value]) -> Iterator[list[Value]]:
     """The values in order, for queries."""
     ordered = sorted(values)
-    for at in range(0, len(ordered), _AT_ONCE):
-        yield ordered[at : at + _AT_ONCE]
+    for at in range(0, len(ordered), _BATCH_SIZE):
+        yield ordered[at : at + _BATCH_SIZE]
 
 
 READING = ("list:users", "read:servers")
@@ -181,14 +181,14 @@ class CourseRights:
         """
         standings: dict[str, Standing] = {}
         for course in courses:
-            refused = self._taken(course)
+            refused = self._in_use(course)
             missing = await self._update(course) if course.course is not None and not refused else ()
             standings[course.slug] = Standing(refused, missing)
             await asyncio.sleep(0)
         self._remove({slug for slug, standing in standings.items() if not standing.refused})
         return standings
 
-    def _taken(self, course: HubCourse) -> str:
+    def _in_use(self, course: HubCourse) -> str:
         """Why the names of group and role are somebody else's; empty where they are not."""
         group = orm.Group.find(self._app.db, course.group)
         if group is not None and (group.properties or {}).get(MARK) != course.slug:
@@ -197,7 +197,7 @@ class CourseRights:
                 "an administrator must rename or delete that group, or rename the course's file."
             )
         role = orm.Role.find(self._app.db, course.role)
-        if role is not None and role.description != _MADE_HERE:
+        if role is not None and role.description != _OWN:
             return (
                 f"The hub has a role {course.role} that was not made for this course, so nobody can teach it: "
                 "an administrator must rename or delete that role, or rename the course's file."
@@ -215,7 +215,7 @@ class CourseRights:
         if group.properties != properties:
             group.properties = properties
             db.commit()
-        by_name = self._known(course.people)
+        by_name = self._existing(course.people)
         for name in course.people:
             if name not in by_name and self.may_add(name):
                 add_user(self._app, name)
@@ -225,12 +225,12 @@ class CourseRights:
         role = orm.Role.find(db, course.role)
         scopes = instructor_scopes(course.group)
         if role is None or role.scopes != scopes:
-            role = create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": scopes})
-        self._grant(role, orm.User, self._known(course.instructors))
+            role = create_role(db, {"name": course.role, "description": _OWN, "scopes": scopes})
+        self._grant(role, orm.User, self._existing(course.instructors))
         self._grant(role, orm.Group, course.instructor_groups)
         return tuple(name for name in course.people if name not in by_name)
 
-    def _known(self, names: Collection[str]) -> set[str]:
+    def _existing(self, names: Collection[str]) -> set[str]:
         """Those of ``names`` that are users of the hub."""
         return {
             name
@@ -285,7 +285,7 @@ class CourseRights:
     def _remove(self, remaining: Collection[str]) -> None:
         """Delete the groups and roles that were made here for courses which are gone."""
         db = self._app.db
-        for role in db.query(orm.Role).filter(orm.Role.description == _MADE_HERE).all():
+        for role in db.query(orm.Role).filter(orm.Role.description == _OWN).all():
             if role.name not in map(role_name, remaining):
                 delete_role(db, role.name)
         for group in db.query(orm.Group).filter(orm.Group.name.like("course-%")).all():

@@ -77,14 +77,14 @@ class CourseFeed:
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[CourseView]],
+        read_view: Callable[[], Awaitable[CourseView]],
         *,
         head: Callable[[CourseView], str],
         tiles: Callable[[Sequence[Tile]], Sequence[str]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``head`` and ``tiles`` render HTML; they are called in a thread."""
-        self._look = look
+        self._look = read_view
         self._head = head
         self._tiles = tiles
         self._clock = clock
@@ -208,7 +208,7 @@ def course_view(
         seats=seats_text if room and course.course is not None else "",
         problems=seats.problems if seats is not None else (),
         faults=tuple(dict.fromkeys(faults)),
-        kept="" if fault is None else words.LAST_GOOD if course.course is not None else words.NEVER_GOOD,
+        kept="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
         recent=tuple(recent),
         tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
     )
@@ -299,13 +299,13 @@ class CourseRoom:
 
     def note(self, sentences: Sequence[str]) -> None:
         """Show on the page what was done now; and after a restart of the hub, unless the database is away."""
-        actions, now = self._known_actions(), time.time()
+        actions, now = self._recent_actions(), time.time()
         self._recent = (*(Line(text, now) for text in reversed(sentences)), *actions)[:RECENT]
         self.feed.expire()
         with self._database_may_be_away():
             self._actions.keep(self._slug, sentences, now)
 
-    def _known_actions(self) -> tuple[Line, ...]:
+    def _recent_actions(self) -> tuple[Line, ...]:
         if self._recent is None:
             with self._database_may_be_away():
                 self._recent = tuple(Line(*action) for action in self._actions.latest(self._slug, RECENT))
@@ -335,7 +335,7 @@ class CourseRoom:
         if course is None:
             raise LookupError(self._slug)
         seats = await self._seats_left(course)
-        room, recent, now = self._of(course), self._known_actions(), time.time()
+        room, recent, now = self._of(course), self._recent_actions(), time.time()
         return await asyncio.to_thread(course_view, course, room, now=now, seats=seats, recent=recent)
 
     async def _seats_left(self, course: HubCourse) -> SeatsLeft | None:

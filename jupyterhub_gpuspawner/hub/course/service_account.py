@@ -36,7 +36,7 @@ TIME_LIMIT = 120.0
 """Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
 UNSEEN = 404
 """JupyterHub's answer where the rights do not cover a user."""
-AGAIN = 6.0
+RETRY_SECONDS = 6.0
 """Seconds until such a request is repeated once: a login with ``manage_groups`` has just taken the user out of the
 course's group, and :mod:`.upkeep` puts them back within five seconds."""
 READY = 201
@@ -57,7 +57,7 @@ class Answer:
     """Seconds after which JupyterHub wants the request repeated."""
 
     @property
-    def good(self) -> bool:
+    def is_success(self) -> bool:
         """It was done, or is under way."""
         return self.status < 300
 
@@ -65,10 +65,10 @@ class Answer:
 class ServiceAccount:
     """Starts and stops servers through JupyterHub's REST API."""
 
-    def __init__(self, app: JupyterHub, at_once: int) -> None:
+    def __init__(self, app: JupyterHub, concurrency: int) -> None:
         """``at_once``: how many starts may be under way at the same time, and how many stops."""
         self._app = app
-        self._at_once = at_once
+        self._at_once = concurrency
         self._token = ""
 
     @cached_property
@@ -128,7 +128,7 @@ class ServiceAccount:
         try:
             answer = await self._client.fetch(request, raise_error=False)
             if answer.code == UNSEEN:
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
                 answer = await self._client.fetch(request, raise_error=False)
         except (OSError, HTTPError) as error:  # raise_error=False is for answers only, not for a time-out
             return Answer(599, str(error))

@@ -159,7 +159,7 @@ NAMED = 12
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wish:
     """An action, and those whom it concerns as things are now."""
 
     action: str
@@ -194,7 +194,7 @@ class Asked:
         return tuple(server.title for server in self.servers)
 
 
-def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> Asked:
+def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> Wish:
     """The question before ``action``; ``chosen`` are the servers that were selected (as text), None for everybody.
 
     Participants with another server than the selected one are left out, except for a message.
@@ -221,10 +221,10 @@ def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | No
             lines.append(words.left_out(action, len(those) - len(concerned)))
     if moved:
         lines.append(words.other_server(moved))
-    return Asked(action, tuple(participant.key for participant in concerned), chosen is None, tuple(lines))
+    return Wish(action, tuple(participant.key for participant in concerned), chosen is None, tuple(lines))
 
 
-def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
+def result_line(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
     """What the page says afterwards: for how many it was done, and for whom not and why."""
     count = sum(outcome.result is Result.DONE for outcome in outcomes)
     refused = [outcome.sentence for outcome in outcomes if outcome.result is Result.REFUSED]

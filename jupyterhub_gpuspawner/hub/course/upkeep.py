@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ACTIONS = "gpuspawner_course_actions"
 """Where the hub's tornado settings hold the actions."""
-AGAIN = 60.0
+RETRY_SECONDS = 60.0
 """Seconds between two readings."""
 PAUSE_AT_MOST = 5.0
 """Seconds after an update that took long."""
@@ -68,7 +68,7 @@ class CourseUpkeep:
         self._account = account
         self._rights = CourseRights(app)
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Update, and pause for ten times as long: with manage_groups each login changes groups.
 
         What is changed here wakes the next update, too, which changes nothing.
@@ -83,7 +83,7 @@ class CourseUpkeep:
         While the folder cannot be read, groups and roles stay as they are: which courses there are is not known.
         """
         read_before = self._book.read_at
-        if not await self._book.refresh(AGAIN - 1.0) or not self._book.readable:
+        if not await self._book.refresh(RETRY_SECONDS - 1.0) or not self._book.readable:
             return
         if self._book.read_at == read_before:  # a reading resolves them, too
             self._book.resolve()
@@ -109,6 +109,11 @@ def begin_courses(app: JupyterHub) -> None:
     changed = asyncio.Event()
     on_changes(changed.set)
     book.on_read = changed.set
-    every(app, AGAIN, CourseUpkeep(app, book, account).look, "The update of courses", wake=changed)
-    every(app, ahead.LOOK, StartsAhead(app, book, actions).look_at_all, "Looking for courses that are to be started")
+    every(app, RETRY_SECONDS, CourseUpkeep(app, book, account).run_once, "The update of courses", wake=changed)
+    every(
+        app,
+        ahead.POLL_SECONDS,
+        StartsAhead(app, book, actions).start_all_due,
+        "Looking for courses that are to be started",
+    )
     every(app, DAY_SECONDS, actions.starts.forget_old, "The deletion of old starts of courses")

@@ -244,7 +244,7 @@ class Life:
             )
         )
 
-    def ended(self, known_cause: Cause | None = None, job: JobStatus | None = None) -> None:
+    def ended(self, cause_so_far: Cause | None = None, job: JobStatus | None = None) -> None:
         """The session is over.
 
         ``known`` is the cause that the spawner's ending holds; ``job`` is the job as Slurm last reported it.
@@ -254,7 +254,10 @@ class Life:
             return
         over = job if job is not None and job.phase is Phase.ENDED else None
         cause = cause_of(
-            known_cause=known_cause, stopper=self.stopper, fault=self.fault, end=over.end if over is not None else None
+            cause_so_far=cause_so_far,
+            stopper=self.stopper,
+            fault=self.fault,
+            end=over.end if over is not None else None,
         )
         common = self._common(session)
         if over is not None and over.ends_at is not None:  # Slurm's clock may differ

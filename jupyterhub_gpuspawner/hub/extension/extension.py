@@ -134,7 +134,7 @@ class Extension:
         if self.rule is None or not self._job.job_id:
             return
         if self._used < self.rule.times:
-            await asyncio.gather(self._look_up_rights(patience), self._look_at_cluster(SHOWN, patience))
+            await asyncio.gather(self._read_rights(patience), self._refresh_snapshot(SHOWN, patience))
 
     # --- extending ------------------------------------------------------------------------------
 
@@ -166,13 +166,13 @@ class Extension:
     async def _extend(self, wanted: int, by: str) -> Extended:
         server, job_id = self._server, self._job.job_id
         connection = server.connection()
-        await self._look_up_rights(server.slurm_timeout)
+        await self._read_rights(server.slurm_timeout)
         if not self._permitted:
             raise not_permitted(connection.operator.fault)
         if not job_id:
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         status = await self._own_job(job_id)
-        await self._look_at_cluster(FRESH, server.slurm_timeout)
+        await self._refresh_snapshot(FRESH, server.slurm_timeout)
         if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
             raise NotExtended(Reason.UNKNOWN, refusal(Reason.UNKNOWN))
         bounded = self._bounded(status, wanted, time.time())
@@ -214,7 +214,7 @@ class Extension:
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         return status
 
-    async def _look_at_cluster(self, max_age: float, patience: float) -> None:
+    async def _refresh_snapshot(self, max_age: float, patience: float) -> None:
         """Have a snapshot that is at most ``max_age`` seconds old and has the job; one serves a whole course."""
         cluster = self._server.connection().cluster
         latest = cluster.latest
@@ -233,7 +233,7 @@ class Extension:
         """An account for it is set, or the hub's own may; False while that is not known."""
         return bool(self._server.extend_prefix.strip()) or bool(self._server.connection().operator.latest)
 
-    async def _look_up_rights(self, patience: float) -> None:
+    async def _read_rights(self, patience: float) -> None:
         if not self._server.extend_prefix.strip():
             await self._server.connection().operator.recent(RIGHTS, patience)
 

@@ -56,7 +56,7 @@ _GRANTS = Table(
 )
 
 
-class Kept(NamedTuple):
+class StoredFleet(NamedTuple):
     """What the database holds."""
 
     records: tuple[NodeRecord, ...] = ()
@@ -99,7 +99,7 @@ class FleetStore:
                 facts = json.dumps(asdict(grant))
                 session.execute(insert(_GRANTS).values(job_id=grant.job_id, node=grant.node, at=grant.at, facts=facts))
 
-    def read(self) -> Kept:
+    def read(self) -> StoredFleet:
         """Everything, the nodes by name and the grants by time; raises SQLAlchemyError."""
         with Session(self._engine) as session, session.begin():
             return _read(session)
@@ -131,13 +131,13 @@ class FleetStore:
         return existed
 
 
-def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> Kept:
+def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> StoredFleet:
     """Everything that a hub's database holds, without a running hub and without changing it. Raises ConfigError."""
     engine = open_database(db_url, db_kwargs)
     try:
         with closing(engine.connect()) as connection:
             if not inspect(connection).has_table(_NODES.name):
-                return Kept()
+                return StoredFleet()
             return _read(Session(connection))
     except SQLAlchemyError as error:
         raise ConfigError(f"the hub's database cannot be read: {fault(error)}", where="c.JupyterHub.db_url") from error
@@ -158,9 +158,9 @@ def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO
         engine.dispose()
 
 
-def _read(session: Session) -> Kept:
+def _read(session: Session) -> StoredFleet:
     records = _records(session.execute(select(_NODES).order_by(_NODES.c.node)))
-    return Kept(tuple(records), tuple(_grants(session.execute(select(_GRANTS).order_by(_GRANTS.c.at)))))
+    return StoredFleet(tuple(records), tuple(_grants(session.execute(select(_GRANTS).order_by(_GRANTS.c.at)))))
 
 
 def _row(record: NodeRecord) -> dict[str, object]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.server import Server
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
-LOOK = 10.0
+POLL_SECONDS = 10.0
 """Seconds between two looks for new placements."""
 AGE = 5.0
 """Seconds that Slurm's answer about the nodes may be old."""
@@ -122,7 +122,7 @@ class FleetUpkeep:
         self._app = app
         self._done: set[str] = set()
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
         servers = [server for server in servers_with_jobs(self._app.users.values()) if server.placement is not None]
         self._done &= {server.job_id for server in servers}
@@ -151,5 +151,5 @@ def begin_fleet(app: JupyterHub) -> None:
     """Begin to keep reports."""
     if starts_slurm_jobs(app.spawner_class):
         upkeep = FleetUpkeep(app)
-        every(app, LOOK, upkeep.look, "Keeping the reports of nodes")
+        every(app, POLL_SECONDS, upkeep.run_once, "Keeping the reports of nodes")
         every(app, SWEEP, upkeep.forget_old, "The deletion of old reports of nodes")

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 # A row is written once a time without use is ten minutes long, brought up to date while it lasts, and kept for 400
 # days. The hub goes on with the rows of running servers when it is restarted, and ``gpuspawner idle`` reads the table.
 
-KEPT = 400 * 86400.0
+RETENTION_SECONDS = 400 * 86400.0
 """Seconds after which a row is deleted."""
-TAKEN_UP = 7200.0
+RESTORED_SECONDS = 7200.0
 """Seconds after which a restarted hub no longer goes on with a row: a node drops what it could not send in an hour."""
 
 _TABLE = Table(
@@ -135,14 +135,14 @@ class IdleTimes:
         return replace(row, id=row_id)
 
     def forget_old(self) -> None:
-        """Delete rows older than :data:`KEPT`."""
+        """Delete rows older than :data:`RETENTION_SECONDS`."""
         with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.seen < time.time() - KEPT))
+            self._session.execute(delete(_TABLE).where(_TABLE.c.seen < time.time() - RETENTION_SECONDS))
 
     def to_take_up(self, now: float | None = None) -> list[IdleTime]:
         """Those that a hub that was restarted goes on with."""
         at = time.time() if now is None else now
-        wanted = select(_TABLE).where(_TABLE.c.over.is_(False), _TABLE.c.seen > at - TAKEN_UP)
+        wanted = select(_TABLE).where(_TABLE.c.over.is_(False), _TABLE.c.seen > at - RESTORED_SECONDS)
         return [_time(row) for row in self._session.execute(wanted).mappings()]
 
     def keeps(self) -> dict[tuple[str, str, str], int]:
@@ -187,7 +187,7 @@ ROW_AFTER = 600.0
 
 DEFAULT = IdleRule()
 NOT_YET = Verdict(State.UNKNOWN)
-NOTHING_KNOWN = Standing(gpus=False, using=Using.UNKNOWN)
+NO_VERDICT = Standing(gpus=False, using=Using.UNKNOWN)
 
 
 class NotKept(RequestError):
@@ -206,7 +206,7 @@ class IdleServer:
     rule: IdleRule = DEFAULT
     unused: Unused | None = None
     verdict: Verdict = NOT_YET
-    standing: Standing = NOTHING_KNOWN
+    standing: Standing = NO_VERDICT
     """Of what the verdict is."""
     read_to: float = 0.0
     """When the hub got the last summary that has been read."""
@@ -269,9 +269,9 @@ class IdleServer:
             session_ended=session_ended,
             every=SAMPLES * usage[-1].summary.interval if usage else 0.0,
         )
-        return server.judged(standing, now)
+        return server.with_verdict(standing, now)
 
-    def judged(self, standing: Standing, now: float) -> IdleServer:
+    def with_verdict(self, standing: Standing, now: float) -> IdleServer:
         """With the verdict of now; told for the first time if that is due."""
         standing = replace(standing, kept=self.kept, told_at=self.told_at)
         server = replace(self, standing=standing, verdict=judge(standing, self.rule))
@@ -284,11 +284,11 @@ class IdleServer:
         standing = replace(self.standing, told_at=now)
         return replace(self, told_at=now, standing=standing, verdict=judge(standing, self.rule))
 
-    def kept_longer(self, now: float, *, staff: bool = False) -> IdleServer:
+    def prolonged(self, now: float, *, staff: bool = False) -> IdleServer:
         """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times."""
         keeps = self.keeps if staff else self.keeps + 1
         server = replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None)
-        return server.judged(self.standing, now)
+        return server.with_verdict(self.standing, now)
 
 
 SERVERS: dict[tuple[str, str], IdleServer] = {}
@@ -313,7 +313,7 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
         raise NotKept(words.NOT_IDLE)
     if not staff and not server.keeps_left:
         raise NotKept(words.NO_KEEP_LEFT)
-    longer = server.kept_longer(now, staff=staff)
+    longer = server.prolonged(now, staff=staff)
     session = session_of(spawner.orm_spawner)
     if session is not None and longer.row is not None:
         row = replace(longer.row, keeps=longer.keeps, kept=longer.kept, told_at=longer.told_at, due_at=None)

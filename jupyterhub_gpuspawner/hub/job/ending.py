@@ -235,19 +235,19 @@ class ServerEnding:
     def timed_out(self, seconds: float, state: str) -> Exception:
         """The error of a job that did not serve within ``seconds`` of its allocation; ``state``: how far it was."""
         what = words.TIMED_OUT.format(time=duration(seconds), known=state)
-        return self._given_up(what, advice=words.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
+        return self._abandoned(what, advice=words.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
 
     def not_submitted(self, seconds: float) -> Exception:
         """The error of a start for which there was no job after ``seconds``."""
         what = words.NOT_SUBMITTED.format(time=duration(seconds))
-        return self._given_up(what, advice=words.TRY_LATER, reason="timeout", status_code=503)
+        return self._abandoned(what, advice=words.TRY_LATER, reason="timeout", status_code=503)
 
     def waited_too_long(self, seconds: float) -> Exception:
         """The error of a start whose job was pending for ``seconds``, the limit.
 
         Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
         """
-        return self._given_up(
+        return self._abandoned(
             words.WAITED.format(time=duration(seconds)),
             advice=words.WAITED_ADVICE,
             hint=words.WAITED_HINT,
@@ -255,7 +255,7 @@ class ServerEnding:
             status_code=409,
         )
 
-    def _given_up(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
+    def _abandoned(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
         advice_text = advice.format(contact=self.contact)
         cause = failed_start(reason)
         ending = Ending(what, advice=advice_text, hint=hint, job_id=self._job.job_id, at=time.time(), cause=cause)

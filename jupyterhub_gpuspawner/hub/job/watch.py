@@ -169,11 +169,11 @@ class JobWatch:
             self.served_at = 0.0
 
     def serves(self, notify: Callable[[], Awaitable[int | None]]) -> None:
-        """The server answers now; ``notify`` as in :meth:`look_out`."""
+        """The server answers now; ``notify`` as in :meth:`poll_when_over`."""
         self.served_at = time.monotonic()
-        self.look_out(notify)
+        self.poll_when_over(notify)
 
-    def look_out(self, notify: Callable[[], Awaitable[int | None]]) -> None:
+    def poll_when_over(self, notify: Callable[[], Awaitable[int | None]]) -> None:
         """Call ``notify`` as soon as the server's process is gone, not only when the hub polls it next.
 
         ``notify`` polls the server and has the hub act on its end; None: the hub cannot note that yet.
@@ -245,7 +245,7 @@ async def verdict(
     watch: Watch,
     *,
     first_answer: Callable[[JobStatus], None] = lambda _: None,
-    look: Callable[[JobStatus | None], None] = lambda _: None,
+    on_status: Callable[[JobStatus | None], None] = lambda _: None,
     sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
 ) -> JobStatus:
     """Wait until the job has ended or can never start, and return the status that says so.
@@ -259,7 +259,7 @@ async def verdict(
     """A reason that never clears, and the number of the answer that gave it first."""
     while True:
         status = watch.status
-        look(status)
+        on_status(status)
         if status is not None and not answered:
             answered = True
             first_answer(status)

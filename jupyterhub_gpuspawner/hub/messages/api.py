@@ -111,7 +111,7 @@ class MessagesHandler(RESTHandler):
     async def post(self) -> None:
         """Show a message in the place of the last one to the same people; 400 names the field."""
         self._check_scope()
-        request = self._asked()
+        request = self._parsed_message()
         now = time.time()
         message = Message(request.to, str(self.current_user.name), request.text, now, now + 60 * request.minutes)
         messages_of(self.db).keep([message])
@@ -121,7 +121,7 @@ class MessagesHandler(RESTHandler):
     async def delete(self) -> None:
         """Withdraw the message to these people; 404 where there is none."""
         self._check_scope()
-        if not messages_of(self.db).withdraw(self._asked(with_text=False).to):
+        if not messages_of(self.db).withdraw(self._parsed_message(with_text=False).to):
             raise web.HTTPError(404, "There is no such message.")
         self._answer()
 
@@ -129,7 +129,7 @@ class MessagesHandler(RESTHandler):
         if self.current_user is None or not is_admin(self.parsed_scopes):
             raise web.HTTPError(403, "Messages need the scope admin:servers for all servers.")
 
-    def _asked(self, *, with_text: bool = True) -> MessageRequest:
+    def _parsed_message(self, *, with_text: bool = True) -> MessageRequest:
         try:
             request = parse_message(self.limited_body(), with_text=with_text)
         except ValueError as error:

@@ -234,7 +234,7 @@ async def resolved(host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
-def way(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
+def reachable_address(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
     """The host or address for the hub to use.
 
     That is ``host`` if the server listens on all of its ``addresses``, else the first address on which it listens, and

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
-KEPT = 3600.0
+RETENTION_SECONDS = 3600.0
 """Seconds for which a summary is kept."""
-KEPT_AT_MOST = 120
+SUMMARIES_AT_MOST = 120
 """Summaries of a server that are kept."""
 
 
@@ -76,11 +76,11 @@ class ServerUsage:
         spawner: MeasuredSpawner,
         *,
         clock: Callable[[], float] = time.time,
-        taken: Callable[[UsageSummary], None] = lambda _: None,
+        on_summary: Callable[[UsageSummary], None] = lambda _: None,
     ) -> None:
         """``taken`` is called with each summary that is kept. Those of another job are refused, and not shown."""
-        self._spawner, self._clock, self._taken = spawner, clock, taken
-        self._kept: deque[tuple[str, Use]] = deque(maxlen=KEPT_AT_MOST)
+        self._spawner, self._clock, self._taken = spawner, clock, on_summary
+        self._kept: deque[tuple[str, Use]] = deque(maxlen=SUMMARIES_AT_MOST)
         MEASURED.add(self)
 
     def forget(self) -> None:
@@ -103,7 +103,7 @@ class ServerUsage:
 
     def last_hour(self) -> tuple[Use, ...]:
         """The summaries of the last hour, oldest first."""
-        since, job_id = self._clock() - KEPT, self._spawner.job_id
+        since, job_id = self._clock() - RETENTION_SECONDS, self._spawner.job_id
         while self._kept and (self._kept[0][1].at < since or self._kept[0][0] != job_id):
             self._kept.popleft()
         return tuple(use for _, use in self._kept)
@@ -121,7 +121,7 @@ class ServerUsage:
 MEASURED: WeakSet[ServerUsage] = WeakSet()
 """That of every spawner in memory."""
 
-KNOWN, UNKNOWN = "known", "unknown"
+TRACKED_SERVERS, UNKNOWN = "known", "unknown"
 
 
 class GpuUseCollector(Collector):
@@ -179,7 +179,7 @@ def use_of_gpus(
         labels = (profile, placement.partition or "")
         if utilizations:
             sums[labels] = sums.get(labels, 0.0) + sum(utilizations) / 100
-            counts[(*labels, KNOWN)] += len(utilizations)
+            counts[(*labels, TRACKED_SERVERS)] += len(utilizations)
         if len(utilizations) < len(placement.gpus):
             counts[(*labels, UNKNOWN)] += len(placement.gpus) - len(utilizations)
     return sums, dict(counts)

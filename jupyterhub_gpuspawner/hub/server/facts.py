@@ -91,13 +91,13 @@ def _node_facts(
 ) -> ServerFacts:
     """One node's part; ``of_job``: with what is about the whole job."""
     job = words.job_in(placement.job_id or "", placement.partition or "")
-    yes_no = {True: words.YES, False: words.NO, None: words.NOT_KNOWN}[placement.aligned]
+    yes_no = {True: words.YES, False: words.NO, None: words.UNDETERMINED}[placement.aligned]
     rows = [
         (words.NODE, placement.node if of_job else ""),
         (words.JOB, job if of_job else ""),
         (words.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or words.NONE),
-        (words.CPUS, placement.cpus or words.NOT_KNOWN),
-        (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.NOT_KNOWN),
+        (words.CPUS, placement.cpus or words.UNDETERMINED),
+        (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.UNDETERMINED),
         (words.MEMORY_POLICY, placement.memory_policy),
         (words.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
         (words.NETWORK, "\n".join(_network(placement, node, of_job=of_job)) if several else ""),
@@ -122,7 +122,7 @@ def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job:
     )
     if cards:
         return (*job, *cards)
-    return (*job, words.NO_NETWORK_CARD if node is not None and has_no_nic(node) else words.NETWORK_NOT_KNOWN)
+    return (*job, words.NO_NETWORK_CARD if node is not None and has_no_nic(node) else words.NETWORK_UNKNOWN)
 
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
@@ -180,8 +180,8 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTo
     except ValueError:
         return facts
     own_gpus = [position(node, gpu) for gpu in placement.gpus]
-    known_cpus = {cpu for numa_node in node.numa_nodes for cpu in numa_node.cpus}
-    if None in own_gpus or (known_cpus and not known_cpus.issuperset(own_cpus)):
+    present_cpus = {cpu for numa_node in node.numa_nodes for cpu in numa_node.cpus}
+    if None in own_gpus or (present_cpus and not present_cpus.issuperset(own_cpus)):
         return facts
     picture, in_words = _drawn(node, tuple(gpu for gpu in own_gpus if gpu is not None), own_cpus)
     return replace(facts, picture=picture, node=in_words)
@@ -267,10 +267,10 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
     )
     most = max((value.utilization_max or 0.0 for value in measured), default=None)
     spans = [
-        usage_chart.Span(now - use.since, now - use.at, each.utilization_mean, each.utilization_max)
-        for use, each in history
+        usage_chart.Span(now - use.since, now - use.at, gpu_summary.utilization_mean, gpu_summary.utilization_max)
+        for use, gpu_summary in history
     ]
-    description = words.chart_said(mean, most)
+    description = words.chart_description(mean, most)
     drawn = usage_chart.svg(spans, title=words.chart_title(name), description=description)
     parts = (
         words.percent(gpu.utilization),
@@ -280,11 +280,11 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
     rows = tuple(
         (
             use.at,
-            words.percent(each.utilization_mean),
-            words.percent(each.utilization_max),
-            words.memory_used(each.memory_used_max_mib, each.memory_mib),
+            words.percent(gpu_summary.utilization_mean),
+            words.percent(gpu_summary.utilization_max),
+            words.memory_used(gpu_summary.memory_used_max_mib, gpu_summary.memory_mib),
         )
-        for use, each in history
+        for use, gpu_summary in history
     )
     # the chart escapes every text in it
     return GpuCard(name, ", ".join(filter(None, parts)), description, Markup(drawn), rows)  # noqa: S704

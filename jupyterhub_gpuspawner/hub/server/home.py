@@ -76,14 +76,14 @@ class DeletePage(BaseHandler):
     @needs_scope("delete:servers")
     async def get(self, user_name: str, server_name: str) -> None:
         """What is lost, and a button."""
-        user, spawner = self._found(user_name, server_name)
+        user, spawner = self._spawner_of(user_name, server_name)
         await self._ask(user, spawner)
 
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str) -> None:
         """303 to the home page; 409 where the server is active."""
-        user, spawner = self._found(user_name, server_name)
+        user, spawner = self._spawner_of(user_name, server_name)
         if spawner.active:
             self.set_status(HTTPStatus.CONFLICT)
             await self._ask(user, spawner)
@@ -91,7 +91,7 @@ class DeletePage(BaseHandler):
         await delete_named_server(user, spawner)
         self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
 
-    def _found(self, user_name: str, server_name: str) -> tuple[Any, Any]:
+    def _spawner_of(self, user_name: str, server_name: str) -> tuple[Any, Any]:
         user: Any = self.find_user(user_name)
         if user is None or not server_name or server_name not in user.orm_spawners or not self.allow_named_servers:
             raise web.HTTPError(404, "There is no such server.")
@@ -152,7 +152,7 @@ class HomePage(HomeHandler):
             raise web.HTTPError(400, "Named servers are not enabled.")
         name, display_name = new_server_name(self.typed)
         if name in user.orm_spawners:
-            raise RequestError(words.NAME_TAKEN.format(name=display_name), field="name")
+            raise RequestError(words.NAME_IN_USE.format(name=display_name), field="name")
         limit, number = await self.get_current_user_named_server_limit(), _named(user)
         if 0 < limit <= number:
             raise RequestError(words.NOT_MORE.format(number=number, limit=limit), field="name")

@@ -83,7 +83,7 @@ class _RunningServerHandler(RESTHandler):
             return False
         return reporting_server(self.expanded_scopes, user.name) == server_name
 
-    def _found(self, user_name: str, server_name: str) -> Spawner:
+    def _spawner_of(self, user_name: str, server_name: str) -> Spawner:
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
@@ -110,20 +110,20 @@ class MoreTimeHandler(_RunningServerHandler):
         await self._permitted("_extend", user_name, server_name)
 
     @needs_scope("servers")
-    async def _tell_with_scope(self, user_name: str, server_name: str) -> None:
-        await self._tell(user_name, server_name)
+    async def _answer_with_scope(self, user_name: str, server_name: str) -> None:
+        await self._answer(user_name, server_name)
 
     @needs_scope("servers")
     async def _extend_with_scope(self, user_name: str, server_name: str) -> None:
         await self._extend(user_name, server_name)
 
-    async def _tell(self, user_name: str, server_name: str) -> None:
-        spawner = self._found(user_name, server_name)
+    async def _answer(self, user_name: str, server_name: str) -> None:
+        spawner = self._spawner_of(user_name, server_name)
         await refresh_more_time([spawner], patience=PATIENCE)
         self.write(json.dumps(more_time_document(server_of(spawner))))
 
     async def _extend(self, user_name: str, server_name: str) -> None:
-        spawner = self._found(user_name, server_name)
+        spawner = self._spawner_of(user_name, server_name)
         try:
             done = await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
         except GPUSpawnerError as error:
@@ -170,21 +170,21 @@ class KeepHandler(_RunningServerHandler):
         await self._permitted("_keep", user_name, server_name)
 
     @needs_scope("servers")
-    async def _tell_with_scope(self, user_name: str, server_name: str) -> None:
-        await self._tell(user_name, server_name)
+    async def _answer_with_scope(self, user_name: str, server_name: str) -> None:
+        await self._answer(user_name, server_name)
 
     @needs_scope("servers")
     async def _keep_with_scope(self, user_name: str, server_name: str) -> None:
         await self._keep(user_name, server_name)
 
-    async def _tell(self, user_name: str, server_name: str) -> None:
-        idle = server_of(self._found(user_name, server_name), with_start=False).idle
+    async def _answer(self, user_name: str, server_name: str) -> None:
+        idle = server_of(self._spawner_of(user_name, server_name), with_start=False).idle
         if idle is None:
             raise web.HTTPError(404, "Nothing is known of this server's being idle.")
         self.write(json.dumps(idle_document(idle)))
 
     async def _keep(self, user_name: str, server_name: str) -> None:
-        spawner = self._found(user_name, server_name)
+        spawner = self._spawner_of(user_name, server_name)
         try:
             server = keep_server(spawner, by=staff_for(self, spawner))
         except NotKept as error:

@@ -51,7 +51,7 @@ class StopPage(BaseHandler):
     @needs_scope("delete:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """What is lost, and a button; or that nothing is running."""
-        user, spawner = self._found(user_name, server_name)
+        user, spawner = self._user_and_spawner(user_name, server_name)
         await self._show(user, server_of(spawner))
 
     @web.authenticated
@@ -61,7 +61,7 @@ class StopPage(BaseHandler):
 
         The last is for somebody else's server. A second stop changes nothing.
         """
-        user, spawner = self._found(user_name, server_name)
+        user, spawner = self._user_and_spawner(user_name, server_name)
         by = self.current_user.name if user is not self.current_user else ""
         if not await stop_as(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -77,7 +77,7 @@ class StopPage(BaseHandler):
             there = self.request.path
         self.redirect(there, status=HTTPStatus.SEE_OTHER)
 
-    def _found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+    def _user_and_spawner(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
@@ -135,7 +135,7 @@ PATIENCE = 2.0
 class _RunningServerPage(BaseHandler):
     """A page about one server."""
 
-    def found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+    def user_and_spawner(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
         """The server's user and spawner; raises 404."""
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
@@ -156,7 +156,7 @@ class KeepPage(_RunningServerPage):
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page, which shows how the server stands; also where there is nothing to keep it from."""
-        _, spawner = self.found(user_name, server_name)
+        _, spawner = self.user_and_spawner(user_name, server_name)
         with suppress(NotKept):
             keep_server(spawner, by=staff_for(self, spawner))
         self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
@@ -169,14 +169,14 @@ class ExtendPage(_RunningServerPage):
     @needs_scope("servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """When the server ends, and by how much it can be extended."""
-        user, spawner = self.found(user_name, server_name)
+        user, spawner = self.user_and_spawner(user_name, server_name)
         await self._show(user, spawner)
 
     @web.authenticated
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
-        user, spawner = self.found(user_name, server_name)
+        user, spawner = self.user_and_spawner(user_name, server_name)
         try:
             await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
         except GPUSpawnerError as error:

@@ -126,7 +126,7 @@ def _distance(request: ResolvedResources, offered: ResolvedResources) -> tuple[i
     wanted, count = _count(request), _count(offered)
     if not wanted or not count:
         return (0 if wanted == count else 2), abs(wanted - count)
-    return (0 if _as_good(request, offered) else 1), abs(wanted - count)
+    return (0 if _as_powerful(request, offered) else 1), abs(wanted - count)
 
 
 def _count(resources: ResolvedResources) -> int:
@@ -134,7 +134,7 @@ def _count(resources: ResolvedResources) -> int:
     return (resources.gpus or min(resources.shards or 0, 1)) * resources.nodes
 
 
-def _as_good(wanted_resources: ResolvedResources, offered: ResolvedResources) -> bool:
+def _as_powerful(wanted_resources: ResolvedResources, offered: ResolvedResources) -> bool:
     """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
     if bool(wanted_resources.shards) != bool(offered.shards):
         return False
@@ -159,9 +159,9 @@ GAVE_UP = "gave_up"
 """Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
 NOT_FREE = "not_free"
 """Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
-_AT_ONCE = 1.0
+FAST_FAILURE_SECONDS = 1.0
 """Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
-_LOOK = 0.05
+POLL_SECONDS = 0.05
 _SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 """By user and server: a second click waits for the first one."""
 
@@ -192,23 +192,23 @@ class SwitchPage(BaseHandler):
         """The query of the page that follows."""
         if not server_of(spawner, with_start=False).waits_in_line or spawner.child_profile == slug:
             return {}
-        await spawner.look_at_profiles()
+        await spawner.refresh_profiles()
         if slug not in (alternative.slug for alternative in await alternatives(spawner, fresh=True)):
             return {NOT_FREE: "1"}
-        given_up = {GAVE_UP: as_query(spawner.user_options)}
+        abandoned = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name
         await stop_as(self, user, name)
         if user.spawners[name].active:  # Slurm takes its time: the page shows how it goes
             in_background(self._start_when_stopped(user, name, slug))
         else:
             await self._start(user, name, slug)
-        return given_up
+        return abandoned
 
     async def _start_when_stopped(self, user: Any, name: str, slug: str) -> None:
-        await _settled(user, name)
+        await _until_idle(user, name)
         if user.spawners[name].active:  # the start took longer to cancel than the stop waits for it
             await stop_as(self, user, name)
-            await _settled(user, name)
+            await _until_idle(user, name)
         if user.spawners[name].active:
             self.log.error("%s runs on and is not replaced: it could not be stopped", log_name(user.spawners[name]))
         else:
@@ -216,16 +216,16 @@ class SwitchPage(BaseHandler):
 
     async def _start(self, user: Any, name: str, slug: str) -> None:
         start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
-        await asyncio.wait({start}, timeout=_AT_ONCE)
+        await asyncio.wait({start}, timeout=FAST_FAILURE_SECONDS)
         start.add_done_callback(_retrieved)
         if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
             set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
 
 
-async def _settled(user: Any, name: str) -> None:
+async def _until_idle(user: Any, name: str) -> None:
     """Wait until the server neither starts nor stops."""
     while user.spawners[name].pending:  # noqa: ASYNC110 - JupyterHub has no event for it
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def as_query(options: Mapping[str, object]) -> str:

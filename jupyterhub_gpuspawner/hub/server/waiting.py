@@ -156,19 +156,19 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     }
 
 
-_TOLD = {"spawn_pending.html": _pending, "not_running.html": _not_running}
+_CONTENT = {"spawn_pending.html": _pending, "not_running.html": _not_running}
 
 
-class _Told:
+class _WithContent:
     """A mixin for JupyterHub's handlers: adds what our templates of these pages show."""
 
     def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:  # noqa: FBT001, FBT002 - the hub's
-        if name in _TOLD:  # JupyterHub never renders these synchronously
-            return self._told(name, spaces)
+        if name in _CONTENT:  # JupyterHub never renders these synchronously
+            return self._with_content(name, spaces)
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
 
-    async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
-        content = await _TOLD[name](spaces, self._query())
+    async def _with_content(self, name: str, spaces: dict[str, Any]) -> Any:
+        content = await _CONTENT[name](spaces, self._query())
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
             content["ending"] = replace(content["ending"], log="", lines="")
         return await super().render_template(name, **{**spaces, **content})  # type: ignore[misc]
@@ -181,7 +181,7 @@ class _Told:
         return {}
 
 
-class WaitingPage(_Told, SpawnPendingHandler):
+class WaitingPage(_WithContent, SpawnPendingHandler):
     """``/hub/spawn-pending/...``: a server that is starting or stopping, or whose start failed."""
 
     async def get(self, user_name: str, server_name: str = "") -> None:
@@ -199,7 +199,7 @@ class WaitingPage(_Told, SpawnPendingHandler):
         return super().append_query_parameters(url, exclude=[*(exclude or ["next"]), *_OURS])
 
 
-class NotRunningPage(_Told, UserUrlHandler):
+class NotRunningPage(_WithContent, UserUrlHandler):
     """``/hub/user/...``: the page of a server that is not running."""
 
 

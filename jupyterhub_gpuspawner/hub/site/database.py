@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
-TO_START, TO_TELL, TO_STOP = 60.0, 20.0, 600.0
+TO_START, TO_POLL, TO_STOP = 60.0, 20.0, 600.0
 """Seconds to wait for the database when a server has started, has ended, or is stopped."""
 AWAY_MESSAGE = "The hub's database did not respond while your server was being started. Please start it again."
 SECONDS = Float(53)

@@ -81,7 +81,7 @@ def profile_statuses(
         except RequestError as error:  # no reservation today
             message = _clause(str(error))
             return ProfileStatus(profile, None, Availability(Chance.NEVER, message, field=error.field))
-        told_now = availability(
+        rejected = availability(
             request.resources,
             snapshot,
             now=now.timestamp(),
@@ -91,7 +91,7 @@ def profile_statuses(
             groups=unix_groups,
         )
         limit = queue_limit(profile.queue_timeout, site_queue_limit)
-        return ProfileStatus(profile, None, within(told_now, limit, now=now.timestamp()), request.resources)
+        return ProfileStatus(profile, None, within(rejected, limit, now=now.timestamp()), request.resources)
 
     return tuple(map(status, offered))
 

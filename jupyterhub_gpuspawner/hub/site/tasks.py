@@ -34,8 +34,8 @@ else:
 
 
 __all__ = [
+    "ChangePoller",
     "Failures",
-    "Looks",
     "News",
     "connected",
     "every",
@@ -48,7 +48,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_KEPT: set[asyncio.Task[Any]] = set()
+_TASKS: set[asyncio.Task[Any]] = set()
 
 
 _NAME_THREADS = ThreadPoolExecutor(16, thread_name_prefix="gpuspawner-names")
@@ -59,7 +59,7 @@ DAY_SECONDS = 86400.0
 RETRY_SECONDS = 30.0
 """The most seconds until something is done again that has failed."""
 _START_POLL_SECONDS = 0.5
-_AT_ONCE = 200
+_BATCH_SIZE = 200
 """Values that are looked at before the event loop does other things."""
 
 
@@ -112,17 +112,17 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 class News:
-    """Waits until a value changes; see :class:`Looks`."""
+    """Waits until a value changes; see :class:`ChangePoller`."""
 
-    def __init__(self, value: Callable[[], object], again: float) -> None:
+    def __init__(self, value: Callable[[], object], repeat_after: float) -> None:
         self._value = value
-        self._again = again
+        self._again = repeat_after
         self._seen: object = None
         self._due = 0.0
         self._woken: asyncio.Future[None] | None = None  # an asyncio.Event takes four times the memory
         self._is_woken = False
 
-    def seen(self) -> None:
+    def note(self) -> None:
         """From now on only another value is news; the same is again after a while."""
         self._seen, self._due = self._value(), time.monotonic() + self._again
 
@@ -142,13 +142,13 @@ class News:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    def look(self, now: float) -> None:
+    def compare(self, now: float) -> None:
         """End the wait if there is news; ``now`` by the monotonic clock."""
         if not self._is_woken and (now > self._due or self._value() != self._seen):
             self.wake()
 
 
-class Looks:
+class ChangePoller:
     """One task that looks whether values have changed, for all who wait for that: a thousand need no timer each."""
 
     def __init__(self, interval: float) -> None:
@@ -158,9 +158,9 @@ class Looks:
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def at(self, value: Callable[[], object], *, again: float) -> Iterator[News]:
+    def at(self, value: Callable[[], object], *, repeat_after: float) -> Iterator[News]:
         """Look at ``value()`` while the block runs; the same value is news ``again`` seconds after it was seen."""
-        news = News(value, again)
+        news = News(value, repeat_after)
         self._open.add(news)
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._run())
@@ -176,12 +176,12 @@ class Looks:
             spent, left = 0.0, list(self._open)
             while left:
                 began = time.thread_time()
-                for news in left[:_AT_ONCE]:
+                for news in left[:_BATCH_SIZE]:
                     try:
-                        news.look(time.monotonic())
+                        news.compare(time.monotonic())
                     except Exception:  # noqa: BLE001 - who waits for it gets the error when it asks for the value
                         news.wake()
-                del left[:_AT_ONCE]
+                del left[:_BATCH_SIZE]
                 spent += time.thread_time() - began
                 await asyncio.sleep(0)
             pause = max(self._interval, 100 * spent)
@@ -190,12 +190,12 @@ class Looks:
 def in_background(work: Coroutine[Any, Any, None]) -> None:
     """Run ``work`` independently of the caller; its exception is logged."""
     task = asyncio.ensure_future(work)
-    _KEPT.add(task)
+    _TASKS.add(task)
     task.add_done_callback(_done)
 
 
 def _done(task: asyncio.Task[Any]) -> None:
-    _KEPT.discard(task)
+    _TASKS.discard(task)
     if not task.cancelled() and task.exception() is not None:
         get_logger().error("Work in the background failed", exc_info=task.exception())
 
@@ -228,7 +228,7 @@ class Failures:
 
 
 def every(
-    app: JupyterHub, seconds: float, look: Callable[[], object], work: str, *, wake: asyncio.Event | None = None
+    app: JupyterHub, seconds: float, action: Callable[[], object], work: str, *, wake: asyncio.Event | None = None
 ) -> asyncio.Task[None]:
     """Call ``look`` when the hub has started, and again after so many seconds, as long as the hub runs.
 
@@ -236,14 +236,14 @@ def every(
     ``seconds``, a call that returns none is the last. ``wake`` ends a pause. What fails is logged and repeated, see
     :class:`Failures`, after :data:`RETRY_SECONDS` at most.
     """
-    task = asyncio.get_running_loop().create_task(_repeat(app, seconds, look, work, wake), name=work)
-    _KEPT.add(task)
+    task = asyncio.get_running_loop().create_task(_repeat(app, seconds, action, work, wake), name=work)
+    _TASKS.add(task)
     task.add_done_callback(_done)
     return task
 
 
 async def _repeat(
-    app: JupyterHub, seconds: float, look: Callable[[], object], work: str, wake: asyncio.Event | None
+    app: JupyterHub, seconds: float, action: Callable[[], object], work: str, wake: asyncio.Event | None
 ) -> None:
     failures = Failures(app.db)
     while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
@@ -251,7 +251,7 @@ async def _repeat(
     while True:
         pause = min(seconds or RETRY_SECONDS, RETRY_SECONDS)
         with failures.of(work):
-            result = look()
+            result = action()
             if inspect.isawaitable(result):
                 result = await result
             if not isinstance(result, (int, float)) and not seconds:

@@ -58,7 +58,7 @@ def courses_of_hub(spawner: Any) -> Courses | None:
     return courses
 
 
-async def look_at_courses(spawner: Any) -> None:
+async def refresh_courses(spawner: Any) -> None:
     """Have the hub's courses read again if they are old; whatever fails, the last ones are offered.
 
     Nobody's start, and no form, fails because of a course.
@@ -84,7 +84,7 @@ def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
     name, groups = spawner.user.name, spawner.groups_of_user()
     taught = {course.file.slug for course in courses if _teaches(course, name, groups)}
     own = [course.file for course in courses if course.file.slug in taught or name in course.people]
-    return tuple(offer for offer in _made(spawner, own, taught).values() if isinstance(offer, CourseProfile))
+    return tuple(offer for offer in _course_profiles(spawner, own, taught).values() if isinstance(offer, CourseProfile))
 
 
 def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
@@ -98,7 +98,7 @@ def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigE
     Empty while the profiles themselves are at fault, which is told where they are read.
     """
     try:
-        by_slug = _made(spawner, [file for file in files if file.course is not None])
+        by_slug = _course_profiles(spawner, [file for file in files if file.course is not None])
     except ConfigError:
         return {}
     return {slug: fault for slug, fault in by_slug.items() if isinstance(fault, ConfigError)}
@@ -109,7 +109,7 @@ def _courses(spawner: Any) -> list[EnrolledCourse]:
     return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
 
 
-def _made(
+def _course_profiles(
     spawner: Any, files: Sequence[CourseFile], taught: Collection[str] = ()
 ) -> dict[str, CourseProfile | ConfigError]:
     if not files:
@@ -117,7 +117,7 @@ def _made(
     now = datetime.now().astimezone()
     profiles, defaults = spawner.source.profiles(), site_defaults(spawner.site_settings())
 
-    def made(file: CourseFile) -> CourseProfile | ConfigError:
+    def profile_of(file: CourseFile) -> CourseProfile | ConfigError:
         try:
             return course_profile(file, profiles, now, defaults=defaults, trying=file.slug in taught)
         except ConfigError as error:
@@ -126,7 +126,7 @@ def _made(
             get_logger().debug("The course %s cannot be offered", file.slug, exc_info=True)
             return ConfigError(f"the course cannot be offered ({type(error).__name__})", where=file.where(()))
 
-    return {file.slug: made(file) for file in files}
+    return {file.slug: profile_of(file) for file in files}
 
 
 def _teaches(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:

@@ -31,7 +31,7 @@ REST = 30.0
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderContent:
     """What was found when the folder was read."""
 
     profiles: tuple[Profile, ...] = ()
@@ -40,12 +40,12 @@ class Found:
     crowded: bool = False
 
 
-class _Look:
+class _Reading:
     """One reading of the folder, in a daemon thread, so that the hub can exit while it hangs."""
 
-    def __init__(self, folder: ProfileFolder, last: Found) -> None:
+    def __init__(self, folder: ProfileFolder, last: FolderContent) -> None:
         self.begun = time.monotonic()
-        self.found: Future[Found] = Future()
+        self.found: Future[FolderContent] = Future()
         try:
             threading.Thread(target=self._run, args=(folder,), name="profiles", daemon=True).start()
         except RuntimeError:  # no thread can be started now
@@ -54,7 +54,7 @@ class _Look:
 
     def _run(self, folder: ProfileFolder) -> None:
         profiles = folder.profiles()
-        self.found.set_result(Found(profiles, folder.errors, folder.missing, folder.crowded))
+        self.found.set_result(FolderContent(profiles, folder.errors, folder.missing, folder.crowded))
 
     @property
     def late(self) -> bool:
@@ -67,8 +67,8 @@ class SharedFolder:
     def __init__(self, path: str, rights: Rights = NOTHING) -> None:
         self.path = path
         self._folder = ProfileFolder(path, rights)
-        self._look: _Look | None = None
-        self._found: Found | None = None
+        self._look: _Reading | None = None
+        self._found: FolderContent | None = None
         self._taken: tuple[ConfigError, ...] = ()
         self._told: frozenset[str] = frozenset()
 
@@ -103,10 +103,10 @@ class SharedFolder:
             self._folder.owners = dict(owners)
 
     @property
-    def _last(self) -> Found:
+    def _last(self) -> FolderContent:
         if self._look is not None and self._look.found.done():
             self._found = self._look.found.result()
-        return self._found or Found()
+        return self._found or FolderContent()
 
     async def refresh(self) -> None:
         """Read the folder anew and wait for that, for :data:`PATIENCE` seconds at most; not while a reading hangs."""
@@ -117,26 +117,26 @@ class SharedFolder:
             last = self._last
             if before is not None and last.crowded and time.monotonic() - before.begun < REST:
                 return
-            self._look = _Look(self._folder, last)
+            self._look = _Reading(self._folder, last)
         if self._look is not None:
             await self._answered(self._look)
 
     @staticmethod
-    async def _answered(reading: _Look) -> bool:
+    async def _answered(reading: _Reading) -> bool:
         left = reading.begun + PATIENCE - time.monotonic()
         if not reading.found.done() and left > 0:
             await asyncio.wait({asyncio.wrap_future(reading.found)}, timeout=left)
         return reading.found.done()
 
-    def first_look(self) -> None:
+    def first_reading(self) -> None:
         """Read the folder if it never was, and wait for that: at the hub's start, and in programs without a loop."""
         if self._look is None:
-            self._look = _Look(self._folder, self._last)
+            self._look = _Reading(self._folder, self._last)
             wait({self._look.found}, timeout=PATIENCE)
 
     def besides(self, slugs: Collection[str]) -> tuple[Profile, ...]:
         """Return the profiles as last read, without those whose slug is in ``taken``; never raises."""
-        self.first_look()
+        self.first_reading()
         profiles = self._last.profiles
         self._taken = tuple(
             SlugTaken(
@@ -146,10 +146,10 @@ class SharedFolder:
             for profile in profiles
             if profile.slug in slugs
         )
-        self._tell()
+        self._log_changes()
         return tuple(profile for profile in profiles if profile.slug not in slugs)
 
-    def _tell(self) -> None:
+    def _log_changes(self) -> None:
         faults = frozenset(map(str, self.errors))
         for fault in sorted(faults - self._told):
             get_logger().error("Error in the profiles of %s: %s", self.path, fault)
@@ -186,7 +186,7 @@ class ProfileSource:
         if self.folder is None:
             self.profiles()
             return
-        self.folder.first_look()
+        self.folder.first_reading()
         if self.folder.missing:
             raise ConfigError(
                 f"there is no folder {self.folder.path!r}.",

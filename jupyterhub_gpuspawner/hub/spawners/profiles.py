@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, look_at_courses
+from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, refresh_courses
 from jupyterhub_gpuspawner.hub.spawners.delegate import (
     SETTINGS,
     bind,
@@ -198,10 +198,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Return the courses that the user takes or teaches, as profiles; raises ConfigError."""
         return courses_offered(self)
 
-    async def look_at_profiles(self) -> None:
+    async def refresh_profiles(self) -> None:
         """Read the folder of profiles anew, and the courses if that was long ago."""
         await self.source.refresh()
-        await look_at_courses(self)
+        await refresh_courses(self)
 
     def profile_errors(self) -> tuple[ConfigError, ...]:
         """Return the faults in files of profiles, whose last good versions are offered, and those in all courses."""
@@ -361,7 +361,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             require_registration()
             if self.chosen is None:
                 async with timeout(self.start_timeout):
-                    await self.look_at_profiles()
+                    await self.refresh_profiles()
                 self.prepare(self.resolve(self.user_options))
             return await (super().start_server() if self.child_spawner is None else self._start_delegate())
         except GPUSpawnerError as error:
@@ -471,7 +471,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             settings["start_timeout"] = profile.start_timeout
         try:
             if kind == "slurm":
-                self._set_again(settings)
+                self._restore_settings(settings)
                 self._set({name: connection[name] for name in CONNECTION if name in connection}, where="stored state")
                 super().load_state(server)
             else:
@@ -484,7 +484,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             return
         self.chosen, self.child_profile = chosen, chosen.profile
 
-    def _set_again(self, settings: Mapping[str, Any]) -> None:
+    def _restore_settings(self, settings: Mapping[str, Any]) -> None:
         """Set what a running server's profile sets today; one that is no longer valid does not lose the server."""
         try:
             self._refuse(settings, where="stored state")

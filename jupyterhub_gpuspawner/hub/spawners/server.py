@@ -163,7 +163,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     job: JobStatus | None = getattr(inner, "job", None)
     placement: PlacementDocument | None = getattr(inner, "placement", None)
     address = getattr(spawner, "server", None)
-    stored_ending = _kept_ending(spawner)
+    stored_ending = _stored_ending(spawner)
     ending = ending_of(failure) or stored_ending
     extension: Extension | None = getattr(inner, "extension", None)
     by_a_person = ending is not None and ending.stopped
@@ -346,7 +346,7 @@ def _failure(spawner: Any) -> BaseException | None:
     return start.exception() if start is not None and start.done() and not start.cancelled() else None
 
 
-def _kept_ending(spawner: Any) -> Ending | None:
+def _stored_ending(spawner: Any) -> Ending | None:
     """The ending that the spawner remembers, or that its row in the database holds."""
     ending: Ending | None = getattr(spawner, "ending", None)
     return ending or parse_ending((getattr(spawner, "state", None) or {}).get("ending"))

@@ -42,7 +42,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, fault, takes_changes
+from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, fault, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, CheckedTimeouts, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
@@ -110,7 +110,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self._job = JobWatch(self)
         self._report = ServerReport(self, self._state, **name)
         self.life = Life()
-        self.usage = ServerUsage(self, taken=self.life.used)
+        self.usage = ServerUsage(self, on_summary=self.life.used)
         self._log_file = JobLog(self._job, self, **name)
         self._ending = ServerEnding(self._job, self._log_file, self)
         self._attempt = Attempt()
@@ -482,7 +482,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         """
         try:
             status = await self.server_status()
-            return status if status is None or await takes_changes(self.orm_spawner, TO_TELL) else None
+            return status if status is None or await takes_changes(self.orm_spawner, TO_POLL) else None
         except Exception:  # JupyterHub would stop the server, in its first check after a restart
             self.log.exception(
                 "Whether the server of %s still runs could not be determined, and it is kept", self._log_name
@@ -519,7 +519,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         if self.pending != "spawn" and status is not None and status.phase in (Phase.RUNNING, Phase.ENDING):
             self._job.served_before()
         if self._job.served_at is not None:
-            self._job.look_out(self.poll_and_notify)
+            self._job.poll_when_over(self.poll_and_notify)
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Cancel the job; unless ``now``, wait a few seconds for its end. Waits for the database."""
@@ -547,7 +547,9 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""
-        return events(self.start_facts, update=lambda: self.update_queue(0.0), placed=lambda: self._report.placed)
+        return events(
+            self.start_facts, update=lambda: self.update_queue(0.0), placement_event=lambda: self._report.placed
+        )
 
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CANCELLED = 10.0
 """Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""
-_LOOK = 0.05
+POLL_SECONDS = 0.05
 
 
 async def cancel_start(spawner: Any) -> None:
@@ -29,10 +29,10 @@ async def cancel_start(spawner: Any) -> None:
     start = last_start(spawner)
     if start is not None:
         start.cancel()
-    for _ in range(round(CANCELLED / _LOOK)):
+    for _ in range(round(CANCELLED / POLL_SECONDS)):
         if spawner.pending != "spawn":
             return
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def stop_server(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:

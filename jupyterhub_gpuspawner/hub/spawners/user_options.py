@@ -25,7 +25,7 @@ FOR_OTHERS = (
 
 async def apply_user_options(spawner: Any, user_options: Mapping[str, object]) -> None:
     """Check the options of form, link or REST, store them normalised, and build the child of a profiles spawner."""
-    await spawner.look_at_profiles()
+    await spawner.refresh_profiles()
     if not await takes_changes(spawner.orm_spawner, TO_START):  # whom a profile is for is read from the database
         raise database_away()
     try:

@@ -206,8 +206,8 @@ class Attempt:
         """
         if not self.in_queue:
             return None
-        given_up = None if self.queue_timeout is None else self.since.wall + self.queue_timeout
-        return min((at for at in (given_up, self.latest) if at is not None), default=None)
+        limit_at = None if self.queue_timeout is None else self.since.wall + self.queue_timeout
+        return min((at for at in (limit_at, self.latest) if at is not None), default=None)
 
     # --- the spawner's state --------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.site.tasks import Looks
+from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller
 from jupyterhub_gpuspawner.hub.start.attempt import Stage
 from jupyterhub_gpuspawner.jobs.status import Phase, advice, never_clears, sentence
 from jupyterhub_gpuspawner.words import counted
@@ -153,7 +153,10 @@ def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
 
 
 async def events(
-    facts: Callable[[], StartFacts], *, update: Callable[[], Awaitable[None]], placed: Callable[[], asyncio.Event]
+    facts: Callable[[], StartFacts],
+    *,
+    update: Callable[[], Awaitable[None]],
+    placement_event: Callable[[], asyncio.Event],
 ) -> AsyncIterator[dict[str, Any]]:
     """One event for each change of the facts, for ever; nothing here asks Slurm but ``update``, before each look.
 
@@ -161,19 +164,19 @@ async def events(
     message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
     """
     sent, sent_at, placement_task = dict[str, Any](), 0.0, None
-    with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT + 1) as changes:
+    with _POLLER.at(lambda: _relevant(facts()), repeat_after=_REPEAT + 1) as changes:
         try:
             while True:
                 await update()
-                changes.seen()
+                changes.note()
                 due = time.monotonic() - sent_at > _REPEAT
                 now = event(facts(), now=time.time())
                 if now != sent or due:
                     yield now if now["message"] != sent.get("message") else {"gpuspawner": now["gpuspawner"]}
                     sent, sent_at = now, time.monotonic()
                 # a server that is ready at once must not be there before its placement is told
-                if not placed().is_set() and (placement_task is None or placement_task.done()):
-                    placement_task = asyncio.ensure_future(placed().wait())
+                if not placement_event().is_set() and (placement_task is None or placement_task.done()):
+                    placement_task = asyncio.ensure_future(placement_event().wait())
                     placement_task.add_done_callback(changes.wake)
                 await changes.wait()
         finally:
@@ -186,7 +189,7 @@ def _relevant(facts: StartFacts) -> StartFacts:
     return facts if facts.silent else replace(facts, answered_at=None)
 
 
-_LOOKS = Looks(_INTERVAL)
+_POLLER = ChangePoller(_INTERVAL)
 
 
 def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
@@ -235,13 +238,13 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "hint": advice(job, contact=facts.contact) if job is not None and facts.placement is None else "",
         "position": position.position if position is not None else None,
         "of": position.of if position is not None else None,
-        "place": words.place(position.people) if position is not None else "",
+        "place": words.people_ahead(position.people) if position is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
         "estimate": _estimate(starts_at, sure, now)
         if job is not None and waits and not never_clears(job.reason)
         else "",
-        "kept": "" if not waits else words.PLACE_KEPT if facts.queued_until is None else words.PLACE_KEPT_UNTIL,
+        "kept": "" if not waits else words.IN_LINE_FOR_EVER if facts.queued_until is None else words.IN_LINE_UNTIL,
         "kept_until": _iso(facts.queued_until) if waits else None,
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,

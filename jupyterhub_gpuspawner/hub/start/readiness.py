@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     is_first_check,
     proxy_of,
 )
-from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, resolved, way
+from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Moment, Stage
 from jupyterhub_gpuspawner.hub.start.progress import event, start_facts
@@ -78,10 +78,10 @@ class Readiness:
         Raises the error that JupyterHub shows: the job has ended or can never start, the server does not answer, or the
         start takes too long.
         """
-        await first_of(self._until_ready(), self._until_failed(), self._until_given_up())
+        await first_of(self._until_ready(), self._until_failed(), self._until_limit())
         ask_readiness_at(self.spawner, self._readiness_path())
 
-    async def _until_given_up(self) -> None:
+    async def _until_limit(self) -> None:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
         while True:
             self._followed.clear()
@@ -92,9 +92,9 @@ class Readiness:
                 # while Slurm does not answer, the job may have left the queue
                 if self.attempt.in_queue and self.job.silent:
                     continue
-                raise self._given_up()
+                raise self._limit_error()
 
-    def _given_up(self) -> Exception:
+    def _limit_error(self) -> Exception:
         limit = self.attempt.limit or 0.0
         if self.attempt.in_queue:
             return self.ending.waited_too_long(limit)
@@ -115,7 +115,7 @@ class Readiness:
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
-        status = await verdict(self.job.watch(), first_answer=self._check_comment, look=self._follow)
+        status = await verdict(self.job.watch(), first_answer=self._check_comment, on_status=self._follow)
         if status.phase is Phase.ENDED:
             raise await self.ending.died(status, reported=self.report.reported.is_set())
         why = await why_never(
@@ -174,7 +174,7 @@ class Readiness:
                 detail = self._watched_detail() or await self._detail(client)
                 if detail is not None and detail.batch_host and self.job.is_own(detail):
                     address = await client.address(detail.batch_host)
-                    self._place(detail)
+                    self._keep_placement(detail)
                     return address
             # the job's end, or the attempt's limit, ends the start; an odd answer does not
             except GPUSpawnerError as error:
@@ -183,7 +183,7 @@ class Readiness:
                     self.spawner.log.warning("Slurm is asked again where job %s runs: %s", self.job.job_id, error)
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _place(self, detail: JobDetail) -> None:
+    def _keep_placement(self, detail: JobDetail) -> None:
         """Keep the placement to show: what the node claims, as far as Slurm confirms it."""
         report = self.report
         claimed = report.claimed or report.placement or PlacementDocument()
@@ -238,7 +238,7 @@ class Readiness:
         """Use an address of the node on which the server listens; raises the start's error where there is none."""
         accepted, address = self.report.accepted, self.report.address
         listens = accepted.door.addresses if accepted is not None and accepted.door else ()
-        chosen = way(address, await resolved(address) if listens else (), listens)
+        chosen = reachable_address(address, await resolved(address) if listens else (), listens)
         if chosen is None:
             raise await self._unreachable(
                 words.UNREACHABLE,

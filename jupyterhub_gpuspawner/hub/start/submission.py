@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between tries; the last one repeats."""
-AT_ONCE = 0.5
+FIRST_SEARCH_SECONDS = 0.5
 """Seconds for the first look, while the user waits: a slurmctld that answers again needs no more."""
-LOOKS = 10
+SEARCHES = 10
 """How often to look for a job that sbatch may have made: for about six minutes."""
-UNDER_WAY: set[str] = set()
+IN_PROGRESS: set[str] = set()
 """Comments of submissions under way, and ids of jobs that are being cancelled; nothing else acts on these jobs."""
 
 
@@ -63,46 +63,46 @@ async def submit(
     Even if sbatch fails, the job may exist: if Slurm shows a job of this start at once, its id is returned. A job that
     shows up later is cancelled, and so is the job of a submission that was cancelled.
     """
-    UNDER_WAY.add(job.tag)
-    submission = asyncio.ensure_future(_made(client, job, prefix, environment))
+    IN_PROGRESS.add(job.tag)
+    submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
     try:
         job_id = await asyncio.shield(submission)
     except asyncio.CancelledError:
-        in_background(_looking_after(job.tag, _cancel_when_made(submission, client, job, cancel)))
+        in_background(_looking_after(job.tag, _cancel_when_submitted(submission, client, job, cancel)))
         raise
     except _Failed as failed:
-        in_background(_looking_after(job.tag, _look_for(client, job, cancel, failed.looks)))
+        in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches)))
         raise failed.error from failed.error.__cause__
-    UNDER_WAY.discard(job.tag)  # the caller stores the id before anything else happens in the loop
+    IN_PROGRESS.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
 
 
 class _Failed(Exception):
     """sbatch failed with ``error``; ``looks`` answers of Slurm without the job are needed to be sure there is none."""
 
-    def __init__(self, error: Exception, looks: int) -> None:
+    def __init__(self, error: Exception, searches: int) -> None:
         super().__init__(str(error))
         self.error = error
-        self.looks = looks
+        self.searches = searches
 
 
 async def _looking_after(what: str, work: Awaitable[None]) -> None:
-    UNDER_WAY.add(what)
+    IN_PROGRESS.add(what)
     try:
         await work
     finally:
-        UNDER_WAY.discard(what)
+        IN_PROGRESS.discard(what)
 
 
-async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
+async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
     try:
         return await client.submit(job.script, prefix=prefix, environment=environment)
     except Exception as error:
         # slurmctld may have accepted the job; an sbatch that has exited has made it by now, or never will
-        questions = LOOKS if isinstance(error, SlurmUnavailable) else 1
+        questions = SEARCHES if isinstance(error, SlurmUnavailable) else 1
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            async with timeout(AT_ONCE):
-                jobs = await client.made(job.identity)
+            async with timeout(FIRST_SEARCH_SECONDS):
+                jobs = await client.jobs_of_start(job.identity)
             questions -= 1
             for job_id, status in jobs.items():
                 if job.identity.proves(status):  # any user can write this comment
@@ -112,26 +112,26 @@ async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], envir
         raise _Failed(error, questions) from error
 
 
-async def _cancel_when_made(
+async def _cancel_when_submitted(
     submission: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel
 ) -> None:
     try:
         job_id = await submission
     except _Failed as failed:
-        await _look_for(client, job, cancel, failed.looks)
+        await _search(client, job, cancel, failed.searches)
     else:
         get_logger().info("The start of %s was cancelled: cancelling job %s", job.tag, job_id)
         metrics.lost_job("start given up")
         await cancel_surely(job_id, cancel)
 
 
-async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int) -> None:
-    for attempt in range(LOOKS):
+async def _search(client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int) -> None:
+    for attempt in range(SEARCHES):
         if not questions:
             return
         await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
         with suppress(GPUSpawnerError):
-            jobs = await client.made(job.identity)
+            jobs = await client.jobs_of_start(job.identity)
             questions -= 1
             for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
@@ -165,15 +165,15 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
             return
 
 
-_TOLD: set[str] = set()
+_LOGGED: set[str] = set()
 """The warnings that this process has logged."""
 
 
 def check_comment(job: JobStatus, submitted: JobIdentity, log: logging.Logger) -> None:
     """Log, once, where the site has replaced the comment with which a job was submitted; ``job`` is Slurm's answer."""
-    if job.tag == submitted.tag or "replaced" in _TOLD:
+    if job.tag == submitted.tag or "replaced" in _LOGGED:
         return
-    _TOLD.add("replaced")
+    _LOGGED.add("replaced")
     if submitted.name and job.name == submitted.name:
         what = "Jobs are found again by their name instead."
     else:
@@ -194,9 +194,9 @@ def check_comment(job: JobStatus, submitted: JobIdentity, log: logging.Logger) -
 # A start is recorded before sbatch runs. A job without a server is cancelled only if its start is recorded here: a hub
 # restored from a backup has the same name, secret and servers, but no record of what was started since.
 
-KEPT = 180 * 86400.0
+RETENTION_SECONDS = 180 * 86400.0
 """Seconds that a record is kept: longer than a server runs."""
-_AT_ONCE = 200
+_BATCH_SIZE = 200
 """Starts in one query; databases limit the number of parameters."""
 
 _TABLE = Table(
@@ -241,16 +241,16 @@ class StartRecords:
     def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
         """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
         wanted, recorded = sorted(start_ids), dict[str, RecordedStart]()
-        for at in range(0, len(wanted), _AT_ONCE):
-            query = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
+        for at in range(0, len(wanted), _BATCH_SIZE):
+            query = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _BATCH_SIZE]))
             for row in self._session.execute(query):
                 recorded[row.start_id] = RecordedStart(row.user_name, row.server_name)
         return recorded
 
     def forget_old(self) -> None:
-        """Delete records older than :data:`KEPT`; raises SQLAlchemyError."""
+        """Delete records older than :data:`RETENTION_SECONDS`; raises SQLAlchemyError."""
         with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))
+            self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - RETENTION_SECONDS))
 
 
 # ``scancel`` of one start's job, never of another job that got the same id later.

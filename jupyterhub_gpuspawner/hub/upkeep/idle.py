@@ -88,7 +88,7 @@ def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
     return Rules(Idle(**site.idle), profiles, courses)
 
 
-LOOK = 60.0
+POLL_SECONDS = 60.0
 """Seconds between two passes."""
 
 
@@ -103,7 +103,7 @@ class IdleWatch:
         self._keeps: dict[tuple[str, str, str], int] = {}
         self._stopping: set[tuple[str, str]] = set()
 
-    def look(self, now: float | None = None) -> None:
+    def run_once(self, now: float | None = None) -> None:
         """One pass. Raises SQLAlchemyError; nothing is stopped then."""
         now = time.time() if now is None else now
         if self._stored is None:
@@ -215,7 +215,7 @@ class IdleWatch:
     async def _end(self, key: tuple[str, str], spawner: Any, idle: IdleServer) -> None:
         server, now = server_of(spawner, with_start=False), time.time()
         record = idle_record(server, idle, at=now)
-        get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(idle, gpus_of(server)))
+        get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _described(idle, gpus_of(server)))
         try:
             if not await stop_server(spawner, record, lambda: stop_single_user(self._app.proxy, spawner.user, spawner)):
                 return
@@ -298,21 +298,21 @@ def _of_those_gone(looked: Collection[tuple[str, str]], now: float) -> Iterator[
 def _log(spawner: Any, before: IdleServer, after: IdleServer, row: IdleTime | None) -> None:
     if row is None:
         return
-    text = _seen(after, row.gpus)
+    text = _described(after, row.gpus)
     if after.is_announced and not before.is_announced:
         get_logger().info("The user of %s is told: %s", log_name(spawner), text)
     elif row.due_at is not None and (before.row is None or before.row.due_at is None):
         get_logger().info("The server of %s is idle: %s", log_name(spawner), text)
 
 
-def _seen(idle: IdleServer, gpus: int) -> str:
+def _described(idle: IdleServer, gpus: int) -> str:
     unused = idle.unused or Unused(0.0, 0.0)
     since = idle.verdict.since or unused.since
-    return words.seen(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
+    return words.idle_in_words(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
 
 
 def begin_idle(app: JupyterHub) -> None:
     """Begin the watch."""
     if starts_slurm_jobs(app.spawner_class):
-        every(app, LOOK, IdleWatch(app).look, "The search for idle servers")
+        every(app, POLL_SECONDS, IdleWatch(app).run_once, "The search for idle servers")
         every(app, DAY_SECONDS, IdleTimes(app.db).forget_old, "The deletion of old idle times")

@@ -102,7 +102,7 @@ class Servers(Protocol):
     def starts(self, start_ids: Collection[str]) -> Mapping[str, RecordedStart]:
         """Return those of the starts that are recorded in the database, by id; raises SQLAlchemyError."""
 
-    def tell(self, orphan: Orphan) -> None:
+    def notify(self, orphan: Orphan) -> None:
         """Show the user that the job was cancelled, unless the server runs or has more recent news."""
 
 
@@ -120,19 +120,19 @@ class Reconciliation:
         self._foreign: set[str] = set()
         """Ids of jobs whose start is not in the database, as of the last check."""
 
-    async def look(self) -> float | None:
+    async def run_once(self) -> float | None:
         """Run squeue, and scancel for each orphan that an earlier check found, too.
 
         Return the seconds until the next check if that is to confirm something. Raises GPUSpawnerError if Slurm does
         not answer, and SQLAlchemyError; nothing is cancelled then.
         """
         client = self._site.connection().client
-        known_jobs = self._known()
+        own_jobs = self._own_jobs()
         jobs = await client.every_job()
         # a job that a server had before or has after the question is no orphan
-        known_jobs |= self._known()
+        own_jobs |= self._own_jobs()
         mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
-        unknown = [(job, start) for job, start in mine if job.job_id not in known_jobs and start not in known_jobs]
+        unknown = [(job, start) for job, start in mine if job.job_id not in own_jobs and start not in own_jobs]
         starts = self._servers.starts({start for _, start in unknown})
         orphans = [
             Orphan(job, starts[start])
@@ -153,9 +153,9 @@ class Reconciliation:
                 await self._end(orphan)
         return CONFIRMED_AFTER if self._suspected else None
 
-    def _known(self) -> set[str]:
-        under_way = submission.UNDER_WAY
-        return self._servers.job_ids() | under_way | {start for start in map(start_of, under_way) if start}
+    def _own_jobs(self) -> set[str]:
+        in_progress = submission.IN_PROGRESS
+        return self._servers.job_ids() | in_progress | {start for start in map(start_of, in_progress) if start}
 
     def _owner(self, user: str) -> JobIdentity:
         prefix = self._site.exec_prefix
@@ -194,7 +194,7 @@ class Reconciliation:
         else:
             self._failed.discard(orphan.job_id)
             log.info("Job %s is cancelled", orphan.job_id)
-            self._servers.tell(orphan)
+            self._servers.notify(orphan)
 
 
 def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
@@ -230,7 +230,7 @@ class HubServers:
         """See :class:`Servers`."""
         return StartRecords(self._app.db).find(start_ids)
 
-    def tell(self, orphan: Orphan) -> None:
+    def notify(self, orphan: Orphan) -> None:
         """See :class:`Servers`; it is shown as a failed start, which JupyterHub's pages know how to show."""
         user, server = orphan.start.user, orphan.start.server
         orm_user = orm.User.find(self._app.db, user)
@@ -263,7 +263,7 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
     def begin() -> None:
         site = app.spawner_class(config=app.config, hub=app.hub)
-        reconcile = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).look
+        reconcile = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run_once
         every(app, slurm_settings.RECONCILE_INTERVAL, reconcile, "The check for jobs without a server")
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")

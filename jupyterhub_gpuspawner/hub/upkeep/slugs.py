@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-LOOK = 30.0
+POLL_SECONDS = 30.0
 """Seconds between two looks at whether slugs have changed."""
 _TABLE = Table(
     "gpuspawner_slugs",
@@ -79,4 +79,4 @@ def begin_slugs(app: JupyterHub) -> None:
             stored.keep(owners)
             written = owners
 
-    every(app, LOOK, write, "Writing down the slugs of profiles")
+    every(app, POLL_SECONDS, write, "Writing down the slugs of profiles")

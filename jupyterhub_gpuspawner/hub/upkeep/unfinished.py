@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
     from jupyterhub.user import User
 
-LOOK = 10.0
+POLL_SECONDS = 10.0
 """Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
 LOST = Ending(
     "The hub's database failed while your server was being started or stopped, and the server is gone.",
@@ -48,7 +48,7 @@ class Unfinished:
         self._failures = Failures(app.db)
         self._seen: set[tuple[str, str]] = set()
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Finish the servers that this check and the one before it have found."""
         unwatched_servers = {
             (user.name, name): (user, spawner)
@@ -89,4 +89,4 @@ class Unfinished:
 def begin_unfinished(app: JupyterHub) -> None:
     """Begin the checks."""
     if starts_slurm_jobs(app.spawner_class):
-        every(app, LOOK, Unfinished(app).look, "The check for servers that are not polled")
+        every(app, POLL_SECONDS, Unfinished(app).run_once, "The check for servers that are not polled")

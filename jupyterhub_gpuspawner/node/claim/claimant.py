@@ -90,10 +90,9 @@ def claimed(
         problems.append(f"No GPU was claimed: {error}.")
         return GpuGrant(problems=tuple(problems))
     problems += got.problems
-    if got.taken and len(got.gpus) < wanted:
-        problems.append(
-            f"GPU {format_cpulist(topology.gpus[gpu].index for gpu in got.taken)} is claimed by other servers."
-        )
+    if got.claimed_elsewhere and len(got.gpus) < wanted:
+        others = format_cpulist(topology.gpus[gpu].index for gpu in got.claimed_elsewhere)
+        problems.append(f"GPU {others} is claimed by other servers.")
     return _part(granted, got.gpus, problems)
 
 

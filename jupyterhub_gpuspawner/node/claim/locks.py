@@ -42,7 +42,7 @@ class Claim:
 
     gpus: tuple[int, ...] = ()
     """In the order in which they were chosen."""
-    taken: tuple[int, ...] = ()
+    claimed_elsewhere: tuple[int, ...] = ()
     """GPUs claimed by other servers."""
     problems: tuple[str, ...] = ()
 

@@ -121,7 +121,7 @@ class _Driver:
         used: dict[str, str] = {}
         for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
             count = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
-            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in range(count)]
+            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, part) for part in range(count)]
             for device in [part for part in parts if part is not None] or [whole]:
                 by = self._user(index, device)
                 if by:

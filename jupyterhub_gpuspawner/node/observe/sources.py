@@ -29,29 +29,29 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
     """
     problems: list[str] = []
 
-    def told(topology: NodeTopology, *more: str) -> None:
+    def in_report(topology: NodeTopology, *more: str) -> None:
         topology_in_print = in_print(replace(topology, hostname=node, problems=(*topology.problems, *problems, *more)))
         say(topology=to_document(topology_in_print))
 
     if topology_file:
         say(doing="reading the topology file")
         try:
-            told(from_file(topology_file, node))
+            in_report(from_file(topology_file, node))
         except (OSError, ValueError) as error:
             problems.append(f"The topology file {topology_file} cannot be used; the hardware was read instead: {error}")
         else:
             return
     say(doing="reading sysfs")
     kernel = sysfs.read(root)
-    told(kernel)
+    in_report(kernel)
     failed: list[str] = []
     read_node = kernel
     for read_node in _with_driver(kernel, say, failed):
-        told(read_node)
+        in_report(read_node)
     if network:
-        told(_networked(read_node, root, say), *failed)
+        in_report(_networked(read_node, root, say), *failed)
     elif read_node is kernel and kernel.gpus:
-        told(kernel, *failed)
+        in_report(kernel, *failed)
 
 
 def _with_driver(kernel: NodeTopology, say: Callable[..., None], failed: list[str]) -> Iterator[NodeTopology]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NET = "/proc/net"
 PROC = "/proc"
-NOBODY, OURS, TAKEN = "nobody", "ours", "taken"
+NOBODY, OURS, OTHERS = "nobody", "ours", "taken"
 PROCESS, USER, UNSEEN = "process", "user", "unseen"
 _LISTEN = b" 0A "
 """The state of a listening socket; the only word of its line that can be this."""
@@ -30,7 +30,7 @@ _REQUEST = struct.Struct("=BBxxI")
 """The start of ``struct inet_diag_req_v2``: family, protocol, states; ``struct inet_diag_sockid`` follows."""
 _SOCKET_ID = struct.Struct(">H46x")
 """``struct inet_diag_sockid``; only the source port is asked for."""
-_FOUND = struct.Struct("=Bxxx4x16s16x12x12xII")
+_ANSWER = struct.Struct("=Bxxx4x16s16x12x12xII")
 """``struct inet_diag_msg``: family, source address, user, inode."""
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP, _LISTENING, _MULTI_DONE, _ERROR = 4, 20, 0x301, 1 << 10, 3, 2
 _ANSWER_TIME = 1.0
@@ -49,7 +49,7 @@ class Socket:
 
 
 @dataclass(frozen=True)
-class Look:
+class PortOwner:
     """Whether the server listens on its port."""
 
     state: str = NOBODY
@@ -62,20 +62,20 @@ class Look:
     """User of the other process if the port is taken."""
 
 
-def look(port: int, server: int, token: str) -> Look:
+def port_owner(port: int, server: int, token: str) -> PortOwner:
     """Whether process ``server``, or one that it started, listens on ``port``; raises OSError without ``/proc``."""
     return whose(listening(port), server, token)
 
 
-def whose(sockets: Collection[Socket], server: int, token: str) -> Look:
+def whose(sockets: Collection[Socket], server: int, token: str) -> PortOwner:
     """Whether these sockets belong to the server, recognised by pid or ``token``; raises OSError without ``/proc``."""
     if not sockets:
-        return Look()
+        return PortOwner()
     ours, others = holders({inode.inode for inode in sockets}, server, token)
     return judge(sockets, uid=os.geteuid(), ours=ours, others=others)
 
 
-def judge(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> Look:
+def judge(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> PortOwner:
     """Decide whose the sockets are that listen on the server's port.
 
     ``ours`` are inodes held by the server's processes, ``others`` those held by other processes of ``uid``. For the
@@ -91,8 +91,8 @@ def judge(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others:
             addresses.append(listener.address)
             owner = USER
         else:
-            return Look(TAKEN, uid=listener.uid)
-    return Look(OURS, owner, tuple(dict.fromkeys(addresses))) if addresses else Look()
+            return PortOwner(OTHERS, uid=listener.uid)
+    return PortOwner(OURS, owner, tuple(dict.fromkeys(addresses))) if addresses else PortOwner()
 
 
 def listening(port: int, net: str = "") -> list[Socket]:
@@ -103,7 +103,7 @@ def listening(port: int, net: str = "") -> list[Socket]:
     """
     if not net:
         try:
-            return _asked(port)
+            return _sockets(port)
         except (OSError, AttributeError, struct.error):  # AttributeError: no such sockets on this system
             net = NET
     sockets = _table(f"{net}/tcp", port)
@@ -112,7 +112,7 @@ def listening(port: int, net: str = "") -> list[Socket]:
     return sockets
 
 
-def _asked(port: int) -> list[Socket]:
+def _sockets(port: int) -> list[Socket]:
     """The kernel's answer for one port and both families, IPv4 first; raises OSError."""
     sockets: list[Socket] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
@@ -134,7 +134,7 @@ def _read_answer(answer: bytes, sockets: list[Socket]) -> bool:
             return True
         if kind == _ERROR or length < _DUMP.size:
             raise OSError("the kernel does not list its sockets")
-        family, address, uid, inode = _FOUND.unpack_from(answer, at + _DUMP.size)
+        family, address, uid, inode = _ANSWER.unpack_from(answer, at + _DUMP.size)
         packed = address if family == socket.AF_INET6 else address[:4]
         sockets.append(Socket(socket.inet_ntop(family, packed), uid, inode))
         at += (length + 3) & ~3

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from os import urandom
 
-AT_ONCE = 120.0
+ATTEMPTS = 120.0
 """Seconds after the launch within which a failure of the server may be due to its port."""
 _TRIES = 10
 """Tries to get a port on which nobody listens on another address."""
@@ -150,7 +150,7 @@ def was_taken(folder: str) -> bool:
     """Whether another process has the port of a server that was launched a moment ago and has ended."""
     path = os.path.join(folder, "port")
     try:
-        if time.time() - os.stat(path).st_mtime > AT_ONCE:
+        if time.time() - os.stat(path).st_mtime > ATTEMPTS:
             return False
     except OSError:
         return False

@@ -19,13 +19,13 @@ from jupyterhub_gpuspawner.wire.documents import Door, NodeReport
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.node.report.listener import Look
+    from jupyterhub_gpuspawner.node.report.listener import PortOwner
 
 PATIENCE = 600.0
 """Seconds after which a report that the hub does not accept is dropped."""
 PAUSES = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries; the last one is repeated."""
-LOOKS = ((10.0, 0.05), (60.0, 0.1), (600.0, 0.5), (86400.0, 2.0))
+POLL_SECONDS = ((10.0, 0.05), (60.0, 0.1), (600.0, 0.5), (86400.0, 2.0))
 """Pairs: until so many seconds after the launch, the seconds between two checks of the port."""
 _LONGEST = 2.0
 """Seconds between two checks at most, however much a check costs."""
@@ -46,7 +46,7 @@ class PortReporter:
         """``server`` is the pid of the process that becomes, or has become, the server."""
         self.report, self.port, self.environ, self.server = report, port, environ, server
         self._sockets: list[object] | None = None
-        self._whose: tuple[float, Look] | None = None
+        self._whose: tuple[float, PortOwner] | None = None
 
     def run(self, *, is_reported: bool) -> None:
         """Check the port and report until the server has ended, or the hub has known the port for a while.
@@ -57,11 +57,11 @@ class PortReporter:
 
         began = time.monotonic()
         letter = None if is_reported else self.report
-        due, gives_up, tries, told_at = began, began + PATIENCE, 0, 0.0
-        last = before = listener.Look()
-        while _lives(self.server) and time.monotonic() - began < LOOKS[-1][0]:
+        due, gives_up, tries, reported_at = began, began + PATIENCE, 0, 0.0
+        last = before = listener.PortOwner()
+        while _lives(self.server) and time.monotonic() - began < POLL_SECONDS[-1][0]:
             now, cost = time.monotonic(), time.process_time()
-            owner = self.look()
+            owner = self.port_owner()
             cost = time.process_time() - cost
             # only if it is the same twice: a server opens several addresses one after the other
             if (
@@ -75,7 +75,7 @@ class PortReporter:
             if letter is not None and now >= due:
                 retry, is_final = self._deliver(letter)
                 if is_final:
-                    told_at = time.monotonic()
+                    reported_at = time.monotonic()
                 elif not retry and letter.port:
                     return
                 if not retry or time.monotonic() > gives_up:
@@ -83,9 +83,9 @@ class PortReporter:
                 due = time.monotonic() + PAUSES[min(tries, len(PAUSES) - 1)]
                 tries += 1
             ready = letter is None and last.state == listener.OURS
-            if ready and now - told_at > AFTERWARDS:
+            if ready and now - reported_at > AFTERWARDS:
                 return
-            pause = _BETWEEN if ready else next(pause for until, pause in LOOKS if now - began <= until)
+            pause = _BETWEEN if ready else next(pause for until, pause in POLL_SECONDS if now - began <= until)
             time.sleep(min(max(pause, cost / _SHARE), _LONGEST))
 
     def _deliver(self, letter: NodeReport) -> tuple[bool, bool]:
@@ -97,7 +97,7 @@ class PortReporter:
         signal.alarm(0)
         return retry, failure is None
 
-    def look(self) -> Look:
+    def port_owner(self) -> PortOwner:
         """Who listens on the port; if the kernel does not show that, whether anyone does."""
         from jupyterhub_gpuspawner.node.report import listener
         from jupyterhub_gpuspawner.node.report import port as ports
@@ -105,27 +105,27 @@ class PortReporter:
         try:
             sockets = listener.listening(self.port)
             if self._whose is not None and sockets == self._sockets:
-                known_at, owner = self._whose
+                read_at, owner = self._whose
                 # an inode is one socket: as long as it is the same one, the server has it
-                if owner.seen == listener.PROCESS or time.monotonic() < known_at + _WHOSE:
+                if owner.seen == listener.PROCESS or time.monotonic() < read_at + _WHOSE:
                     return owner
             port_owner = listener.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
         except (OSError, ValueError, IndexError):
             there = ports.answers(self.port, self.environ.get("JUPYTERHUB_SERVICE_URL", ""))
-            return listener.Look(listener.OURS, listener.UNSEEN) if there else listener.Look()
+            return listener.PortOwner(listener.OURS, listener.UNSEEN) if there else listener.PortOwner()
         self._sockets, self._whose = list(sockets), (time.monotonic(), port_owner)
         return port_owner
 
-    def letter(self, look: Look) -> NodeReport:
+    def letter(self, owner: PortOwner) -> NodeReport:
         """The report of what was found at the port."""
         from jupyterhub_gpuspawner.node.report import listener
 
-        if look.state == listener.OURS:
+        if owner.state == listener.OURS:
             unseen = f"This node does not show which process listens on port {self.port}."
-            problems: tuple[str, ...] = (unseen,) if look.seen == listener.UNSEEN else ()
-            return self._with(problems, self.port, Door(look.seen, look.addresses[:64]))
-        whose = "another process of this user" if look.uid == os.geteuid() else f"another user (uid {look.uid})"
-        return self._with((f"Port {self.port} was taken by {whose} of this node.",), 0, Door(listener.TAKEN))
+            problems: tuple[str, ...] = (unseen,) if owner.seen == listener.UNSEEN else ()
+            return self._with(problems, self.port, Door(owner.seen, owner.addresses[:64]))
+        whose = "another process of this user" if owner.uid == os.geteuid() else f"another user (uid {owner.uid})"
+        return self._with((f"Port {self.port} was taken by {whose} of this node.",), 0, Door(listener.OTHERS))
 
     def _with(self, problems: tuple[str, ...], port: int, door: Door) -> NodeReport:
         placement = self.report.placement

@@ -82,13 +82,13 @@ class RankPlacing(StepPlacing):
         plan: LaunchPlan,
         environ: MutableMapping[str, str],
         node: str,
-        look: Callable[[], NodeTopology],
+        observe_node: Callable[[], NodeTopology],
         *,
         rank: Rank,
         spec: Spec,
         command: Sequence[str] = (),
     ) -> None:
-        super().__init__(plan, environ, node, look, rank=rank)
+        super().__init__(plan, environ, node, observe_node, rank=rank)
         self.spec = spec
         self.command = command
         self.opened = environ.get("SLURM_STEP_NUM_NODES", "1") != "1"
@@ -142,8 +142,10 @@ def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]
         plan = replace(plan, memory_policy="none")
     where = position(environ)
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
-    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
-    placing = RankPlacing(plan, environ, node, look, rank=Rank(where.local, where.beside), spec=spec, command=command)
+    observe_node = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
+    placing = RankPlacing(
+        plan, environ, node, observe_node, rank=Rank(where.local, where.beside), spec=spec, command=command
+    )
     document, topology = placing.place()
     environ.update(variables.of_rank(where, environ, spec.master_addr, spec.master_port))
     route = network.interface_to(environ.get("MASTER_ADDR", ""))

@@ -23,7 +23,7 @@ ARCHIVE = "GPUSPAWNER_ARCHIVE_"
 """Begin of the names of the variables with the launcher, in base64."""
 _PIECE = 96 * 1024
 """Characters in one of them: the kernel allows 128 KiB (execve(2), MAX_ARG_STRLEN)."""
-_KEPT = (
+_BINDING_VARIABLES = (
     "SLURM_CONF",
     "SLURM_CLUSTERS",
     "SLURM_MPI_TYPE",
@@ -129,7 +129,7 @@ def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def users(environ: Mapping[str, str]) -> dict[str, str]:
     """Those variables of srun that the user, or the profile, has set, and not Slurm for the batch step."""
-    variables = {name: environ[name] for name in _KEPT if name in environ}
+    variables = {name: environ[name] for name in _BINDING_VARIABLES if name in environ}
     for name in ("SLURM_CPU_BIND", "SLURM_MEM_BIND"):
         # Slurm sets it to VERBOSE,TYPELIST of its own choice, and the three parts as variables of their own.
         parts = [environ.get(f"{name}_{part}", "") for part in ("VERBOSE", "TYPE", "LIST")]

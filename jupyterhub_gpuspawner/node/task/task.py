@@ -26,11 +26,11 @@ class StepPlacing(Placing):
         plan: LaunchPlan,
         environ: MutableMapping[str, str],
         node: str,
-        look: Callable[[], NodeTopology],
+        observe_node: Callable[[], NodeTopology],
         *,
         rank: Rank,
     ) -> None:
-        super().__init__(plan, environ, node, look)
+        super().__init__(plan, environ, node, observe_node)
         self.rank = rank
         self.opened = False
         """Whether the ring of this node is part of one over several nodes."""

@@ -96,7 +96,7 @@ class Sampler:
         self,
         about: UsageSummary,
         *,
-        look: Callable[[], Sample],
+        read_sample: Callable[[], Sample],
         send: Callable[[UsageSummary], bool],
         over: Callable[[float], bool],
     ) -> None:
@@ -104,7 +104,7 @@ class Sampler:
 
         ``over`` waits for so many seconds, or until the server has ended, and returns whether it has.
         """
-        self._about, self._look, self._send, self._over = about, look, send, over
+        self._about, self._look, self._send, self._over = about, read_sample, send, over
 
     def run(self) -> bool:
         """Sample and send until the server has ended (True), or the hub does not want it (False).
@@ -158,14 +158,14 @@ def accompany(
     post = Aside()
     looking, folder = Looking(placement, environ, server), companion_folder(environ)
 
-    def look() -> Sample:
-        sample = looking.look()
+    def read_sample() -> Sample:
+        sample = looking.read_sample()
         show(sample, about, folder)
         return sample
 
     sampler = Sampler(
         about,
-        look=look,
+        read_sample=read_sample,
         send=lambda summary: _send(summary, environ, post),
         over=over,
     )
@@ -217,7 +217,7 @@ class Looking:
         self._aside = Aside()
         self._read: Callable[[], Readings] | None = None
 
-    def look(self) -> Sample:
+    def read_sample(self) -> Sample:
         """A sample now; a driver that does not respond in time leaves its part unknown."""
         from jupyterhub_gpuspawner.node.usage import host
 

@@ -53,7 +53,7 @@ def signature(status: os.stat_result) -> Signature:
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode)
 
 
-def look_at(folder: int, name: str) -> os.stat_result:
+def snapshot_of(folder: int, name: str) -> os.stat_result:
     """The status of a directory entry, without following links; raises OSError."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
@@ -65,7 +65,7 @@ def read_regular(folder: int, name: str, *, limit: int) -> bytes:
     error, and opening a pipe does not wait for a writer.
     """
     for _ in range(_ATTEMPTS):
-        _require_regular(look_at(folder, name))
+        _require_regular(snapshot_of(folder, name))
         descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
         try:
             before = os.fstat(descriptor)
@@ -265,7 +265,7 @@ class _File:
     """Order of arrival: number of the scan that first found it, time of its last change, name."""
     signature: Signature | None = None
     """None: to be read at the next scan in any case."""
-    good: FileContent | None = None
+    last_valid: FileContent | None = None
     fault: ConfigError | None = None
 
 
@@ -303,7 +303,7 @@ class ProfileFolder:
         try:
             folder = os.open(self.path, FOLDER_FLAGS)
             try:
-                if self._look(folder):
+                if self._scan(folder):
                     self._join()
             finally:
                 os.close(folder)
@@ -317,13 +317,13 @@ class ProfileFolder:
     def _fault(self, sentence: str) -> None:
         self._of_the_folder = (ConfigError(sentence, where=str(self.path)),)
 
-    def _look(self, folder: int) -> bool:
+    def _scan(self, folder: int) -> bool:
         """Read the files that have changed; returns whether there were any."""
         self._of_the_folder = ()
         statuses: dict[str, os.stat_result] = {}
         for name in self._names(folder):
             try:
-                statuses[name] = look_at(folder, name)
+                statuses[name] = snapshot_of(folder, name)
             except FileNotFoundError:  # removed just now
                 continue
         gone = self._files.keys() - statuses.keys()
@@ -342,15 +342,14 @@ class ProfileFolder:
     def _names(self, folder: int) -> Iterable[str]:
         """Profile files, including those already known, so that an incomplete scan removes none."""
         names: set[str] = set()
-        entries_seen = 0
+        number = 0
         with os.scandir(folder) as entries:
-            for entry in entries:
-                entries_seen += 1
-                if entries_seen > ENTRIES_LIMIT:
+            for number, entry in enumerate(entries, 1):
+                if number > ENTRIES_LIMIT:
                     break
                 if entry.name.endswith(ENDINGS) and not entry.name.startswith("."):
                     names.add(entry.name)
-        self.crowded = entries_seen > ENTRIES_LIMIT or len(names) > FILES_LIMIT
+        self.crowded = number > ENTRIES_LIMIT or len(names) > FILES_LIMIT
         if self.crowded:
             self._fault(
                 f"the folder contains more than {FILES_LIMIT} profile files, or {ENTRIES_LIMIT} files of any kind; "
@@ -360,7 +359,7 @@ class ProfileFolder:
 
     def _read(self, folder: int, name: str, file: _File, signature: Signature) -> None:
         try:
-            file.good, file.fault, file.signature = _folder_content(folder, name, self.rights), None, signature
+            file.last_valid, file.fault, file.signature = _folder_content(folder, name, self.rights), None, signature
         except ConfigError as error:
             file.fault, file.signature = error, signature
         except OSError as error:  # may go away without a change of the file
@@ -370,9 +369,9 @@ class ProfileFolder:
     def _join(self) -> None:
         """Combine the profiles of all files; files that arrived first take precedence."""
         slugs = {
-            name: {profile.slug for profile in file.good.profiles}
+            name: {profile.slug for profile in file.last_valid.profiles}
             for name, file in self._files.items()
-            if file.good is not None
+            if file.last_valid is not None
         }
         names = self._files.keys()  # a file that has been faulty from the first scan on keeps its slugs, too
         owners = {slug: name for slug, name in self.owners.items() if name in names and slug in slugs.get(name, {slug})}
@@ -380,20 +379,20 @@ class ProfileFolder:
         by_slug: dict[str, list[Profile]] = {}
         profiles = values = 0
         for name, file in sorted(self._files.items(), key=lambda item: item[1].since):
-            if file.good is None:
+            if file.last_valid is None:
                 continue
-            profiles += len(file.good.profiles)
-            values += file.good.values
+            profiles += len(file.last_valid.profiles)
+            values += file.last_valid.values
             if profiles > PROFILES_LIMIT or values > VALUES_LIMIT:
-                profiles -= len(file.good.profiles)
-                values -= file.good.values
+                profiles -= len(file.last_valid.profiles)
+                values -= file.last_valid.values
                 faults[name, "*"] = ConfigError(
                     f"with this file the folder would contain more than {PROFILES_LIMIT} profiles, or {VALUES_LIMIT} "
                     "YAML values; it is ignored",
                     where=shown_name(name),
                 )
                 continue
-            for profile in file.good.profiles:
+            for profile in file.last_valid.profiles:
                 owner = owners.setdefault(profile.slug, name)
                 if owner == name:
                     by_slug.setdefault(name, []).append(profile)

@@ -157,7 +157,7 @@ def ignored(_unread: object) -> None:
     """The default: nothing is reported."""
 
 
-def each_read(
+def readable(
     records: Iterable[R], reader: Callable[[R], T], kind: str, name: Callable[[R], str], notice: Notice
 ) -> tuple[T, ...]:
     """The records that ``reader`` understands; the others are left out and reported to ``notice``.
@@ -183,7 +183,7 @@ def read_columns(
     name: Callable[[R], str],
     notice: Notice,
 ) -> list[list[Any]]:
-    """As :func:`each_read`; the reader returns the columns of several records, or raises if one is at fault."""
+    """As :func:`readable`; the reader returns the columns of several records, or raises if one is at fault."""
     rows: list[list[Any]] = []
     faults: list[tuple[R, SlurmOutputError]] = []
 

@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.parse.records import (
     Memo,
     all_numbers,
-    each_read,
     epoch,
     epochs,
     gres,
@@ -29,6 +28,7 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
     present,
     read,
     read_columns,
+    readable,
     words,
 )
 from jupyterhub_gpuspawner.table import Table
@@ -77,7 +77,7 @@ def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Jo
     *records, rest = text.split(f"|{mark}\n")
     if rest.strip():
         raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
-    return {status.job_id: status for status in each_read(records, _reader(mark), "job", job_id_of, notice)}
+    return {status.job_id: status for status in readable(records, _reader(mark), "job", job_id_of, notice)}
 
 
 def _reader(mark: str) -> Callable[[str], JobStatus]:

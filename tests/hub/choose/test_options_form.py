@@ -20,11 +20,11 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnav
 from jupyterhub_gpuspawner.hub.choose.form import fault_at, form_html, nothing_to_start, render_form
 from jupyterhub_gpuspawner.hub.choose.offer import (
     FilledIn,
+    filled_in_with_fault,
     of_a_form,
     of_a_link,
     of_the_last_time,
     offers,
-    told_of,
     what_you_get,
 )
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
@@ -349,7 +349,7 @@ def test_a_link_to_what_can_never_start_says_why(
     given = of_a_link({"profile": ["big"], **fields}, lambda _: None)
     choice = {"profile": "big", **{name: values[0] for name, values in fields.items()}}
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW, choice=choice)
-    filled_in = told_of(found, given, linked=True)
+    filled_in = filled_in_with_fault(found, given, linked=True)
     shown = offers(found, filled_in, base_url="/hub/", snapshot=CLUSTER)
 
     assert (filled_in.fault, filled_in.note) == (fault, "")
@@ -361,7 +361,7 @@ def test_a_last_choice_that_can_never_start_falls_back_with_a_note() -> None:
     profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **IMPOSSIBLE}])
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
 
-    assert told_of(found, FilledIn("big"), linked=False) == FilledIn(
+    assert filled_in_with_fault(found, FilledIn("big"), linked=False) == FilledIn(
         note="Your last choice is no longer available. 9 GPUs are more than the 4 of a node. The form "
         "shows the defaults instead."
     )

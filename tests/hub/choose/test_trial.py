@@ -14,8 +14,8 @@ import pytest
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.trial import (
-    AT_ONCE,
-    KEPT,
+    CONCURRENT_TRIALS,
+    RETENTION_SECONDS,
     WAITING,
     Trial,
     Trials,
@@ -155,7 +155,7 @@ async def test_answer_is_cached_for_the_user_and_the_job(slurm: Slurm, trials: T
     """The same question is not asked again for a while; another user or another job is a new question."""
     for each in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
         assert (await trial(trials, slurm, *each)).sentence == "would start now on g1"
-    slurm.now += KEPT
+    slurm.now += RETENTION_SECONDS
     await trial(trials, slurm, "alice")
     one, two = "#SBATCH --gpus=1", "#SBATCH --gpus=2"
     assert slurm.asked == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
@@ -184,10 +184,10 @@ async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) ->
     """However many users ask."""
     slurm.answers.clear()
     asked = [asyncio.ensure_future(trial(trials, slurm, f"user{n}")) for n in range(20)]
-    await settled(slurm, AT_ONCE)
+    await settled(slurm, CONCURRENT_TRIALS)
     slurm.answers.set()
     await asyncio.gather(*asked)
-    assert (len(slurm.asked), slurm.most) == (20, AT_ONCE)
+    assert (len(slurm.asked), slurm.most) == (20, CONCURRENT_TRIALS)
 
 
 async def test_a_client_that_disconnects_does_not_end_the_trial(slurm: Slurm, trials: Trials) -> None:

@@ -221,7 +221,7 @@ async def test_nobody_who_has_the_course_in_a_named_server_gets_a_second_one(app
     runs = (Outcome("ada", Result.UNCHANGED, "A server is running or starting already."),)
 
     assert actions.start(course, ["ada"]) == runs
-    await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
+    await StartsAhead(app, SimpleNamespace(), actions).start_due(course)  # type: ignore[arg-type]
     await done(actions)
 
     left = CourseStarts(app.db).get("deep", "today", "ada")
@@ -436,12 +436,12 @@ async def test_unvisited_servers_whose_turn_had_not_come_are_stopped_by_the_next
     course, account = unvisited(app), Account([Answer(204)])
     stopped = asyncio.Event()
     account.effect = stopped.set
-    await StartsAhead(app, SimpleNamespace(), actions_of(app, account, every=60)).look(course)  # type: ignore[arg-type]
+    await StartsAhead(app, SimpleNamespace(), actions_of(app, account, every=60)).start_due(course)  # type: ignore[arg-type]
     await stopped.wait()
     spawner(app, "ada").ready = False
 
     actions = actions_of(app, account)
-    await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
+    await StartsAhead(app, SimpleNamespace(), actions).start_due(course)  # type: ignore[arg-type]
     await done(actions)
 
     assert account.asked == [("stop", "ada/"), ("stop", "bob/")]
@@ -459,7 +459,7 @@ async def test_starts_by_hand_whose_turn_had_not_come_are_made_by_the_next_hub(a
     await begun.wait()
 
     actions = actions_of(app, account)
-    StartsAhead(app, SimpleNamespace(), actions).look_at_starts_by_hand(COURSE)  # type: ignore[arg-type]
+    StartsAhead(app, SimpleNamespace(), actions).follow_starts_by_hand(COURSE)  # type: ignore[arg-type]
     await done(actions)
 
     assert (account.asked, stages(app)) == (
@@ -472,7 +472,7 @@ async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any)
     """Many servers are stopped one after the other, which takes minutes."""
     course, account = unvisited(app), Account([Answer(204)])
     actions = actions_of(app, account)
-    await StartsAhead(app, SimpleNamespace(), actions).look(course)  # type: ignore[arg-type]
+    await StartsAhead(app, SimpleNamespace(), actions).start_due(course)  # type: ignore[arg-type]
     bob = app.db.query(orm.User).filter_by(name="bob").one()
     bob.last_activity = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(minutes=5)
     app.db.commit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.course.ahead import Seen, Step, Window, next_step, next_step_by_hand, seen
+from jupyterhub_gpuspawner.hub.course.ahead import ServerFacts, Step, Window, facts_of, next_step, next_step_by_hand
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -12,12 +12,12 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server
 TIMES = Window("2026-03-02", opens=1000.0, starts=1600.0, deadline=3400.0, ends=9000.0)
 SINCE = 1800.0
 BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
-NOTHING = Seen()
-SUBMITTING = Seen(active=True)
-STARTING = Seen(active=True, has_job=True)
-READY = Seen(active=True, ready=True, last_activity=1150.0)
-VISITED = Seen(active=True, ready=True, last_activity=1700.0)
-FAILED = Seen(failure="No GPU is free.")
+NOTHING = ServerFacts()
+SUBMITTING = ServerFacts(active=True)
+STARTING = ServerFacts(active=True, has_job=True)
+READY = ServerFacts(active=True, ready=True, last_activity=1150.0)
+VISITED = ServerFacts(active=True, ready=True, last_activity=1700.0)
+FAILED = ServerFacts(failure="No GPU is free.")
 
 
 def start(stage: Stage, *, tries: int = 1, asked_at: float = 1005.0, ready_at: float = 0.0) -> CourseStart:
@@ -48,13 +48,13 @@ CASES = {
     "and not when the time is over": (start(Stage.FAILED), NOTHING, LATE, Step.NOTHING),
     "the hub was killed before the answer": (start(Stage.ASKED), NOTHING, BEFORE, Step.START),
     "the last try has failed without an answer": (start(Stage.ASKED, tries=3), FAILED, BEFORE, Step.NOTE_FAILURE),
-    "somebody stopped it before the answer": (start(Stage.ASKED), Seen(stopped_at=1010.0), BEFORE, Step.LEAVE),
-    "somebody stopped the one of yesterday": (start(Stage.ASKED), Seen(stopped_at=1000.0), BEFORE, Step.START),
+    "somebody stopped it before the answer": (start(Stage.ASKED), ServerFacts(stopped_at=1010.0), BEFORE, Step.LEAVE),
+    "somebody stopped the one of yesterday": (start(Stage.ASKED), ServerFacts(stopped_at=1000.0), BEFORE, Step.START),
     "nobody has come yet": (start(Stage.STARTED, ready_at=1140), READY, DURING, Step.NOTHING),
     "nobody has come": (start(Stage.STARTED, ready_at=1140), READY, LATE, Step.STOP_UNVISITED),
     "nobody has ever been active": (
         start(Stage.STARTED, ready_at=1140),
-        Seen(active=True, ready=True),
+        ServerFacts(active=True, ready=True),
         LATE,
         Step.STOP_UNVISITED,
     ),
@@ -62,7 +62,7 @@ CASES = {
     "somebody has come, and left again": (start(Stage.VISITED, ready_at=1140), READY, LATE, Step.NOTHING),
     "the proxy was restarted with the hub": (
         start(Stage.STARTED, ready_at=1140),
-        Seen(active=True, ready=True, last_activity=SINCE + 1),
+        ServerFacts(active=True, ready=True, last_activity=SINCE + 1),
         LATE,
         Step.STOP_UNVISITED,
     ),
@@ -80,24 +80,24 @@ BY_HAND = {
     "it is being submitted": (start(Stage.ASKED), SUBMITTING, BEFORE, Step.NOTHING),
     "it has been submitted": (start(Stage.ASKED), STARTING, BEFORE, Step.NOTE_SUBMITTED),
     "it has become ready": (start(Stage.ASKED), READY, BEFORE, Step.NOTE_READY),
-    "it was stopped, or has ended, since": (start(Stage.ASKED), Seen(stopped_at=1010.0), BEFORE, Step.LEAVE),
+    "it was stopped, or has ended, since": (start(Stage.ASKED), ServerFacts(stopped_at=1010.0), BEFORE, Step.LEAVE),
 }
 
 
 @pytest.mark.parametrize(("record", "found", "now", "step"), BY_HAND.values(), ids=BY_HAND.keys())
-def test_the_next_step_of_a_start_by_hand(record: CourseStart, found: Seen, now: float, step: Step) -> None:
+def test_the_next_step_of_a_start_by_hand(record: CourseStart, found: ServerFacts, now: float, step: Step) -> None:
     """It is made once its turn comes, in whatever hub; what failed is for the instructor to see."""
     assert next_step_by_hand(record, found, now) is step
 
 
 def test_a_failure_before_a_start_is_none_of_its_own() -> None:
     """One without a time may be."""
-    failed = [seen(Server(ending=Ending("No.", at=at)), asked_at=1005.0).failure for at in (1004.0, 1006.0, None)]
+    failed = [facts_of(Server(ending=Ending("No.", at=at)), asked_at=1005.0).failure for at in (1004.0, 1006.0, None)]
     assert failed == ["", "No.", "No."]
 
 
 @pytest.mark.parametrize(("record", "found", "now", "step"), CASES.values(), ids=CASES.keys())
-def test_the_next_step_for_one_person(record: CourseStart | None, found: Seen, now: float, step: Step) -> None:
+def test_the_next_step_for_one_person(record: CourseStart | None, found: ServerFacts, now: float, step: Step) -> None:
     """A session of 1600 to 9000; servers are started from 1000 on, and stopped at 3400 where nobody came.
 
     The hub was started again at 1800.
@@ -106,25 +106,25 @@ def test_the_next_step_for_one_person(record: CourseStart | None, found: Seen, n
 
 
 SERVERS = {
-    "none": (Server(), Seen()),
-    "one that starts": (Server(pending="spawn"), Seen(active=True)),
-    "one that waits in the queue": (Server(pending="spawn", job_id="7"), Seen(active=True, has_job=True)),
-    "one that runs": (Server(ready=True, job_id="7"), Seen(active=True, ready=True, has_job=True)),
-    "one that did not start": (Server(ending=Ending("No GPU is free.")), Seen(failure="No GPU is free.")),
-    "one that ran and ended": (Server(ending=Ending("Its time was up.", served=True)), Seen()),
-    "one that ran and ended then": (Server(ending=Ending("", at=1010.0, served=True)), Seen(stopped_at=1010.0)),
+    "none": (Server(), ServerFacts()),
+    "one that starts": (Server(pending="spawn"), ServerFacts(active=True)),
+    "one that waits in the queue": (Server(pending="spawn", job_id="7"), ServerFacts(active=True, has_job=True)),
+    "one that runs": (Server(ready=True, job_id="7"), ServerFacts(active=True, ready=True, has_job=True)),
+    "one that did not start": (Server(ending=Ending("No GPU is free.")), ServerFacts(failure="No GPU is free.")),
+    "one that ran and ended": (Server(ending=Ending("Its time was up.", served=True)), ServerFacts()),
+    "one that ran and ended then": (Server(ending=Ending("", at=1010.0, served=True)), ServerFacts(stopped_at=1010.0)),
     "one that a person stopped": (
         Server(stopped=Ending("Stopped at {time}.", at=1010.0, stopped=True), failure=RuntimeError("cancelled")),
-        Seen(stopped_at=1010.0),
+        ServerFacts(stopped_at=1010.0),
     ),
     "one of another spawner that did not start": (
         Server(failure=RuntimeError("no")),
-        Seen(failure="The server did not start."),
+        ServerFacts(failure="The server did not start."),
     ),
 }
 
 
 @pytest.mark.parametrize(("server", "found"), SERVERS.values(), ids=SERVERS.keys())
-def test_what_is_known_of_a_server(server: Server, found: Seen) -> None:
+def test_what_is_known_of_a_server(server: Server, found: ServerFacts) -> None:
     """A failure is that of the last start; a server that ran, or that a person stopped, has not failed."""
-    assert seen(server) == found
+    assert facts_of(server) == found

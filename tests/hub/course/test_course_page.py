@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     since,
 )
 from jupyterhub_gpuspawner.hub.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
-from jupyterhub_gpuspawner.hub.course.tiles import Asked, Line, Tile, asked, concerns, tile, told
+from jupyterhub_gpuspawner.hub.course.tiles import Line, Tile, Wish, concerns, result_line, tile, wish_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft
@@ -271,11 +271,11 @@ ROOM = (
     Participant("dora"),
 )
 FILES_STAY = "unsaved work and running kernels are lost. Files stay."
-QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
+QUESTIONS: dict[str, tuple[str, set[str] | None, Wish, str, str, str]] = {
     "stop everybody": (
         "stop",
         None,
-        Asked(
+        Wish(
             "stop",
             (ServerKey("ben"), ServerKey("cleo")),
             everybody=True,
@@ -291,7 +291,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "stop some": (
         "stop",
         {"ben", "dora"},
-        Asked(
+        Wish(
             "stop",
             (ServerKey("ben"),),
             lines=(
@@ -306,7 +306,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "start some": (
         "start",
         {"ann", "ben", "cleo", "dora"},
-        Asked(
+        Wish(
             "start",
             (ServerKey("ann"), ServerKey("dora")),
             lines=("2 of the selected people have a server already and are left out.",),
@@ -318,7 +318,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "give one more time": (
         "extend",
         {"ben"},
-        Asked("extend", (ServerKey("ben"),)),
+        Wish("extend", (ServerKey("ben"),)),
         "Give ben more time",
         "",
         "Extend 1 server",
@@ -326,7 +326,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "tell everybody": (
         "message",
         None,
-        Asked("message", (ServerKey("ann"), ServerKey("ben"), ServerKey("cleo"), ServerKey("dora")), everybody=True),
+        Wish("message", (ServerKey("ann"), ServerKey("ben"), ServerKey("cleo"), ServerKey("dora")), everybody=True),
         "Send a message to all 4 people",
         "ann, ben, cleo, dora",
         "Send to 4 people",
@@ -334,7 +334,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "nobody was selected": (
         "stop",
         set(),
-        Asked(
+        Wish(
             "stop",
             (),
             lines=("You have selected nobody. Select participants by their boxes, or use the buttons for everybody.",),
@@ -346,7 +346,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     "nobody is concerned": (
         "extend",
         {"ann", "stranger"},
-        Asked("extend", (), lines=("There is nothing to do: this concerns none of the participants.",)),
+        Wish("extend", (), lines=("There is nothing to do: this concerns none of the participants.",)),
         "Extend",
         "",
         "Extend 0 servers",
@@ -358,10 +358,10 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
     ("action", "chosen", "expected", "heading", "names", "button"), QUESTIONS.values(), ids=QUESTIONS.keys()
 )
 def test_the_question_before_an_action(
-    action: str, chosen: set[str] | None, expected: Asked, heading: str, names: str, button: str
+    action: str, chosen: set[str] | None, expected: Wish, heading: str, names: str, button: str
 ) -> None:
     """What happens to how many, who is left out, and what the button does."""
-    wish = asked(action, ROOM, chosen)
+    wish = wish_of(action, ROOM, chosen)
     assert (wish, wish.heading, wish.names, wish.button) == (expected, heading, names, button)
 
 
@@ -373,7 +373,7 @@ def test_a_tile_and_its_question_name_the_server_that_is_meant() -> None:
     """The buttons carry it, too."""
     (html,) = rendered([tile(LAB, now=NOW)])
     soup = BeautifulSoup(html, "html.parser")
-    question = asked("stop", [LAB], {"ada/lab"})
+    question = wish_of("stop", [LAB], {"ada/lab"})
 
     assert [each["value"] for each in soup.select("button")] == ["message ada/lab", "extend ada/lab", "stop ada/lab"]
     assert soup.select_one("b").get_text() == "ada (lab)"  # type: ignore[union-attr]
@@ -384,10 +384,10 @@ def test_who_has_another_server_than_the_selected_one_is_left_out() -> None:
     """The course's server has ended since the page was made; the one that is left is nobody's to stop unseen."""
     told = "1 of the selected people has another server now than when you selected them: look at the course again."
 
-    question = asked("stop", [THESIS], {"ada/lab"})
+    question = wish_of("stop", [THESIS], {"ada/lab"})
 
     assert (question.servers, question.lines[-1]) == ((), told)
-    assert asked("message", [THESIS], {"ada/lab"}).servers == (ServerKey("ada"),)
+    assert wish_of("message", [THESIS], {"ada/lab"}).servers == (ServerKey("ada"),)
 
 
 @pytest.mark.parametrize(
@@ -404,12 +404,12 @@ def test_the_question_before_a_stop_speaks_of_kernels_where_all_servers_are_jupy
 ) -> None:
     """Other applications have processes."""
     people = [Participant(f"t{each}", State.RUNNING, Server(app=app)) for each, app in enumerate(apps)]
-    assert asked("stop", people, None).lines == (line,)
+    assert wish_of("stop", people, None).lines == (line,)
 
 
 def test_a_question_names_a_dozen_people() -> None:
     """And gives the number of the others."""
-    wish = asked("start", [Participant(f"t{number}") for number in range(14)], None)
+    wish = wish_of("start", [Participant(f"t{number}") for number in range(14)], None)
     assert wish.names == "t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, and 2 more"
 
 
@@ -431,7 +431,7 @@ OUTCOMES = {
 @pytest.mark.parametrize(("outcomes", "lines"), OUTCOMES.values(), ids=OUTCOMES.keys())
 def test_what_is_told_of_an_action(outcomes: list[Outcome], lines: list[str]) -> None:
     """For how many it was done, and for whom not and why."""
-    assert told("stop", "grace", outcomes) == lines
+    assert result_line("stop", "grace", outcomes) == lines
 
 
 DAY = 86400.0
@@ -530,7 +530,7 @@ def test_every_text_above_the_tiles_is_escaped() -> None:
     assert soup.get_text().count(bad) == 3
 
 
-class Looks:
+class ChangePoller:
     """Views that are looked at one after the other."""
 
     def __init__(self, *views: CourseView) -> None:
@@ -553,7 +553,7 @@ def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_
     """A page that is two versions behind gets everything."""
     first = viewed(a_course())
     changed = replace(first, totals="2 running", tiles=(replace(first.tiles[0], state="running"), *first.tiles[1:]))
-    looks = Looks(first, first, changed)
+    looks = ChangePoller(first, first, changed)
 
     async def play() -> list[Snapshot]:
         feed = looks.feed()
@@ -587,7 +587,7 @@ def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
     server = [Server("train1", ready=True, placement=PLACED)]
     found = a_course()
     views = [course_view(found, participants_of(found, server, now=now), now=now) for now in (NOW, NOW + 60)]
-    looks = Looks(*views)
+    looks = ChangePoller(*views)
 
     async def play() -> tuple[Snapshot, Snapshot]:
         feed = looks.feed()
@@ -604,7 +604,7 @@ def test_after_an_action_the_page_is_made_anew() -> None:
     """Also while an older one is still being made; the newer one is the last."""
     first = viewed(a_course())
     second = replace(first, totals="after the action")
-    looks = Looks(first, second)
+    looks = ChangePoller(first, second)
 
     async def play() -> list[str]:
         feed = looks.feed()
@@ -619,7 +619,7 @@ def test_after_an_action_the_page_is_made_anew() -> None:
 def test_a_stream_tells_each_change_once() -> None:
     """And is silent in between."""
     first = viewed(a_course())
-    looks = Looks(first, first, replace(first, totals="2 running"))
+    looks = ChangePoller(first, first, replace(first, totals="2 running"))
 
     async def play() -> list[str]:
         feed = looks.feed()

@@ -12,7 +12,7 @@ import pytest
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of, look_at_courses
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of, refresh_courses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
@@ -107,7 +107,7 @@ async def seen(folder: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     book = CourseBook(str(folder), Hub(), lambda files: faults_of(site, files))
     user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
-    await spawner.look_at_profiles()
+    await spawner.refresh_profiles()
     return {each.slug: each.faults for each in book.courses()}, [each.slug for each in spawner.offered()]
 
 
@@ -182,6 +182,6 @@ async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path)
     user = SimpleNamespace(name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), Hub())})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
 
-    await look_at_courses(spawner)
+    await refresh_courses(spawner)
 
     assert [each.slug for each in spawner.offered()] == ["k80"]

@@ -39,7 +39,7 @@ def test_no_answer_is_status_599(how: str, monkeypatch: pytest.MonkeyPatch) -> N
 
     answer = asyncio.run(answer_to_stop(how))
 
-    assert (answer.status, answer.good) == (599, False)
+    assert (answer.status, answer.is_success) == (599, False)
 
 
 async def test_as_many_starts_are_under_way_as_the_setting_says() -> None:

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.fleet import node_record
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 from jupyterhub_gpuspawner.hub.fleet import store as subject
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, Kept, forget_in_database, read_database
+from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, StoredFleet, forget_in_database, read_database
 from tests.fixtures.databases import disposed, new_database, with_tables
 from tests.fixtures.postgres import about_sqlite
 from tests.fleet.nodes import DAY, only, record, topology, view
@@ -49,7 +49,7 @@ def test_views_are_merged_by_node_and_grants_added(engine: Engine, url: str) -> 
     store.add(view("g1", WHOLE), lambda _: GRANT)
     store.add(view("g2", topology("g2")), lambda _: None)
 
-    assert read_database(url) == Kept((replace(record("g1"), agreeing=2), record("g2")), (GRANT,))
+    assert read_database(url) == StoredFleet((replace(record("g1"), agreeing=2), record("g2")), (GRANT,))
     assert (store.granted("7"), store.granted("8")) == (True, False)
 
 
@@ -60,14 +60,14 @@ def test_a_late_view_does_not_replace_newer_ones(engine: Engine) -> None:
     store.add(view("g1", only(WHOLE, 0, 1), at=2 * DAY), lambda _: GRANT, late=True)
     store.add(view("g2", topology("g2")), lambda _: None, late=True)
 
-    assert store.read() == Kept((record("g1"), record("g2")), (GRANT,))
+    assert store.read() == StoredFleet((record("g1"), record("g2")), (GRANT,))
 
 
 def test_a_report_without_gpus_leaves_no_record(engine: Engine) -> None:
     """Nodes without GPUs are not compared."""
     store = FleetStore(engine)
     store.add(view("c1", only(WHOLE)), lambda _: GRANT)
-    assert store.read() == Kept()
+    assert store.read() == StoredFleet()
 
 
 def add(store: FleetStore, grant: Grant) -> None:
@@ -114,7 +114,7 @@ def test_a_node_is_forgotten_on_request(engine: Engine, url: str) -> None:
     FleetStore(engine).add(view("g1", WHOLE), lambda _: GRANT)
 
     assert (forget_in_database(url, "g1"), forget_in_database(url, "g1")) == (True, False)
-    assert read_database(url) == Kept()
+    assert read_database(url) == StoredFleet()
 
 
 @about_sqlite
@@ -122,7 +122,7 @@ def test_a_database_that_no_hub_has_used_is_not_changed(tmp_path: Path) -> None:
     """The commands create neither tables nor a file."""
     (tmp_path / "hub.sqlite").touch()
     url = f"sqlite:///{tmp_path / 'hub.sqlite'}"
-    assert (read_database(url), forget_in_database(url, "g1")) == (Kept(), False)
+    assert (read_database(url), forget_in_database(url, "g1")) == (StoredFleet(), False)
     assert (tmp_path / "hub.sqlite").read_bytes() == b""
     with pytest.raises(ConfigError, match="there is no database"):
         read_database(f"sqlite:///{tmp_path / 'another.sqlite'}")
@@ -137,7 +137,7 @@ def test_what_another_version_wrote_is_left_out(engine: Engine, url: str) -> Non
         connection.execute(text("""UPDATE gpuspawner_fleet_nodes SET record = '{"version": 9}' WHERE node = 'g1'"""))
         connection.execute(text("""UPDATE gpuspawner_fleet_grants SET facts = '{"odd": 9}'"""))
 
-    assert read_database(url) == Kept((record("g2"),), ())
+    assert read_database(url) == StoredFleet((record("g2"),), ())
 
 
 @pytest.mark.parametrize(("database", "in_loop"), [("", True), ("hub.sqlite", False)])

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.hub.idle.servers import KEPT, IdleTime, IdleTimes, due_since
+from jupyterhub_gpuspawner.hub.idle.servers import RETENTION_SECONDS, IdleTime, IdleTimes, due_since
 from tests.fixtures.databases import disposed, new_database, session_of
 
 NOW = 1_772_442_000.0
@@ -56,7 +56,12 @@ def test_a_row_is_brought_up_to_date(session: Session) -> None:
 def test_rows_are_kept_for_400_days(session: Session) -> None:
     """They name people."""
     now = time.time()
-    IdleTimes(session).write([replace(SHORT, seen=now - KEPT - 60), replace(SHORT, user="ben", seen=now - KEPT + 60)])
+    IdleTimes(session).write(
+        [
+            replace(SHORT, seen=now - RETENTION_SECONDS - 60),
+            replace(SHORT, user="ben", seen=now - RETENTION_SECONDS + 60),
+        ]
+    )
     IdleTimes(session).forget_old()
 
     assert IdleTimes(session).keeps() == {("ben", "", "12"): 1}

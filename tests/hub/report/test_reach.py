@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.reader import resolved, way
+from jupyterhub_gpuspawner.hub.report.reader import reachable_address, resolved
 
 ALL, ALL6 = "0.0.0.0", "::"  # noqa: S104 - nothing is bound
 BOTH = ("2001:db8::7", "10.0.0.7")
@@ -28,7 +28,7 @@ def test_the_hub_goes_by_an_address_on_which_the_server_listens(
     addresses: tuple[str, ...], listens: tuple[str, ...], expected: str | None
 ) -> None:
     """The node's name if the server listens on all of its addresses: on the others another user may have the port."""
-    assert way("g1", addresses, listens) == expected
+    assert reachable_address("g1", addresses, listens) == expected
 
 
 async def test_an_address_is_its_own_and_an_unknown_name_has_none() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_usage
-from jupyterhub_gpuspawner.hub.report.usage import KEPT_AT_MOST, ServerUsage, Use, use_of_gpus
+from jupyterhub_gpuspawner.hub.report.usage import SUMMARIES_AT_MOST, ServerUsage, Use, use_of_gpus
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 
 SUMMARY = UsageSummary(
@@ -103,10 +103,10 @@ def test_the_last_hour_is_kept() -> None:
 def test_a_server_that_sends_without_end_costs_no_memory() -> None:
     """The number of summaries is bounded."""
     spawner = Spawner()
-    for _ in range(KEPT_AT_MOST + 50):
+    for _ in range(SUMMARIES_AT_MOST + 50):
         spawner.usage.accept(SUMMARY)
 
-    assert len(spawner.usage.last_hour()) == KEPT_AT_MOST
+    assert len(spawner.usage.last_hour()) == SUMMARIES_AT_MOST
 
 
 def test_gpus_that_are_not_the_servers_are_not_kept() -> None:

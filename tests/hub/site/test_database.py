@@ -127,7 +127,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
             return {}
 
     site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", job_name="jupyterhub")
-    look = reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").look  # type: ignore[arg-type]
+    look = reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
     app: Any = SimpleNamespace(db=hub_database.session, http_server=object())
     await every(app, 0, look, "The check for jobs without a server")
 

@@ -72,7 +72,7 @@ def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     with hung(path):
-        folder.first_look()
+        folder.first_reading()
         found = ProfileSource([{"display_name": "C"}], folder).profiles()
         faults = [str(error) for error in folder.errors]
 

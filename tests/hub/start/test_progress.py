@@ -201,7 +201,7 @@ def test_how_long_a_place_is_kept() -> None:
     limited = waiting("Priority", queued_until=NOON + 3600)
     started = document(StartFacts("7", REACHED, RUNNING, queued_until=NOON + 3600), now=NOON)
 
-    assert (limited["kept"], limited["kept_until"]) == (words.PLACE_KEPT_UNTIL, "2027-01-15T09:00:00+00:00")
+    assert (limited["kept"], limited["kept_until"]) == (words.IN_LINE_UNTIL, "2027-01-15T09:00:00+00:00")
     assert (started["kept"], started["kept_until"]) == ("", None)
 
 
@@ -221,7 +221,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
 )
 def test_a_place_in_the_queue_is_told_in_people(people: int, text: str) -> None:
     """Those who are ahead."""
-    assert words.place(people) == text
+    assert words.people_ahead(people) == text
 
 
 @pytest.mark.parametrize(

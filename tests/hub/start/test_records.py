@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.start.submission import KEPT, RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import RETENTION_SECONDS, RecordedStart, StartRecords
 from tests.fixtures.databases import hub_session, new_database, session_of
 
 
@@ -46,7 +46,8 @@ async def test_a_record_outlives_its_user_and_goes_with_time(session: Session) -
     for start in ("0a-1", "0a-2"):
         await records.add(start, RecordedStart("ann", ""))
     session.execute(
-        text("update gpuspawner_starts set made_at = :at where start_id = '0a-1'"), {"at": time.time() - KEPT - 1}
+        text("update gpuspawner_starts set made_at = :at where start_id = '0a-1'"),
+        {"at": time.time() - RETENTION_SECONDS - 1},
     )
     records.forget_old()
 

@@ -43,7 +43,7 @@ class Slurm:
             raise self.answer
         return self.answer
 
-    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, JobStatus]:
         assert identity == IDENTITY
         self.looks += 1
         if self.silent:
@@ -109,7 +109,7 @@ async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_fa
     await settle()
 
     assert slurm.cancelled == ["13"]
-    assert set() == submission.UNDER_WAY
+    assert set() == submission.IN_PROGRESS
 
 
 async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
@@ -153,9 +153,9 @@ class Stepping(Slurm):
             raise self.answer
         return self.answer
 
-    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, JobStatus]:
         await asyncio.sleep(0)
-        return await super().made(identity) if self.there else {}
+        return await super().jobs_of_start(identity) if self.there else {}
 
 
 @pytest.mark.parametrize("answer", ["18", SlurmUnavailable("Socket timed out.")], ids=["answers", "times out"])
@@ -171,7 +171,7 @@ async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: i
 
     assert (slurm.there, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
     assert start.cancelled() or start.result() == "18"
-    assert set() == submission.UNDER_WAY
+    assert set() == submission.IN_PROGRESS
 
 
 GIVEN_UP = {
@@ -205,7 +205,7 @@ async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
     await settle()
 
     assert (slurm.looks, slurm.cancelled) == (1, [])
-    assert set() == submission.UNDER_WAY
+    assert set() == submission.IN_PROGRESS
 
 
 async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -76,7 +76,7 @@ def look(watch: IdleWatch, server: Server, begin: int, end: int) -> list[State]:
     states = []
     for minute in range(begin, end + 1, 5):
         server.unused_until(minute)
-        watch.look(START + 60 * minute + 1)
+        watch.run_once(START + 60 * minute + 1)
         states.append(SERVERS["ada", ""].verdict.state)
     return states
 
@@ -111,7 +111,7 @@ def test_a_pass_over_many_servers_writes_once(session: Session) -> None:
     for server in servers:
         for minute in (5, 10, 15):
             server.unused_until(minute)
-    watch.look(START + 901)
+    watch.run_once(START + 901)
     commits: list[object] = []
     event.listen(session, "after_commit", lambda _: commits.append(1))
     updates: list[int] = []
@@ -123,8 +123,8 @@ def test_a_pass_over_many_servers_writes_once(session: Session) -> None:
 
     for server in servers:
         server.unused_until(20)
-    watch.look(START + 1201)
-    watch.look(START + 1261)
+    watch.run_once(START + 1201)
+    watch.run_once(START + 1261)
 
     assert (len(SERVERS), len(commits), updates) == (50, 1, [50])
 
@@ -135,7 +135,7 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
     watch = hub(session, server)
     look(watch, server, 5, 60)
     server.ready = False
-    watch.look(START + 3700)
+    watch.run_once(START + 3700)
 
     (row,) = due_since(session.connection(), 0.0)
     assert (SERVERS, row.over, row.seen) == ({}, True, START + 3700)

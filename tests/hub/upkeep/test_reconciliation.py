@@ -63,13 +63,13 @@ async def test_which_jobs_belong_to_no_server(
     changed: dict[str, Any], found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has not ended, its mark and recorded start are this hub's, its user owns it, and it has no server or start."""
-    monkeypatch.setattr(submission, "UNDER_WAY", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
+    monkeypatch.setattr(submission, "IN_PROGRESS", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
     job = JobStatus(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
     site = Site(job, starts=(START, f"{MARK}-22222222"))
     site.in_memory.add("7")
     looks = reconciliation(site)
-    await looks.look()
-    await looks.look()
+    await looks.run_once()
+    await looks.run_once()
 
     assert site.cancelled == ([("ann", "12")] if found else [])
 
@@ -79,8 +79,8 @@ async def test_an_account_that_acts_for_all_may_be_any() -> None:
     site = Site(JobStatus("12", Phase.QUEUED, user="service", tag=TAG))
     site.exec_prefix = "sudo -u service"
     looks = reconciliation(site)
-    await looks.look()
-    await looks.look()
+    await looks.run_once()
+    await looks.run_once()
 
     assert site.cancelled == [("ann", "12")]
 
@@ -145,7 +145,7 @@ class Site:
     def starts(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
         return {start: self.recorded[start] for start in start_ids if start in self.recorded}
 
-    def tell(self, orphan: Orphan) -> None:
+    def notify(self, orphan: Orphan) -> None:
         self.told.append(orphan.job_id)
 
 
@@ -167,10 +167,10 @@ async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
     site = Site(JOB)
     looks = reconciliation(site)
 
-    assert await looks.look() == 0.0
+    assert await looks.run_once() == 0.0
     assert (site.cancelled, site.told) == ([], [])
 
-    assert await looks.look() is None
+    assert await looks.run_once() is None
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
 
 
@@ -184,33 +184,33 @@ async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orpha
 
     for site in (came, went, cold):
         looks = reconciliation(site)
-        await looks.look()
+        await looks.run_once()
         assert site.cancelled == []
     looks = reconciliation(cold)
-    assert [await looks.look(), await looks.look(), cold.cancelled] == [None, None, []]
+    assert [await looks.run_once(), await looks.run_once(), cold.cancelled] == [None, None, []]
 
 
 async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None:
     """The finding of the first check is dropped."""
     site = Site(JOB)
     looks = reconciliation(site)
-    await looks.look()
+    await looks.run_once()
     site.in_memory.add("12")
-    await looks.look()
+    await looks.run_once()
     site.in_memory.clear()
-    await looks.look()
+    await looks.run_once()
 
     assert site.cancelled == []
 
 
 async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its job exists before its id is stored; and a job that is being cancelled is not cancelled twice."""
-    monkeypatch.setattr(submission, "UNDER_WAY", {TAG, "13"})
+    monkeypatch.setattr(submission, "IN_PROGRESS", {TAG, "13"})
     named = JobStatus("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
     site = Site(JOB, JobStatus("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
     looks = reconciliation(site)
-    await looks.look()
-    await looks.look()
+    await looks.run_once()
+    await looks.run_once()
 
     assert site.cancelled == []
 
@@ -225,7 +225,7 @@ async def test_slurm_does_not_answer() -> None:
     site.at_the_question = fail
 
     with pytest.raises(SlurmUnavailable):
-        await reconciliation(site).look()
+        await reconciliation(site).run_once()
     assert site.cancelled == []
 
 
@@ -239,7 +239,7 @@ async def test_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(site, "starts", fail)
 
     with pytest.raises(OperationalError):
-        await reconciliation(site).look()
+        await reconciliation(site).run_once()
     assert site.cancelled == []
 
 
@@ -251,7 +251,7 @@ async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
     looks = reconciliation(site)
     with caplog.at_level("INFO"):
         for _ in range(3):
-            assert await looks.look() is None
+            assert await looks.run_once() is None
 
     assert (site.cancelled, site.told) == ([], [])
     assert [record.getMessage() for record in caplog.records] == [
@@ -265,11 +265,11 @@ async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: 
     site = Site(JOB, fault=ConfigError("sudo asks for a password."))
     looks = reconciliation(site)
     with caplog.at_level("INFO"):
-        await looks.look()
-        await looks.look()
+        await looks.run_once()
+        await looks.run_once()
         assert (site.cancelled, site.told) == ([], [])
-        await looks.look()
-        await looks.look()
+        await looks.run_once()
+        await looks.run_once()
 
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
     assert [record.getMessage() for record in caplog.records] == [

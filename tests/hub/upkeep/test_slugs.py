@@ -40,7 +40,7 @@ async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(tmp
     with hub_session(url) as session:
         first = hub(f"{profiles}/.", session)  # in one process, hubs with the same path share the folder
         begin_slugs(first)
-        folder_of(first).first_look()
+        folder_of(first).first_reading()
         while not stored_slugs(config):  # noqa: ASYNC110 - another task writes to a database
             await asyncio.sleep(0.01)
         (profiles / "new.yaml").write_text("display_name: P\ndescription: new\n")
@@ -62,7 +62,7 @@ async def test_a_file_with_an_odd_name_keeps_no_other_from_its_slug(tmp_path: Pa
     with hub_session() as session:
         app = hub(str(tmp_path), session)
         folder = folder_of(app)
-        folder.first_look()
+        folder.first_reading()
         begin_slugs(app)
         while not KeptSlugs(session).find():  # noqa: ASYNC110 - another task writes to a database
             await asyncio.sleep(0.01)

@@ -59,7 +59,7 @@ async def test_a_server_that_nobody_watches_is_taken_up_or_stopped() -> None:
         async def stop(self, name: str) -> None:
             spawners[name].done.append("stopped")
 
-    check = Unfinished(SimpleNamespace(users={1: User()}, proxy=Proxy(), db=None)).look
+    check = Unfinished(SimpleNamespace(users={1: User()}, proxy=Proxy(), db=None)).run_once
     await check()
     assert [each.done for each in spawners.values()] == [[], [], [], []]
     await check()
@@ -82,7 +82,7 @@ async def test_a_server_that_its_user_stops_meanwhile_is_left_alone() -> None:
 
     lost = Stopped("gone", port=2000, status=1)
     user = SimpleNamespace(name="ann", spawners={"gone": lost})
-    check = Unfinished(SimpleNamespace(users={1: user}, proxy=None, db=None)).look
+    check = Unfinished(SimpleNamespace(users={1: user}, proxy=None, db=None)).run_once
     await check()
     await check()
 

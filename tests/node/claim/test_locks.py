@@ -148,9 +148,9 @@ def test_forty_processes_race_for_eight_gpus(folder: Path, crowd: ExitStack, att
 def test_no_gpu_goes_to_two_where_nobody_waits_for_their_turn(folder: Path, crowd: ExitStack) -> None:
     """The locks alone ensure that each GPU has at most one owner, not the order in which servers choose."""
     won = [racer.answer()[0] for racer in claimers(crowd, folder, [None] * 24, turn=0)]
-    taken = [gpu for gpus in won for gpu in gpus]
-    assert sorted(taken) == sorted(set(taken))
-    assert taken
+    claimed = [gpu for gpus in won for gpu in gpus]
+    assert sorted(claimed) == sorted(set(claimed))
+    assert claimed
 
 
 def test_several_gpus_go_together(folder: Path, crowd: ExitStack) -> None:
@@ -180,7 +180,7 @@ def test_a_name_taken_by_another_user_costs_that_gpu_alone(folder: Path, two_use
     squatted.touch()
     os.chown(squatted, pwd.getpwnam(two_users[0]).pw_uid, -1)
     got = claim(str(folder), GPUS, first())
-    assert (got.gpus, got.taken) == ((1,), (0,))
+    assert (got.gpus, got.claimed_elsewhere) == ((1,), (0,))
     [problem] = got.problems
     assert problem.startswith("The lock of g1-GPU-0 cannot be used: ")
 

@@ -16,7 +16,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.node.report import listener, retry
-from jupyterhub_gpuspawner.node.report.listener import NOBODY, OURS, PROCESS, TAKEN, USER, Look, Socket
+from jupyterhub_gpuspawner.node.report.listener import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
@@ -102,10 +102,10 @@ def test_the_server_is_known_by_its_process(listens: Listens) -> None:
     pid, port = listens(token="mine")  # noqa: S106 - nobody's
     address = ("127.0.0.1",)
 
-    assert listener.look(port, pid, "") == Look(OURS, PROCESS, address)
-    assert listener.look(port, os.getpid(), "") == Look(OURS, PROCESS, address)
-    assert listener.look(port, 1 << 22, "mine") == Look(OURS, PROCESS, address)
-    assert listener.look(port, 1 << 22, "another") == Look(TAKEN, uid=os.geteuid())
+    assert listener.port_owner(port, pid, "") == PortOwner(OURS, PROCESS, address)
+    assert listener.port_owner(port, os.getpid(), "") == PortOwner(OURS, PROCESS, address)
+    assert listener.port_owner(port, 1 << 22, "mine") == PortOwner(OURS, PROCESS, address)
+    assert listener.port_owner(port, 1 << 22, "another") == PortOwner(OTHERS, uid=os.geteuid())
 
 
 def test_nobody_listens_before_the_server_does() -> None:
@@ -113,42 +113,42 @@ def test_nobody_listens_before_the_server_does() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
 
-        assert listener.look(bound.getsockname()[1], os.getpid(), "") == Look(NOBODY)
+        assert listener.port_owner(bound.getsockname()[1], os.getpid(), "") == PortOwner(NOBODY)
 
 
 def test_another_user_is_seen_at_the_port(listens: Listens) -> None:
     """Alone, and beside the server on another address, by which the hub might come."""
     _, port = listens(uid=SOMEBODY)
 
-    assert listener.look(port, os.getpid(), "") != Look(TAKEN, uid=SOMEBODY)  # root sees whose child it is
-    assert listener.look(port, 1 << 22, "") == Look(TAKEN, uid=SOMEBODY)
+    assert listener.port_owner(port, os.getpid(), "") != PortOwner(OTHERS, uid=SOMEBODY)  # root sees whose child it is
+    assert listener.port_owner(port, 1 << 22, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
     pid, port = listens("127.0.0.1")
     listens("127.0.0.2", port, uid=SOMEBODY)
 
-    assert listener.look(port, pid, "") == Look(TAKEN, uid=SOMEBODY)
+    assert listener.port_owner(port, pid, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
 
 JUDGED = {
-    "the server's process": ([Socket(ALL, 7, 1)], {1}, set(), Look(OURS, PROCESS, (ALL,))),
+    "the server's process": ([Socket(ALL, 7, 1)], {1}, set(), PortOwner(OURS, PROCESS, (ALL,))),
     "on both families": (
         [Socket(ALL, 7, 1), Socket("::", 7, 2)],
         {1, 2},
         set(),
-        Look(OURS, PROCESS, (ALL, "::")),
+        PortOwner(OURS, PROCESS, (ALL, "::")),
     ),
-    "a user whom a container made of ours": ([Socket("::", 100_999, 1)], {1}, set(), Look(OURS, PROCESS, ("::",))),
-    "its user, by a process that cannot be seen": ([Socket("::", 7, 1)], set(), set(), Look(OURS, USER, ("::",))),
-    "its user's other process": ([Socket("::", 7, 1)], set(), {1}, Look(TAKEN, uid=7)),
-    "another user": ([Socket("::", 8, 1)], set(), set(), Look(TAKEN, uid=8)),
-    "another user beside it": ([Socket(ALL, 7, 1), Socket("::", 8, 2)], {1}, set(), Look(TAKEN, uid=8)),
-    "nobody": ([], set(), set(), Look(NOBODY)),
+    "a user whom a container made of ours": ([Socket("::", 100_999, 1)], {1}, set(), PortOwner(OURS, PROCESS, ("::",))),
+    "its user, by a process that cannot be seen": ([Socket("::", 7, 1)], set(), set(), PortOwner(OURS, USER, ("::",))),
+    "its user's other process": ([Socket("::", 7, 1)], set(), {1}, PortOwner(OTHERS, uid=7)),
+    "another user": ([Socket("::", 8, 1)], set(), set(), PortOwner(OTHERS, uid=8)),
+    "another user beside it": ([Socket(ALL, 7, 1), Socket("::", 8, 2)], {1}, set(), PortOwner(OTHERS, uid=8)),
+    "nobody": ([], set(), set(), PortOwner(NOBODY)),
 }
 
 
 @pytest.mark.parametrize(("found", "ours", "others", "look"), JUDGED.values(), ids=JUDGED.keys())
 def test_one_socket_of_somebody_elses_is_enough(
-    found: list[Socket], ours: set[int], others: set[int], look: Look
+    found: list[Socket], ours: set[int], others: set[int], look: PortOwner
 ) -> None:
     """The port counts as the server's if every socket that listens on it is the server's."""
     assert listener.judge(found, uid=7, ours=ours, others=others) == look
@@ -158,8 +158,8 @@ def test_the_user_of_all_unknown_users_tells_nothing() -> None:
     """In a user namespace, unmapped users share one uid."""
     found = [Socket("::", 65534, 1)]
 
-    assert listener.judge(found, uid=65534, ours=(), others=()) == Look(TAKEN, uid=65534)
-    assert listener.judge(found, uid=65534, ours={1}, others=()) == Look(OURS, PROCESS, ("::",))
+    assert listener.judge(found, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
+    assert listener.judge(found, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
 
 
 # --- and what the hub is told -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.report.port import AT_ONCE, remember, was_taken
+from jupyterhub_gpuspawner.node.report.port import ATTEMPTS, remember, was_taken
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan
@@ -107,7 +107,7 @@ def test_a_server_that_ran_for_a_while_did_not_fail_for_its_port(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         remember(str(tmp_path), other.getsockname()[1])
         soon = was_taken(str(tmp_path))
-        long_ago = time.time() - AT_ONCE - 1
+        long_ago = time.time() - ATTEMPTS - 1
         os.utime(tmp_path / "port", (long_ago, long_ago))
 
         assert (soon, was_taken(str(tmp_path))) == (True, False)

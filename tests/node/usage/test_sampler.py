@@ -36,7 +36,7 @@ class World:
         self.answers = answers or []
         self.sent: list[tuple[float, UsageSummary]] = []
 
-    def look(self) -> Sample:
+    def read_sample(self) -> Sample:
         reading = GpuReading(self.busy, 40960, 1000 + round(self.now), 1, 100, 100 * self.now)
         return Sample(self.now, (reading,), HostReading(2 * self.now, 512))
 
@@ -49,7 +49,7 @@ class World:
         return self.now >= self.ends_at
 
     def run(self) -> list[tuple[float, UsageSummary]]:
-        Sampler(ABOUT, look=self.look, send=self.send, over=self.over).run()
+        Sampler(ABOUT, read_sample=self.read_sample, send=self.send, over=self.over).run()
         return self.sent
 
 
@@ -133,7 +133,7 @@ def test_a_hub_that_wants_none_is_left_alone() -> None:
         tries.append(summary)
         raise UnwantedError
 
-    Sampler(ABOUT, look=world.look, send=send, over=world.over).run()
+    Sampler(ABOUT, read_sample=world.read_sample, send=send, over=world.over).run()
 
     assert len(tries) == 1
 
@@ -152,7 +152,7 @@ def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Looking, "_of_driver", hang)
     looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
-    first, second = looking.look(), looking.look()
+    first, second = looking.read_sample(), looking.read_sample()
     release.set()
 
     assert len(asked) == 1
@@ -166,7 +166,7 @@ def test_a_node_without_the_drivers_library_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("jupyterhub_gpuspawner.node.nvml.LIBRARY", "libno-such-library.so.1")
     looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
-    found = looking.look()
+    found = looking.read_sample()
 
     assert found.gpus == (GpuReading(),)
     assert found.problems[0].startswith("The use of the GPUs is unknown: libno-such-library.so.1: ")
@@ -177,7 +177,7 @@ def test_simulated_gpus_have_a_simulated_curve() -> None:
     """The same for everybody who looks at the same time, without a driver."""
     placement = PlacementDocument(simulated=True, gpus=(PlacedGpu(1, memory_mib=12288), PlacedGpu(2, mig="1g.5gb")))
 
-    found = Looking(placement, {}, os.getpid()).look()
+    found = Looking(placement, {}, os.getpid()).read_sample()
 
     assert [gpu.utilization is not None for gpu in found.gpus] == [True, True]
     assert [gpu.memory_mib for gpu in found.gpus] == [12288, 12288]

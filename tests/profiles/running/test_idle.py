@@ -25,7 +25,7 @@ def profile(idle: object, **more: object) -> Idle | None:
         (None, {}, IdleRule()),
         ({"action": "stop"}, {}, IdleRule(action=IdleAction.STOP)),
         ({"gpu": "2h"}, {"gpu": "30min"}, IdleRule(2 * HOUR, 4 * HOUR, None, (HOUR, 1200))),
-        ({"action": "tell"}, {"gpu": "30min"}, IdleRule(1800, HOUR, None, (900, 300), IdleAction.TELL)),
+        ({"action": "tell"}, {"gpu": "30min"}, IdleRule(1800, HOUR, None, (900, 300), IdleAction.NOTIFY)),
         ({"gpu": None}, {}, IdleRule(None, None, None, ())),
         ({"gpu": None, "kernel": "2h"}, {}, IdleRule(None, None, 2 * HOUR, (HOUR, 1200))),
         ({"kernel": "30min"}, {}, IdleRule(kernel=1800, leads=(900, 600))),
