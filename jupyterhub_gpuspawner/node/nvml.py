@@ -1,12 +1,13 @@
-"""NVML, the library of the NVIDIA driver, through ctypes: for a Python without pynvml, and without its 4 MiB of memory.
+"""NVML, the library of the NVIDIA driver, through ctypes, with pynvml's names, arguments, results and errors.
 
-Source: NVML API reference, nvml.h of CUDA 13.2.
+It stands in for pynvml where a node's Python has none, and in the sampler, where pynvml would take 4 MiB of memory for
+as long as a server runs. Source: NVML API reference, nvml.h of CUDA 13.2.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char, c_int, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
-SIZE = 7
+_INSUFFICIENT_SIZE = 7
 """NVML_ERROR_INSUFFICIENT_SIZE: there are more processes than fit."""
 PROCESSES = 64
 """Processes on a GPU that are counted in the first call."""
@@ -46,16 +47,22 @@ class Memory2(ctypes.Structure):
     )
 
 
+class Utilization(ctypes.Structure):
+    """nvmlUtilization_t, in percent."""
+
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
 MEMORY_2 = ctypes.sizeof(Memory2) | 2 << 24
 """nvmlMemory_v2, the version of that structure."""
 
 
 class Process(ctypes.Structure):
-    """nvmlProcessInfo_t of the calls that end in ``_v3``."""
+    """nvmlProcessInfo_t of the calls that end in ``_v3``; the memory is called as in pynvml."""
 
     _fields_ = (
         ("pid", c_uint),
-        ("memory", c_ulonglong),
+        ("usedGpuMemory", c_ulonglong),
         ("gpu_instance", c_uint),
         ("compute_instance", c_uint),
     )
@@ -75,58 +82,19 @@ class Pci(ctypes.Structure):
     )
 
 
-class Nvml:
-    """An open NVML."""
-
-    def __init__(self) -> None:
-        """Load the library; raises OSError if there is none, NvmlError if the driver does not work."""
-        self._library = ctypes.CDLL(LIBRARY)
-        self.require("nvmlInit_v2")
-
-    def call(self, function: str, *arguments: Any) -> int:
-        """NVML's return code; 13 (function not found) where the library is older than the function."""
-        try:
-            return int(getattr(self._library, function)(*arguments))
-        except AttributeError:
-            return 13
-
-    def require(self, function: str, *arguments: Any) -> None:
-        """As :meth:`call`; raises NvmlError where the code is not 0."""
-        code = self.call(function, *arguments)
-        if code:
-            raise NvmlError(f"{function} failed: {self.words(code)}", code)
-
-    def words(self, code: int) -> str:
-        """NVML's text for a return code."""
-        try:
-            text = self._library.nvmlErrorString
-        except AttributeError:
-            return f"error {code}"
-        text.restype = ctypes.c_char_p
-        return (text(code) or b"").decode(errors="replace") or f"error {code}"
-
-    def processes(self, device: c_void_p) -> tuple[int, list[Any]]:
-        """NVML's return code, and the processes that compute on a GPU or MIG device."""
-        room = PROCESSES
-        for _ in range(2):
-            count, processes = c_uint(room), (Process * room)()
-            code = self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
-            if code == 0:
-                return code, list(processes[: count.value])
-            if code != SIZE:
-                break
-            room = int(count.value) + PROCESSES
-        return code, []
-
-
 _HANDLE, _LINK, _OTHER = c_void_p, c_uint, c_void_p
 _ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "nvmlDeviceGetCount": ("_v2", (), c_uint),
     "nvmlDeviceGetHandleByIndex": ("_v2", (c_uint,), c_void_p),
+    "nvmlDeviceGetHandleByUUID": ("", (c_char_p,), c_void_p),
+    "nvmlDeviceGetHandleByPciBusId": ("_v2", (c_char_p,), c_void_p),
     "nvmlDeviceGetPciInfo": ("_v3", (_HANDLE,), Pci),
     "nvmlDeviceGetNumaNodeId": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMinorNumber": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMaxPcieLinkGeneration": ("", (_HANDLE,), c_uint),
+    "nvmlDeviceGetPowerUsage": ("", (_HANDLE,), c_uint),
+    "nvmlDeviceGetTotalEnergyConsumption": ("", (_HANDLE,), c_ulonglong),
+    "nvmlDeviceGetUtilizationRates": ("", (_HANDLE,), Utilization),
     "nvmlDeviceGetMaxMigDeviceCount": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMigDeviceHandleByIndex": ("", (_HANDLE, c_uint), c_void_p),
     "nvmlDeviceGetTopologyCommonAncestor": ("", (_HANDLE, _OTHER), c_int),
@@ -138,16 +106,35 @@ _ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
 """Functions whose last argument takes the result: what the library adds to pynvml's name, the arguments, the result."""
 
 
-class LikePynvml:
-    """The functions of pynvml that :mod:`.observe.nvml` calls, with pynvml's names, arguments, results and errors."""
+class Nvml:
+    """An open NVML: the functions of pynvml that :mod:`.observe.nvml` and the sampler call."""
 
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
     NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND = 6, 13
     nvmlMemory_v2 = MEMORY_2  # noqa: N815 - these names are pynvml's
 
     def __init__(self) -> None:
-        """Raises OSError or NvmlError."""
-        self._nvml = Nvml()
+        """Load the library; raises OSError if there is none, NvmlError if the driver does not work."""
+        self._library = ctypes.CDLL(LIBRARY)
+        code = self.call("nvmlInit_v2")
+        if code:
+            raise NvmlError(f"nvmlInit_v2 failed: {self._words(code)}", code)
+
+    def call(self, function: str, *arguments: Any) -> int:
+        """NVML's return code; 13 (function not found) where the library is older than the function."""
+        try:
+            return int(getattr(self._library, function)(*arguments))
+        except AttributeError:
+            return self.NVML_ERROR_FUNCTION_NOT_FOUND
+
+    def _words(self, code: int) -> str:
+        """NVML's text for a return code."""
+        try:
+            text = self._library.nvmlErrorString
+        except AttributeError:
+            return f"error {code}"
+        text.restype = ctypes.c_char_p
+        return (text(code) or b"").decode(errors="replace") or f"error {code}"
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """One of the functions with one result."""
@@ -160,14 +147,14 @@ class LikePynvml:
             self._check(
                 name + suffix, *(kind(_plain(argument)) for kind, argument in zip(kinds, arguments)), byref(result)
             )
-            return result if kind_of_result in (Pci, c_void_p) else result.value
+            return result if kind_of_result in (Pci, Utilization, c_void_p) else result.value
 
         return function
 
     def _check(self, function: str, *arguments: Any) -> None:
-        code = self._nvml.call(function, *arguments)
+        code = self.call(function, *arguments)
         if code:
-            raise NvmlError(self._nvml.words(code), code)
+            raise NvmlError(self._words(code), code)
 
     def _text(self, function: str, *arguments: Any) -> str:
         buffer = ctypes.create_string_buffer(96)
@@ -204,11 +191,18 @@ class LikePynvml:
         return list(mask)
 
     def nvmlDeviceGetComputeRunningProcesses(self, device: c_void_p) -> list[Any]:  # noqa: D102, N802
-        code, processes = self._nvml.processes(device)
-        if code:
-            raise NvmlError(self._nvml.words(code), code)
-        return processes
+        room = PROCESSES
+        while True:
+            count, processes = c_uint(room), (Process * room)()
+            code = self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
+            if code == 0:
+                return list(processes[: count.value])
+            if code != _INSUFFICIENT_SIZE or room > PROCESSES:
+                raise NvmlError(self._words(code), code)
+            room = int(count.value) + PROCESSES
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
     return value.value if isinstance(value, c_void_p) else value

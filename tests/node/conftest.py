@@ -23,7 +23,7 @@ WITHOUT_PYNVML = "import sys; sys.modules['pynvml'] = None\n"
 _ASK = """
 import json, os, sys
 from jupyterhub_gpuspawner.node.observe import nvml
-from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
+from jupyterhub_gpuspawner.node.observe.nvml import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import to_document
 for line in sys.stdin:
     text, nodes, devices = json.loads(line)

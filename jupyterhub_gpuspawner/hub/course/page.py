@@ -153,7 +153,7 @@ class CoursePage(_OfCourses):
             "course_question.html",
             slug=course.slug,
             title=course.title,
-            wish_of=wish,
+            wish=wish,
             typed=typed,
             fault=fault,
             limit=TEXT_LIMIT if wish.action == MESSAGE else MINUTES_AT_MOST,

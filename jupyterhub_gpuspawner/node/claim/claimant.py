@@ -128,9 +128,8 @@ def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
 def ask_driver(say: child.Say) -> None:
     """The child's part of :func:`in_use`."""
     from jupyterhub_gpuspawner.node.observe import nvml
-    from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 
     try:
         say(used=nvml.in_use(), failed="")
-    except UnavailableError as error:
+    except nvml.UnavailableError as error:
         say(used={}, failed=f"NVML is not available: {error}.")

@@ -1,1 +1,1 @@
-"""What a compute node has: NVML, nvidia-smi, sysfs or a topology file."""
+"""What a compute node has: NVML, sysfs or a topology file."""

@@ -11,7 +11,6 @@ import warnings
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 if TYPE_CHECKING:
@@ -29,6 +28,10 @@ IDLE_MIB = 1024
 """An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
 _MASK_WORDS = 64
 """64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
+
+
+class UnavailableError(Exception):
+    """NVML cannot be used on this node; the text says why."""
 
 
 def read(nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> NodeTopology:
@@ -56,9 +59,9 @@ def _opened() -> Any:
         pynvml = None
     try:
         if pynvml is None:
-            from jupyterhub_gpuspawner.node.nvml import LikePynvml
+            from jupyterhub_gpuspawner.node.nvml import Nvml
 
-            return LikePynvml()
+            return Nvml()
         pynvml.nvmlInit()
     except Exception as error:
         raise UnavailableError(str(error)) from error

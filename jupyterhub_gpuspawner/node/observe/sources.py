@@ -1,23 +1,21 @@
 """Where the facts about a node come from, in order of preference, and how they are merged into one topology.
 
-A topology file replaces all other sources. Otherwise the GPUs are read through NVML, or from ``nvidia-smi`` where NVML
-is not available, and CPUs, NUMA nodes and the GPUs' position among them from sysfs.
+A topology file replaces all other sources. Otherwise the GPUs are read through NVML, and CPUs, NUMA nodes and the GPUs'
+position among them from sysfs.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.observe import sysfs
-from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import NETWORK, Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
@@ -44,28 +42,24 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
     say(doing="reading sysfs")
     kernel = sysfs.read(root)
     in_report(kernel)
-    failed: list[str] = []
-    read_node = kernel
-    for read_node in _with_driver(kernel, say, failed):
-        in_report(read_node)
+    say(doing="asking NVML")
+    topology, failed = _with_driver(kernel)
+    if not failed:
+        in_report(topology)
     if network:
-        in_report(_networked(read_node, root, say), *failed)
-    elif read_node is kernel and kernel.gpus:
+        in_report(_networked(topology, root, say), *failed)
+    elif failed and kernel.gpus:
         in_report(kernel, *failed)
 
 
-def _with_driver(kernel: NodeTopology, say: Callable[..., None], failed: list[str]) -> Iterator[NodeTopology]:
-    """What is known after each answer of the first source of GPUs that is available; ``failed``: why one is not."""
-    for name, read in (("NVML", _nvml), ("nvidia-smi", _nvidia_smi)):
-        say(doing=f"asking {name}")
-        try:
-            for driver in read(kernel):
-                yield merged(driver, kernel)
-        except UnavailableError as error:
-            failed.append(f"{name} is not available: {error}")
-        else:
-            failed.clear()
-            return
+def _with_driver(kernel: NodeTopology) -> tuple[NodeTopology, tuple[str, ...]]:
+    """What kernel and driver know together, and why the driver could not be asked."""
+    from jupyterhub_gpuspawner.node.observe import nvml
+
+    try:
+        return merged(nvml.read(nodes_with_cpus(kernel.numa_nodes), kernel.devices), kernel), ()
+    except nvml.UnavailableError as error:
+        return kernel, (f"NVML is not available: {error}",)
 
 
 def _networked(topology: NodeTopology, root: str, say: Callable[..., None]) -> NodeTopology:
@@ -108,20 +102,6 @@ def from_file(name: str, node: str) -> NodeTopology:
     topology = load(name)
     has_network = NETWORK in topology.source.split("+")
     return replace(topology, source=f"file+{NETWORK}" if has_network else "file")
-
-
-def _nvml(kernel: NodeTopology) -> Iterator[NodeTopology]:
-    from jupyterhub_gpuspawner.node.observe import nvml
-
-    yield nvml.read(nodes_with_cpus(kernel.numa_nodes), kernel.devices)
-
-
-def _nvidia_smi(_: NodeTopology) -> Iterator[NodeTopology]:
-    if not any(os.access(os.path.join(path, "nvidia-smi"), os.X_OK) for path in os.get_exec_path()):
-        raise UnavailableError("there is no such command")
-    from jupyterhub_gpuspawner.node.observe import nvidia_smi
-
-    yield from nvidia_smi.read()
 
 
 def nodes_with_cpus(nodes: Iterable[NumaNode]) -> tuple[int, ...]:
