@@ -6,19 +6,18 @@ whatever has ended it. Signals from Slurm reach both.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, scontrol
 from jupyterhub_gpuspawner.node.observation import observe
 from jupyterhub_gpuspawner.node.step import endings, network, variables
-from jupyterhub_gpuspawner.node.step.srun import SPEC
+from jupyterhub_gpuspawner.node.step.srun import SPEC, loads
 from jupyterhub_gpuspawner.node.task.rank import Rank, has_own_cpus, tasks_per_node
 from jupyterhub_gpuspawner.node.task.task import StepPlacing
 from jupyterhub_gpuspawner.placement.choice import opened
@@ -27,6 +26,8 @@ from jupyterhub_gpuspawner.wire.documents import recover_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
     from typing import NoReturn
+
+    from jupyterhub_gpuspawner.node.step.srun import Spec
 
     Become = Callable[[Sequence[str], Mapping[str, str]], NoReturn]
     """Replaces this process with a command, see ``become`` of :mod:`~jupyterhub_gpuspawner.node.launch`."""
@@ -39,39 +40,6 @@ if TYPE_CHECKING:
 _PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGQUIT)
 _TAIL = 4096
 """Bytes of a failed rank's log that are shown."""
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What ``gpuspawner-run`` tells every rank."""
-
-    token: str
-    """Marks the ranks' own messages in their output."""
-    plan: str
-    """The launch plan of the server, as JSON."""
-    master_addr: str = ""
-    """Empty: the address of the node on which srun runs, which Slurm tells each rank."""
-    master_port: int = 0
-    keeps: tuple[str, ...] = ()
-    """What Slurm binds by the user's own choice: ``gpu``, ``cpu``, ``mem``."""
-    all_gpus: bool = False
-    torchrun: bool = False
-    logs: str = ""
-    allocation: str = ""
-    """Lines of ``scontrol show job -d``, so that not every rank asks slurmctld."""
-    verbose: bool = False
-    beat: float = 0.0
-    """Seconds after which each rank says again that it is there; 0: never."""
-
-    def dumps(self) -> str:
-        """As JSON, for :func:`loads`."""
-        return json.dumps(asdict(self))
-
-
-def loads(text: str) -> Spec:
-    """The spec that ``gpuspawner-run`` wrote; raises ValueError or TypeError for another text."""
-    document = json.loads(text)
-    return Spec(**{**document, "keeps": tuple(document["keeps"])})
 
 
 class RankPlacing(StepPlacing):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, scontrol
 from jupyterhub_gpuspawner.node.step import endings, job, network, options, srun
-from jupyterhub_gpuspawner.node.step.member import Spec
+from jupyterhub_gpuspawner.node.step.srun import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

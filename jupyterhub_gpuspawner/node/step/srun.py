@@ -8,7 +8,8 @@ its CPUs would then hold for every step. So srun gets only the job's id, and wha
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,42 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.node.step.options import Options
 
 SPEC = "GPUSPAWNER_STEP"
-"""The variable with what each rank must know (:class:`~jupyterhub_gpuspawner.node.step.member.Spec`)."""
+"""The variable with what each rank must know (:class:`Spec`)."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What ``gpuspawner-run`` tells every rank."""
+
+    token: str
+    """Marks the ranks' own messages in their output."""
+    plan: str
+    """The launch plan of the server, as JSON."""
+    master_addr: str = ""
+    """Empty: the address of the node on which srun runs, which Slurm tells each rank."""
+    master_port: int = 0
+    keeps: tuple[str, ...] = ()
+    """What Slurm binds by the user's own choice: ``gpu``, ``cpu``, ``mem``."""
+    all_gpus: bool = False
+    torchrun: bool = False
+    logs: str = ""
+    allocation: str = ""
+    """Lines of ``scontrol show job -d``, so that not every rank asks slurmctld."""
+    verbose: bool = False
+    beat: float = 0.0
+    """Seconds after which each rank says again that it is there; 0: never."""
+
+    def dumps(self) -> str:
+        """As JSON, for :func:`loads`."""
+        return json.dumps(asdict(self))
+
+
+def loads(text: str) -> Spec:
+    """The spec that ``gpuspawner-run`` wrote; raises ValueError or TypeError for another text."""
+    document = json.loads(text)
+    return Spec(**{**document, "keeps": tuple(document["keeps"])})
+
+
 ARCHIVE = "GPUSPAWNER_ARCHIVE_"
 """Begin of the names of the variables with the launcher, in base64."""
 _PIECE = 96 * 1024
