@@ -31,7 +31,7 @@ VERBOSE = "GPUSPAWNER_VERBOSE"
 TAKEN = "--port-taken"
 """Argument used by the batch script after the server failed; exit code 0 if another process has taken its port."""
 RUN, RANK = "--run", "--rank"
-"""First argument for ``gpuspawner-run``, and for each rank that it starts (:mod:`~jupyterhub_gpuspawner.node.step`)."""
+"""First argument for ``gpuspawner-run``, and for each rank that it starts (:mod:`~jupyterhub_gpuspawner.node.run`)."""
 ANNOUNCE_DEADLINE = 20.0
 """Seconds for picking the port and all tries of the first report together."""
 PORT = "{port}"
@@ -83,8 +83,7 @@ def _placing(
         kind = NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant
         return kind(plan, environ, node, observe_node)
     if not plan.report:
-        from jupyterhub_gpuspawner.node.task.rank import rank_of
-        from jupyterhub_gpuspawner.node.task.task import StepPlacing
+        from jupyterhub_gpuspawner.node.run.rank import StepPlacing, rank_of
 
         rank = rank_of(environ)
         if rank is not None:
@@ -289,13 +288,13 @@ def _unpack_certificates() -> None:
 def _step(arguments: Sequence[str]) -> NoReturn:
     """``gpuspawner-run``, or one of the ranks that it starts."""
     if arguments[0] == RUN:
-        from jupyterhub_gpuspawner.node.step import run
+        from jupyterhub_gpuspawner.node.run import step
 
-        raise SystemExit(run.main(arguments[1:]))
+        raise SystemExit(step.main(arguments[1:]))
     _find_the_users_modules()
-    from jupyterhub_gpuspawner.node.step import member
+    from jupyterhub_gpuspawner.node.run import rank
 
-    member.main(arguments[1:], become)
+    rank.main(arguments[1:], become)
 
 
 def main(arguments: Sequence[str]) -> NoReturn:

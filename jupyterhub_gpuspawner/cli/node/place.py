@@ -11,7 +11,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.node.topology import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.node.step.options import WORDS, Options, Word
+from jupyterhub_gpuspawner.node.run.srun import WORDS, Options, Word
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES, choose
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -212,7 +212,7 @@ def run(command: tuple[str, ...], **values: Any) -> None:
     import os
 
     from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-    from jupyterhub_gpuspawner.node.step.run import run as start
+    from jupyterhub_gpuspawner.node.run.step import run as start
 
     try:
         options = Options(command=command, **values).checked()

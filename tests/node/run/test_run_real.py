@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.node.step.four_nodes import CLUSTER, NAMES, WITHIN, Server, serving
+from tests.node.run.four_nodes import CLUSTER, NAMES, WITHIN, Server, serving
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

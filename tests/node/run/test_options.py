@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.node.step.options import Options, parse
+from jupyterhub_gpuspawner.node.run.srun import Options, parse
 
 
 @pytest.mark.parametrize(

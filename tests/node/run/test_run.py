@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from jupyterhub_gpuspawner.node.step import network
-from jupyterhub_gpuspawner.node.step.options import Options
-from jupyterhub_gpuspawner.node.step.run import NO_STEP, run
+from jupyterhub_gpuspawner.node.run import variables
+from jupyterhub_gpuspawner.node.run.srun import Options
+from jupyterhub_gpuspawner.node.run.step import NO_STEP, run
 
 
 def test_where_all_ports_are_taken_that_is_said(
@@ -18,7 +18,7 @@ def test_where_all_ports_are_taken_that_is_said(
     with socket.socket() as taken:
         taken.bind(("", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(network, "PORTS", (port, port))
+        monkeypatch.setattr(variables, "PORTS", (port, port))
         environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "g1", "SLURMD_NODENAME": "g1", "PATH": ""}
         status = run(Options(("train",)), environ, archive=bytes, plan="{}")
     assert status == NO_STEP

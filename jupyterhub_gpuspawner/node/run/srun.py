@@ -9,14 +9,240 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_gres
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jupyterhub_gpuspawner.node.step.job import Job
-    from jupyterhub_gpuspawner.node.step.options import Options
+
+# The command line of ``gpuspawner-run``. Pure; ``gpuspawner run`` offers the same options.
+
+ABOUT = "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node."
+
+NODE_TIMEOUT = 60
+"""Seconds. A node that only swaps or waits for a file system answers sooner."""
+_REDIRECTED = ("--error", "-e", "--output", "-o", "--pty")
+"""Options of srun with which the standard error of ranks goes elsewhere."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One option: a flag if it has no metavariable."""
+
+    names: tuple[str, ...]
+    field: str
+    help: str
+    metavar: str = ""
+    repeated: bool = False
+    least: int | None = None
+    """Its value is a whole number from this."""
+
+
+WORDS = (
+    Word(("-N", "--nodes"), "nodes", "Number of the job's nodes to use, the first ones.  [default: all]", "N", least=1),
+    Word(("--per-gpu",), "per_gpu", "Start one rank for each GPU. The default, if the job has GPUs."),
+    Word(("--per-node",), "per_node", "Start one rank on each node. The default for torchrun, and without GPUs."),
+    Word(("-n", "--ntasks"), "ntasks", "Start this many ranks, divided evenly over the nodes.", "N", least=1),
+    Word(("--all-gpus",), "all_gpus", "Show each rank all GPUs of its node, for programs that pick one by LOCAL_RANK."),
+    Word(("--gpu-bind",), "gpu_bind", "Passed to srun. Slurm then decides which GPUs a rank has.", "TYPE"),
+    Word(("--cpu-bind",), "cpu_bind", "Passed to srun. Slurm then decides which CPUs a rank has.", "TYPE"),
+    Word(("--mem-bind",), "mem_bind", "Passed to srun. Slurm then decides on the memory policy.", "TYPE"),
+    Word(
+        ("--srun",),
+        "srun",
+        "Another option for srun, such as --srun=--mpi=pmix. May be repeated.",
+        "OPTION",
+        repeated=True,
+    ),
+    Word(
+        ("--logs",),
+        "logs",
+        "Write each rank's output to rank-R.NODE.log in this folder instead of the screen.",
+        "FOLDER",
+    ),
+    Word(
+        ("--node-timeout",),
+        "node_timeout",
+        f"End the run if a node has not answered for this long; 0: never.  [default: {NODE_TIMEOUT}]",
+        "SECONDS",
+        least=0,
+    ),
+    Word(("--no-label",), "no_label", "Do not begin each line of output with the number of its rank."),
+    Word(("-v", "--verbose"), "verbose", "Print each rank's binding, and the command of srun, on standard error."),
+)
+"""All options; one definition for both commands."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for."""
+
+    command: tuple[str, ...] = ()
+    nodes: int | None = None
+    per_gpu: bool = False
+    per_node: bool = False
+    ntasks: int | None = None
+    all_gpus: bool = False
+    gpu_bind: str | None = None
+    cpu_bind: str | None = None
+    mem_bind: str | None = None
+    srun: tuple[str, ...] = ()
+    logs: str | None = None
+    node_timeout: int | None = None
+    no_label: bool = False
+    verbose: bool = False
+
+    def checked(self) -> Options:
+        """The same options; raises ValueError if they contradict each other or there is no command."""
+        if not self.command:
+            raise ValueError("there is no command; it follows --")
+        if self.per_gpu + self.per_node + (self.ntasks is not None) > 1:
+            raise ValueError("--per-gpu, --per-node and --ntasks exclude each other")
+        return self
+
+    @property
+    def limit(self) -> int:
+        """Seconds of silence after which a node is lost; 0: never, as where the ranks' messages do not arrive."""
+        redirected = any(word.startswith(_REDIRECTED) for word in self.srun)
+        return 0 if redirected else NODE_TIMEOUT if self.node_timeout is None else self.node_timeout
+
+    @property
+    def is_torchrun(self) -> bool:
+        """Whether the command is torchrun, which starts a node's ranks itself."""
+        words = [os.path.basename(self.command[0]), *self.command[1:3]]
+        python = words[0].startswith("python") and words[1:2] == ["-m"]
+        return words[0] == "torchrun" or (
+            python and words[2:] in (["torch.distributed.run"], ["torch.distributed.launch"])
+        )
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Parse the command line; prints the help for ``-h``, and exits with status 2 for a wrong one, as argparse does."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="gpuspawner-run",
+        description=ABOUT,
+        allow_abbrev=False,
+        usage="%(prog)s [OPTIONS] -- COMMAND [ARGUMENT...]",
+    )
+    for word in WORDS:
+        if not word.metavar:
+            parser.add_argument(*word.names, dest=word.field, help=word.help, action="store_true")
+        elif word.repeated:
+            parser.add_argument(
+                *word.names, dest=word.field, help=word.help, metavar=word.metavar, action="append", default=[]
+            )
+        else:
+            kind = str if word.least is None else partial(_whole, least=word.least)
+            parser.add_argument(*word.names, dest=word.field, help=word.help, metavar=word.metavar, type=kind)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    values = vars(parser.parse_args(list(arguments)))
+    command = values.pop("command")
+    values["srun"] = tuple(values["srun"])
+    try:
+        return Options(command=tuple(command[1:] if command[:1] == ["--"] else command), **values).checked()
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _whole(text: str, *, least: int) -> int:
+    """A whole number from ``least``; raises argparse's error for another text."""
+    from argparse import ArgumentTypeError
+
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise ArgumentTypeError(f"{text} is not a whole number from {least}")
+    return int(text)
+
+
+# The nodes of the job, and what it has on each: from the environment and from ``scontrol show job -d``.
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job in which a step is to run."""
+
+    id: str
+    nodes: tuple[str, ...]
+    """In Slurm's order, in which it also numbers the tasks of a step."""
+    gpus: tuple[int, ...]
+    """Number of GPUs, MIG devices and shares of GPUs on each node, in the same order."""
+    here: str = ""
+    """The node on which this process runs; empty if it is not one of the job's."""
+    allocation: str = ""
+    """The lines of ``scontrol show job -d`` about nodes, for the ranks; empty if there was no answer."""
+    cpus: tuple[int, ...] = ()
+    """Number of CPUs on each node, in the same order; empty if it is not known."""
+    gpus_in_all: bool = False
+    """Whether the job asked for GPUs of all its nodes together (``--gpus``); Slurm then gives a step none by itself."""
+
+
+def read(environ: Mapping[str, str], answer: str) -> Job:
+    """The job of this process. ``answer``: that of ``scontrol show job -d``, perhaps empty.
+
+    Raises ValueError outside a job, or if its nodes are not known.
+    """
+    job = environ.get("SLURM_JOB_ID", "")
+    if not job:
+        raise ValueError("there is no Slurm job here: SLURM_JOB_ID is not set")
+    lines = [line.strip() for line in answer.splitlines()]
+    listed = [line.partition("=")[2] for line in lines if line.startswith("NodeList=")]
+    text = environ.get("SLURM_JOB_NODELIST") or next(iter(listed), "")
+    nodes = expand_nodelist(text) if text else ()
+    if not nodes:
+        raise ValueError(f"the nodes of job {job} are not known: neither SLURM_JOB_NODELIST nor scontrol names them")
+    per_node = [line for line in lines if line.startswith("Nodes=") and "CPU_IDs=" in line]
+    granted = {node: count for line in per_node for node, count in _gpus(line).items()}
+    cpus = {node: count for line in per_node for node, count in _cpus(line).items()}
+    here = environ.get("SLURMD_NODENAME", "")
+    here = here if here in nodes else ""
+    # GPUs that the server has claimed, or that Slurm did not name, are known by its environment alone.
+    own = environ.get("SLURM_GPUS_ON_NODE", "")
+    own_count = int(own) if own.isascii() and own.isdigit() else len(_words(environ.get("CUDA_VISIBLE_DEVICES", "")))
+    if not per_node or (len(nodes) == 1 and not sum(granted.values())):
+        granted = dict.fromkeys(nodes, own_count)
+    return Job(
+        job,
+        nodes,
+        tuple(granted.get(node, 0) for node in nodes),
+        here,
+        "\n".join(per_node),
+        cpus=tuple(cpus[node] for node in nodes) if all(node in cpus for node in nodes) else (),
+        gpus_in_all=any(line.startswith(("TresPerJob=", "TresPerSocket=")) and "gpu" in line for line in lines),
+    )
+
+
+def _gpus(line: str) -> dict[str, int]:
+    """Each node of a line such as ``Nodes=g[1-2] CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)`` with its GPUs."""
+    fields = dict(word.partition("=")[::2] for word in line.split())
+    try:
+        gres = [one for one in parse_gres(fields.get("GRES", "")) if one.name in GPU_GRES]
+        count = sum(one.count if one.name == "gpu" else len(one.indices) for one in gres)
+        return dict.fromkeys(expand_nodelist(fields["Nodes"]), count)
+    except ValueError:
+        return {}
+
+
+def _cpus(line: str) -> dict[str, int]:
+    """The same with its CPUs."""
+    fields = dict(word.partition("=")[::2] for word in line.split())
+    try:
+        return dict.fromkeys(expand_nodelist(fields["Nodes"]), len(parse_cpulist(fields["CPU_IDs"])))
+    except (KeyError, ValueError):
+        return {}
+
+
+def _words(text: str) -> list[str]:
+    return [
+        word for word in text.split(",") if word.strip() and word.strip() not in ("-1", "NoDevFiles", "none", "void")
+    ]
+
 
 SPEC = "GPUSPAWNER_STEP"
 """The variable with what each rank must know (:class:`Spec`)."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.node.task.rank import (
+from jupyterhub_gpuspawner.node.run.rank import (
     Rank,
     divide_cpus,
     has_own_cpus,

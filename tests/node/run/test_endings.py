@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.node.step.endings import Beat, Ending, Output, Verdict, Watch, judge, parse, silence
+from jupyterhub_gpuspawner.node.run.step import Beat, Ending, Output, Verdict, Watch, judge, parse, silence
 
 NODES = ("g1", "g1", "g2", "g2")
 WELL = [Ending(rank, NODES[rank]) for rank in range(4)]

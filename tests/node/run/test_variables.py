@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.node.step.variables import (
+from jupyterhub_gpuspawner.node.run.variables import (
     Position,
     interfaces,
     nccl_file,

@@ -8,9 +8,8 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node.allocation import GrantedJob
-from jupyterhub_gpuspawner.node.step.member import RankPlacing, binding
-from jupyterhub_gpuspawner.node.step.srun import Spec
-from jupyterhub_gpuspawner.node.task.rank import Rank
+from jupyterhub_gpuspawner.node.run.rank import Rank, RankPlacing, binding
+from jupyterhub_gpuspawner.node.run.srun import Spec
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 

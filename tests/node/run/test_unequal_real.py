@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.node.step.four_nodes import CLUSTER, Server, serving
+from tests.node.run.four_nodes import CLUSTER, Server, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

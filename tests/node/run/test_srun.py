@@ -7,10 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.node.step import job
-from jupyterhub_gpuspawner.node.step.job import Job
-from jupyterhub_gpuspawner.node.step.options import Options
-from jupyterhub_gpuspawner.node.step.srun import command, environment, gpus_of_step, keeps, layout, without_own_binding
+from jupyterhub_gpuspawner.node.run import srun
+from jupyterhub_gpuspawner.node.run.srun import (
+    Job,
+    Options,
+    command,
+    environment,
+    gpus_of_step,
+    keeps,
+    layout,
+    without_own_binding,
+)
 
 FOUR = Job("7", ("g1", "g2", "g3", "g4"), (4, 4, 4, 4), "g1")
 UNEVEN = Job("7", ("g1", "g2"), (4, 2), "g1")
@@ -35,7 +42,7 @@ DETAIL = """JobId=7 JobName=a
 )
 def test_the_job_s_nodes_and_their_gpus(environ: dict[str, str], answer: str, found: tuple[object, ...]) -> None:
     """From slurmctld's answer, or, without one, from the environment."""
-    mine = job.read({"SLURM_JOB_ID": "7", **environ}, answer)
+    mine = srun.read({"SLURM_JOB_ID": "7", **environ}, answer)
     assert (mine.nodes, mine.gpus, mine.here) == found
 
 
@@ -50,14 +57,14 @@ def test_the_job_s_nodes_and_their_gpus(environ: dict[str, str], answer: str, fo
 )
 def test_how_the_job_asked_for_its_gpus(asked: str, in_all: bool) -> None:
     """For each node or for all together, as Slurm 22.05 and 26.05 write it; and the CPUs on each node."""
-    mine = job.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {asked}\n")
+    mine = srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {asked}\n")
     assert (mine.gpus_in_all, mine.cpus) == (in_all, (8, 8, 4))
 
 
 def test_without_a_job() -> None:
     """There is nothing to run a step in."""
     with pytest.raises(ValueError, match="there is no Slurm job here: SLURM_JOB_ID is not set"):
-        job.read({}, "")
+        srun.read({}, "")
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Dividing GPUs and CPUs among several tasks that srun starts on a node."""
