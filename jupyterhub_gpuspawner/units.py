@@ -223,3 +223,31 @@ def _split(text: str) -> list[str]:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+_ALLOCATION = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class NodeAllocation:
+    """What a job is allocated on one node (``scontrol show job -d``)."""
+
+    node: str
+    cpu_ids: tuple[int, ...] = ()
+    """Slurm's abstract CPU numbers (cores in block order), not the kernel's."""
+    memory_mib: int = 0
+    gres: tuple[Gres, ...] = ()
+    """With Slurm's indices (``IDX:``): positions in gres.conf, not NVML indices."""
+
+
+def parse_allocations(text: str) -> tuple[NodeAllocation, ...]:
+    """What a job holds on each node, from ``scontrol show job -d``; raises ValueError.
+
+    Each match is such as ``Nodes=g[1-2] CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)``. The job's name, paths and
+    comment, which its owner chooses, may contain such words: the caller passes the part of the answer without them.
+    """
+    return tuple(
+        NodeAllocation(node, parse_cpulist(cpus), int(memory_mib), parse_gres(gres))
+        for nodes, cpus, memory_mib, gres in _ALLOCATION.findall(text)
+        for node in expand_nodelist(nodes)
+    )

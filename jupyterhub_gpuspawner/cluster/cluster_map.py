@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
-    from jupyterhub_gpuspawner.jobs.status import NodeAllocation
-    from jupyterhub_gpuspawner.units import Gres
+    from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
     Allocations = Mapping[str, Sequence[NodeAllocation]]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.jobs.reason import meaning, never_clears
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.units import Gres
+    from jupyterhub_gpuspawner.units import NodeAllocation
 
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "End",
     "JobDetail",
     "JobStatus",
-    "NodeAllocation",
     "Phase",
     "admin_hint",
     "end_of",
@@ -151,18 +150,6 @@ class JobStatus:
     """The job's name; its owner may change it, too."""
     uid: int | None = None
     """The owner's uid; ``user`` is the name that Slurm finds for it on this machine, if there is one."""
-
-
-@dataclass(frozen=True)
-class NodeAllocation:
-    """What a job is allocated on one node (``scontrol show job -d``)."""
-
-    node: str
-    cpu_ids: tuple[int, ...] = ()
-    """Slurm's abstract CPU numbers (cores in block order), not the kernel's."""
-    memory_mib: int = 0
-    gres: tuple[Gres, ...] = ()
-    """With Slurm's indices (``IDX:``): positions in gres.conf, not NVML indices."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.allocation import GrantedJob
-from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_gres
+from jupyterhub_gpuspawner.units import GPU_GRES, NodeAllocation, parse_allocations, parse_gres
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,17 +48,25 @@ def parse_job(text: str, node: str) -> GrantedJob:
 
     Output of ``--oneliner`` is not accepted: there, a job's name or comment could contain such words.
     """
-    for line in text.splitlines():
-        fields = dict(word.partition("=")[::2] for word in line.split())
-        if line.lstrip().startswith("Nodes=") and "CPU_IDs" in fields:
-            try:
-                if not node or node in expand_nodelist(fields["Nodes"]):
-                    return GrantedJob(
-                        gpus=_indices(fields.get("GRES", "")), cpus=parse_cpulist(fields["CPU_IDs"]) or None
-                    )
-            except ValueError:
-                continue
+    for allocation in allocations_of(text):
+        if node in ("", allocation.node):
+            indices = {index for gres in allocation.gres if gres.name in ("gpu", "shard") for index in gres.indices}
+            return GrantedJob(gpus=tuple(sorted(indices)) or None, cpus=allocation.cpu_ids or None)
     return GrantedJob()
+
+
+def allocations_of(text: str) -> tuple[NodeAllocation, ...]:
+    """What the job holds on each node, by the lines of the answer that say so; what is malformed is left out."""
+    allocations: list[NodeAllocation] = []
+    for line in text.splitlines():
+        if line.lstrip().startswith("Nodes="):
+            for part in (line, line.partition(" GRES=")[0] + " GRES="):
+                try:
+                    allocations += parse_allocations(part)
+                    break
+                except ValueError:
+                    continue
+    return tuple(allocations)
 
 
 def parse_node(text: str) -> bool | None:
@@ -72,12 +79,3 @@ def parse_node(text: str) -> bool | None:
             except ValueError:
                 return None
     return None
-
-
-def _indices(gres: str) -> tuple[int, ...] | None:
-    """Slurm's indices of the GPUs that the job has, whole or a share of."""
-    try:
-        indices = {index for one in parse_gres(gres) if one.name in ("gpu", "shard") for index in one.indices}
-    except ValueError:
-        return None
-    return tuple(sorted(indices)) or None

@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Unread
     from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-    from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation
+    from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
     from jupyterhub_gpuspawner.slurm.commands import Installation
+    from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")

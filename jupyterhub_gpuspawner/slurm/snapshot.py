@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import Unread
-    from jupyterhub_gpuspawner.jobs.status import NodeAllocation
     from jupyterhub_gpuspawner.slurm.commands import Installation
     from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
+    from jupyterhub_gpuspawner.units import NodeAllocation
 
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes.

@@ -20,8 +20,8 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     survey,
 )
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
-from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
-from jupyterhub_gpuspawner.units import Gres, parse_gres
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation, parse_gres
 from tests.snapshots import waiting
 
 FREE, USED, OUT = GpuUse.FREE, GpuUse.USED, GpuUse.OUT

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.units import expand_nodelist
+from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist
 from jupyterhub_gpuspawner.wire import bounds
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,
@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.wire.documents import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation
+    from jupyterhub_gpuspawner.jobs.status import JobDetail
 
 
 _NAME_LIMIT = 40

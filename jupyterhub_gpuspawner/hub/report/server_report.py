@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-    from jupyterhub_gpuspawner.jobs.status import NodeAllocation
+    from jupyterhub_gpuspawner.units import NodeAllocation
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
 
 

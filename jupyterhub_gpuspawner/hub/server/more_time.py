@@ -100,7 +100,7 @@ class MoreTimeHandler(_RunningServerHandler):
 
     async def get(self, user_name: str, server_name: str = "") -> None:
         """By how much it can be extended now: `possible`, `seconds`, `ends_at`, `uses_left`, `reason`, `message`."""
-        await self._permitted("_tell", user_name, server_name)
+        await self._permitted("_answer", user_name, server_name)
 
     async def post(self, user_name: str, server_name: str = "") -> None:
         """Extend it by what its profile says, or by `{"minutes": 30}`; 409 with the `reason` if not possible.
@@ -160,7 +160,7 @@ class KeepHandler(_RunningServerHandler):
 
     async def get(self, user_name: str, server_name: str = "") -> None:
         """How it stands: `state`, `since`, `due_at`, `action`, `told`, `seen`, and what *Keep* does."""
-        await self._permitted("_tell", user_name, server_name)
+        await self._permitted("_answer", user_name, server_name)
 
     async def post(self, user_name: str, server_name: str = "") -> None:
         """Leave it alone for as long as its profile says; 409 if it is not idle, or cannot be kept again.

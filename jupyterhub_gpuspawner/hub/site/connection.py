@@ -15,11 +15,11 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
+from jupyterhub_gpuspawner.units import NodeAllocation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_gres
+from jupyterhub_gpuspawner.node import scontrol
+from jupyterhub_gpuspawner.units import GPU_GRES, NodeAllocation, expand_nodelist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -198,8 +198,9 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
     if not nodes:
         raise ValueError(f"the nodes of job {job} are not known: neither SLURM_JOB_NODELIST nor scontrol names them")
     per_node = [line for line in lines if line.startswith("Nodes=") and "CPU_IDs=" in line]
-    granted = {node: count for line in per_node for node, count in _gpus(line).items()}
-    cpus = {node: count for line in per_node for node, count in _cpus(line).items()}
+    allocations = scontrol.allocations_of(answer)
+    granted = {allocation.node: _gpus(allocation) for allocation in allocations}
+    cpus = {allocation.node: len(allocation.cpu_ids) for allocation in allocations}
     here = environ.get("SLURMD_NODENAME", "")
     here = here if here in nodes else ""
     # GPUs that the server has claimed, or that Slurm did not name, are known by its environment alone.
@@ -218,24 +219,10 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
     )
 
 
-def _gpus(line: str) -> dict[str, int]:
-    """Each node of a line such as ``Nodes=g[1-2] CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)`` with its GPUs."""
-    fields = dict(word.partition("=")[::2] for word in line.split())
-    try:
-        gres = [one for one in parse_gres(fields.get("GRES", "")) if one.name in GPU_GRES]
-        count = sum(one.count if one.name == "gpu" else len(one.indices) for one in gres)
-        return dict.fromkeys(expand_nodelist(fields["Nodes"]), count)
-    except ValueError:
-        return {}
-
-
-def _cpus(line: str) -> dict[str, int]:
-    """The same with its CPUs."""
-    fields = dict(word.partition("=")[::2] for word in line.split())
-    try:
-        return dict.fromkeys(expand_nodelist(fields["Nodes"]), len(parse_cpulist(fields["CPU_IDs"])))
-    except (KeyError, ValueError):
-        return {}
+def _gpus(allocation: NodeAllocation) -> int:
+    """The number of GPUs, MIG devices and shares of GPUs."""
+    gres = [gres for gres in allocation.gres if gres.name in GPU_GRES]
+    return sum(item.count if item.name == "gpu" else len(item.indices) for item in gres)
 
 
 def _words(text: str) -> list[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.jobs.status import JobDetail, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import (
     Layout,
@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
     words,
 )
 from jupyterhub_gpuspawner.table import Table
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_walltime
+from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_walltime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -446,7 +446,6 @@ _KEY = re.compile(r"(?<=\s)(" + "|".join((*_NEEDED, *_OPTIONAL, _SPECIALISED)) +
 _VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
 _SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
 """Printed between a job's name and its owner since 26.05."""
-_NODE = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 
 
 def parse_job(text: str, job_id: str) -> JobDetail | None:
@@ -545,11 +544,4 @@ def _comment(record: str, starts: dict[str, int]) -> str:
 
 
 def _allocations(text: str) -> tuple[NodeAllocation, ...]:
-    allocations: list[NodeAllocation] = []
-    for nodes, cpus, memory_mib, gres in _NODE.findall(text):
-        ids = read(parse_cpulist, "CPU_IDs", cpus)
-        granted = read(parse_gres, "GRES", gres)
-        allocations.extend(
-            NodeAllocation(node, ids, int(memory_mib), granted) for node in read(expand_nodelist, "Nodes", nodes)
-        )
-    return tuple(allocations)
+    return read(units.parse_allocations, "Nodes", text)

@@ -9,8 +9,8 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.report.server_report import PICTURES, NodeReports
-from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, Gpu, NodeTopology, NumaNode, to_document
+from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, NodeReport, PlacedGpu, PlacementDocument
 
 NODE = NodeTopology(

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, NodeAllocation, Phase
+from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse.squeue import parse_squeue
-from jupyterhub_gpuspawner.units import Gres
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
 
 STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
