@@ -1,4 +1,4 @@
-"""Mistakes in the hub's settings, files and rules: what `gpuspawner check` says, and what was met without it."""
+"""Mistakes in the hub's settings, files and rules, and what `gpuspawner check` says of each."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def test_kernels_that_can_outlive_their_job_are_told(plugin: str, codes: list[st
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One row: what is wrong, what check says, and what is met by whom if nobody checks."""
+class HubMistake:
+    """A mistake in the configuration of a hub or in what surrounds it, and the finding about it."""
 
     lines: str
     severity: Severity
@@ -152,16 +152,14 @@ class Mistake:
     where: str
     text: str
     fix: str
-    met: str
     surroundings: Callable[[Path], Any] = lambda _folder: None
     snapshot: ClusterSnapshot = AT_HOME
     options: Options = DEFAULTS
 
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
-WAIT = "every user, after start_timeout: the server did not report to the hub"
 MISTAKES = {
-    "a page template of the site's is a whole page": Mistake(
+    "a page template of the site's is a whole page": HubMistake(
         "c.JupyterHub.template_paths.append('FOLDER/templates')",
         WARNING,
         "template-replaces",
@@ -169,10 +167,9 @@ MISTAKES = {
         "FOLDER/templates/home.html: the home page does not show the cards of servers: it does not extend "
         '"templates/home.html"',
         "",
-        "every user: the home page has neither time left nor log",
         surroundings=own_home_page,
     ),
-    "hub_ip is not set": Mistake(
+    "hub_ip is not set": HubMistake(
         "",
         ERROR,
         "hub-address-loopback",
@@ -180,10 +177,9 @@ MISTAKES = {
         "nodes are told to reach the hub at http://127.0.0.1:8081/hub/api, which on g1 is g1 itself: no server could "
         "report to the hub.",
         "Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network",
-        WAIT,
         snapshot=ELSEWHERE,
     ),
-    "hub_bind_url is this machine's own loopback": Mistake(
+    "hub_bind_url is this machine's own loopback": HubMistake(
         "c.JupyterHub.hub_bind_url = 'http://localhost:8099'",
         ERROR,
         "hub-address-loopback",
@@ -191,10 +187,9 @@ MISTAKES = {
         "nodes are told to reach the hub at http://localhost:8099/hub/api, which on g1 is g1 itself: no server could "
         "report to the hub.",
         "Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network",
-        WAIT,
         snapshot=ELSEWHERE,
     ),
-    "the spawner tells another address than the hub has": Mistake(
+    "the spawner tells another address than the hub has": HubMistake(
         "c.JupyterHub.hub_ip = ''\nc.Spawner.hub_connect_url = 'http://127.0.0.1:8081'",
         ERROR,
         "hub-address-loopback",
@@ -202,10 +197,9 @@ MISTAKES = {
         "nodes are told to reach the hub at http://127.0.0.1:8081/hub/api, which on g1 is g1 itself: no server could "
         "report to the hub.",
         "Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network",
-        WAIT,
         snapshot=ELSEWHERE,
     ),
-    "hub_ip is another machine's": Mistake(
+    "hub_ip is another machine's": HubMistake(
         "c.JupyterHub.hub_ip = '192.0.2.10'",
         WARNING,
         "hub-address-foreign",
@@ -213,55 +207,49 @@ MISTAKES = {
         "the hub would listen on 192.0.2.10, which is not an address of this machine: a hub that is started here "
         "exits.",
         "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
-        "the admin, as the hub starts: [Errno 99] Cannot assign requested address",
     ),
-    "a node's address has no entry in DNS": Mistake(
+    "a node's address has no entry in DNS": HubMistake(
         "",
         WARNING,
         "node-unresolved",
         "node g1",
         "this machine cannot resolve 'g1.invalid', the node's address in Slurm (NodeAddr).",
         "Add the name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it.",
-        "every user of that node: the server's page does not open",
         snapshot=UNRESOLVED,
     ),
-    "a misspelt setting": Mistake(
+    "a misspelt setting": HubMistake(
         "c.GPUSlurmSpawner.port_rang = '20000-20999'",
         ERROR,
         "setting-unknown",
         "c.GPUSlurmSpawner.port_rang",
         "GPUSlurmSpawner has no setting port_rang, so this line has no effect.",
         "Write c.GPUSlurmSpawner.port_range.",
-        "users behind the firewall: the server's page does not open",
     ),
-    "a misspelt setting of JupyterHub's": Mistake(
+    "a misspelt setting of JupyterHub's": HubMistake(
         "c.Spawner.http_timout = 120",
         ERROR,
         "setting-unknown",
         "c.Spawner.http_timout",
         "Spawner has no setting http_timout, so this line has no effect.",
         "Write c.Spawner.http_timeout.",
-        "users of slow file systems: the server did not respond within 30 s",
     ),
-    "a setting of the hub's with an unknown name": Mistake(
+    "a setting of the hub's with an unknown name": HubMistake(
         "c.JupyterHub.colour = 'blue'",
         WARNING,
         "setting-unknown",
         "c.JupyterHub.colour",
         "JupyterHub has no setting colour, so this line has no effect.",
         "Remove it, or look for its present name in the settings' reference.",
-        "nobody",
     ),
-    "a misspelt class": Mistake(
+    "a misspelt class": HubMistake(
         "c.GPUSlurmSpwaner.port_range = '20000-20999'",
         ERROR,
         "class-unknown",
         "c.GPUSlurmSpwaner",
         "there is no class GPUSlurmSpwaner, so port_range has no effect.",
         "Write c.GPUSlurmSpawner.port_range.",
-        "users behind the firewall: the server's page does not open",
     ),
-    "an authenticator that is not installed": Mistake(
+    "an authenticator that is not installed": HubMistake(
         "c.JupyterHub.authenticator_class = 'no.such.Authenticator'",
         ERROR,
         "hub-setting-invalid",
@@ -269,9 +257,8 @@ MISTAKES = {
         "The 'authenticator_class' trait of JupyterHub must be a type, but 'no.such.Authenticator' could not be "
         "imported.",
         "",
-        "the admin, as the hub starts",
     ),
-    "a setting of batchspawner's that does nothing here": Mistake(
+    "a setting of batchspawner's that does nothing here": HubMistake(
         "c.SlurmSpawner.batch_submit_cmd = 'sudo sbatch'",
         WARNING,
         "setting-ignored",
@@ -279,57 +266,51 @@ MISTAKES = {
         "has no effect. The commands are fixed; set c.GPUSlurmSpawner.slurm_bin_dir to the folder of another Slurm's "
         "commands.",
         "",
-        "the admin, who finds another command run than the one that was set",
     ),
-    "sbatch is told to pass no variables": Mistake(
+    "sbatch is told to pass no variables": HubMistake(
         "c.Spawner.environment = {'SBATCH_EXPORT': 'NONE'}",
         ERROR,
         "slurm-variable",
         "c.Spawner.environment: SBATCH_EXPORT",
         "this variable keeps the hub's variables from every job, so that no server can sign in to the hub.",
         "Remove it.",
-        WAIT,
     ),
-    "a partition is set in sbatch's environment": Mistake(
+    "a partition is set in sbatch's environment": HubMistake(
         "c.Spawner.environment = {'SBATCH_PARTITION': 'debug'}",
         ERROR,
         "slurm-variable",
         "c.Spawner.environment: SBATCH_PARTITION",
         "this variable is read by sbatch, and overrides what profiles request.",
         "Remove it.",
-        "every user: a server in another partition than the profile's",
     ),
-    "wrapper_dir does not exist": Mistake(
+    "wrapper_dir does not exist": HubMistake(
         f"{SUDO}c.GPUSlurmSpawner.wrapper_dir = '/no/such/folder'",
         ERROR,
         "wrapper-missing",
         "c.GPUSlurmSpawner.wrapper_dir",
         "there is no folder /no/such/folder.",
         "Create it, and install the scripts of config/wrappers in it; see docs/howto/sudo.md.",
-        "every user: submit was not run: sudo asks for a password",
         sudo_says("sudo: a password is required"),
     ),
-    "one script is not installed": Mistake(
+    "one script is not installed": HubMistake(
         SUDO + SCRIPTS,
         ERROR,
         "wrapper-missing",
         "c.GPUSlurmSpawner.wrapper_dir",
         "there is no script FOLDER/libexec/trial.",
         "Install it from config/wrappers with `install -o root -g root -m 755`; see docs/howto/sudo.md.",
-        "users who ask for an estimate: sudo asks for a password",
         lambda folder: (folder / "libexec" / "trial").unlink(),
     ),
-    "a script cannot be executed": Mistake(
+    "a script cannot be executed": HubMistake(
         SUDO + SCRIPTS,
         ERROR,
         "wrapper-missing",
         "c.GPUSlurmSpawner.wrapper_dir",
         "FOLDER/libexec/submit cannot be run by every user (mode 0644).",
         "Run chmod 755 FOLDER/libexec/submit.",
-        "every user: submit was not run: sudo cannot find the command",
         lambda folder: (folder / "libexec" / "submit").chmod(0o644),
     ),
-    "others may write to a script": Mistake(
+    "others may write to a script": HubMistake(
         SUDO + SCRIPTS,
         ERROR,
         "wrapper-writable",
@@ -337,86 +318,77 @@ MISTAKES = {
         "FOLDER/libexec/submit can be changed by others than root (owner 0, mode 0757), who could run anything as "
         "every user of the hub.",
         "Run chown root:root FOLDER/libexec/submit and chmod 755 FOLDER/libexec/submit.",
-        "nobody, until somebody does",
         lambda folder: (folder / "libexec" / "submit").chmod(0o757),
     ),
-    "a script is of another version": Mistake(
+    "a script is of another version": HubMistake(
         SUDO + SCRIPTS,
         WARNING,
         "wrapper-differs",
         "c.GPUSlurmSpawner.wrapper_dir",
         "FOLDER/libexec/cancel is not the script of this version, apart from its lines marked SITE.",
         "Compare it with config/wrappers/cancel, and install that one anew unless you changed it on purpose.",
-        "users after an upgrade of the hub: a script that refuses its input",
         older,
     ),
-    "the prefix names a command that is not there": Mistake(
+    "the prefix names a command that is not there": HubMistake(
         "c.GPUSlurmSpawner.exec_prefix = 'doas-no-such -u {username}'",
         ERROR,
         "run-as-user-fails",
         "c.GPUSlurmSpawner.exec_prefix",
         "there is no command 'doas-no-such' on this machine, with which Slurm's commands are run as the user.",
         "Install it, or write its full path.",
-        "every user: the hub cannot start this server, it is not set up correctly",
     ),
-    "the prefix names somebody instead of a field": Mistake(
+    "the prefix names somebody instead of a field": HubMistake(
         "c.GPUSlurmSpawner.exec_prefix = 'sudo -E -u username'",
         ERROR,
         "run-as-user-fails",
         "c.GPUSlurmSpawner.exec_prefix",
         "there is no account 'username', as which Slurm's commands are run.",
         "Write {username} in its place, as in `sudo -n -u {username}`.",
-        "every user: the hub cannot start this server, it is not set up correctly",
     ),
-    "the prefix has a variable of a shell": Mistake(
+    "the prefix has a variable of a shell": HubMistake(
         "c.GPUSlurmSpawner.exec_prefix = 'sudo -nu $USER'",
         ERROR,
         "run-as-user-fails",
         "c.GPUSlurmSpawner.exec_prefix",
         "there is no account '$USER', as which Slurm's commands are run.",
         "Write {username} in its place, as in `sudo -n -u {username}`.",
-        "every user: the hub cannot start this server, it is not set up correctly",
         options=Options(user="daemon"),
     ),
-    "the prefix is the same for every user": Mistake(
+    "the prefix is the same for every user": HubMistake(
         "c.GPUSlurmSpawner.exec_prefix = 'sudo -n --user=daemon'",
         WARNING,
         "one-account",
         "c.GPUSlurmSpawner.exec_prefix",
         "it has no {username}, so every server runs under the same account, and users can read each other's files.",
         "Write {username} where the account's name belongs, as in `sudo -n -u {username}`.",
-        "users: files of others in their home, and jobs that belong to nobody whom Slurm's accounting knows",
     ),
-    "a setting of the records is misspelt": Mistake(
+    "a setting of the records is misspelt": HubMistake(
         "c.GPUSessions.keep_sesions = 7",
         ERROR,
         "setting-unknown",
         "c.GPUSessions.keep_sesions",
         "GPUSessions has no setting keep_sesions, so this line has no effect.",
         "Write c.GPUSessions.keep_sessions.",
-        "the admin: records that are kept for another time",
     ),
-    "a setting that only an earlier version had": Mistake(
+    "a setting that only an earlier version had": HubMistake(
         "c.GPUSlurmSpawner.waiting_interval = 3",
         WARNING,
         "setting-ignored",
         "c.GPUSlurmSpawner.waiting_interval",
         "is no longer a setting. In use: 2.25 seconds. Remove this line.",
         "",
-        "the admin: squeue runs more often than they wrote",
     ),
-    "sudo asks for a password": Mistake(
+    "sudo asks for a password": HubMistake(
         SUDO + SCRIPTS,
         ERROR,
         "run-as-user-fails",
         "c.GPUSlurmSpawner.exec_prefix",
         "submit was not run: sudo asks for a password (sudo: a password is required). The same for trial, cancel, log.",
         "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
-        "every user: the hub cannot start this server, it is not set up correctly",
         sudo_says("sudo: a password is required"),
         options=Options(user="daemon"),
     ),
-    "sudo's rules name other commands": Mistake(
+    "sudo's rules name other commands": HubMistake(
         SUDO,
         ERROR,
         "run-as-user-fails",
@@ -424,18 +396,16 @@ MISTAKES = {
         "sbatch was not run: sudo does not allow it (Sorry, user jupyterhub is not allowed to execute x). The same for "
         "scancel.",
         "Compare the command with the sudoers file.",
-        "every user: the hub cannot start this server, it is not set up correctly",
         sudo_says("Sorry, user jupyterhub is not allowed to execute x"),
         options=Options(user="daemon"),
     ),
-    "a script behind sudo that answers something else": Mistake(
+    "a script behind sudo that answers something else": HubMistake(
         SUDO + SCRIPTS,
         ERROR,
         "run-as-user-fails",
         "c.GPUSlurmSpawner.exec_prefix",
         "log does not answer as it should: Traceback.",
         "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",
-        "users whose start failed: no lines of the log",
         lambda folder: commands(
             folder,
             sudo="shift 3; case $1 in */log) echo Traceback >&2;; */trial) echo 'sbatch: error: ' >&2;; "
@@ -443,7 +413,7 @@ MISTAKES = {
         ),
         options=Options(user="daemon"),
     ),
-    "start_timeout is shorter than the launcher": Mistake(
+    "start_timeout is shorter than the launcher": HubMistake(
         "c.Spawner.start_timeout = 10",
         WARNING,
         "start-timeout-short",
@@ -451,165 +421,147 @@ MISTAKES = {
         "10 s is less than the launcher may take on a node (23 s), without the modules or the environment of a "
         "profile.",
         "Use the default of 300, or more; time in the queue does not count.",
-        WAIT,
     ),
-    "start_timeout is shorter than a node takes to boot": Mistake(
+    "start_timeout is shorter than a node takes to boot": HubMistake(
         "c.GPUSlurmSpawner.start_timeout = 300",
         WARNING,
         "start-timeout-short",
         "c.GPUSlurmSpawner.start_timeout",
         "300 s is less than a node that is powered off may take to boot (ResumeTimeout, 600 s).",
         "Set it to 720 or more.",
-        WAIT,
         snapshot=ASLEEP,
     ),
-    "http_timeout is shorter than JupyterLab": Mistake(
+    "http_timeout is shorter than JupyterLab": HubMistake(
         "c.GPUProfilesSpawner.profiles[0]['traits'] = {'http_timeout': 5}",
         WARNING,
         "http-timeout-short",
         "profile gpu: traits.http_timeout",
         "5 s is less than JupyterLab takes to start from a busy file system.",
         "Use 30, JupyterHub's default, or more.",
-        "users in the morning: the server did not respond within 5 s",
     ),
-    "the cookie secret can be read": Mistake(
+    "the cookie secret can be read": HubMistake(
         "c.JupyterHub.cookie_secret_file = 'FOLDER/secret'",
         ERROR,
         "cookie-secret-exposed",
         "c.JupyterHub.cookie_secret_file",
         "FOLDER/secret can be read by others (mode 0644), and JupyterHub does not start with it.",
         "Run chmod 600 FOLDER/secret.",
-        "the admin, as the hub starts: Refusing to run JupyterHub with invalid cookie_secret_file",
         written("secret", 0o644),
     ),
-    "the key of the site's certificate is missing": Mistake(
+    "the key of the site's certificate is missing": HubMistake(
         "c.JupyterHub.ssl_key = 'FOLDER/key.pem'",
         ERROR,
         "tls-file",
         "c.JupyterHub.ssl_key",
         "there is no file FOLDER/key.pem.",
         "Give the full path of a file in PEM format.",
-        "the admin: the proxy ends at once",
     ),
-    "everybody can read the key": Mistake(
+    "everybody can read the key": HubMistake(
         "c.JupyterHub.ssl_key = 'FOLDER/key.pem'",
         ERROR,
         "tls-file",
         "c.JupyterHub.ssl_key",
         "every account can read FOLDER/key.pem (mode 0644).",
         "Run chmod 600 FOLDER/key.pem.",
-        "nobody, until somebody does",
         written("key.pem", 0o644),
     ),
-    "a folder of logs with a field that is not replaced": Mistake(
+    "a folder of logs with a field that is not replaced": HubMistake(
         "c.GPUSlurmSpawner.log_dir = '/var/log/{user}'",
         ERROR,
         "path-not-replaced",
         "c.GPUSlurmSpawner.log_dir",
         "{user} in '/var/log/{user}' is not replaced, so jobs would look for a folder that is called so.",
         "Write {homedir} or {username}, or the path itself.",
-        "every user: the job ended at once, and there is no log",
     ),
-    "a folder of logs with a variable of the shell": Mistake(
+    "a folder of logs with a variable of the shell": HubMistake(
         "c.GPUSlurmSpawner.log_dir = '$HOME/logs'",
         ERROR,
         "path-not-replaced",
         "c.GPUSlurmSpawner.log_dir",
         "$HOME in '$HOME/logs' is not replaced, so jobs would look for a folder that is called so.",
         "Write {homedir} or {username}, or the path itself.",
-        "every user: the job ended at once, and there is no log",
     ),
-    "a home with ~": Mistake(
+    "a home with ~": HubMistake(
         "c.GPUSlurmSpawner.req_homedir = '~{username}'",
         ERROR,
         "path-not-replaced",
         "c.GPUSlurmSpawner.req_homedir",
         "~ in '~{username}' is not replaced, so jobs would look for a folder that is called so.",
         "Write {username}, or the path itself.",
-        "every user: the job ended at once, and there is no log",
     ),
-    "a number as text": Mistake(
+    "a number as text": HubMistake(
         "c.JupyterHub.hub_port = '8081'",
         ERROR,
         "hub-setting-invalid",
         "c.JupyterHub.hub_port",
         "The 'hub_port' trait of a JupyterHub instance expected an int, not the str '8081'.",
         "Write c.JupyterHub.hub_port = 8081.",
-        "the admin, as the hub starts",
     ),
-    "one user as text": Mistake(
+    "one user as text": HubMistake(
         "c.Authenticator.admin_users = 'ada, bob'",
         ERROR,
         "hub-setting-invalid",
         "c.Authenticator.admin_users",
         "The 'admin_users' trait of a PAMAuthenticator instance expected a set, not the str 'ada, bob'.",
         "Write c.Authenticator.admin_users = {'ada', 'bob'}.",
-        "the admin, as the hub starts",
     ),
-    "a number of users": Mistake(
+    "a number of users": HubMistake(
         "c.Authenticator.allowed_users = 3",
         ERROR,
         "hub-setting-invalid",
         "c.Authenticator.allowed_users",
         "The 'allowed_users' trait of a PAMAuthenticator instance expected a set, not the int 3.",
         "",
-        "the admin, as the hub starts",
     ),
-    "a truth value as text": Mistake(
+    "a truth value as text": HubMistake(
         "c.PAMAuthenticator.open_sessions = 'no'",
         ERROR,
         "hub-setting-invalid",
         "c.PAMAuthenticator.open_sessions",
         "The 'open_sessions' trait of a PAMAuthenticator instance expected a boolean, not the str 'no'.",
         "Write True or False, without quotes.",
-        "the admin, as the hub starts",
     ),
-    "a password that is a number": Mistake(
+    "a password that is a number": HubMistake(
         "c.JupyterHub.authenticator_class = 'dummy'\nc.DummyAuthenticator.password = 1234",
         ERROR,
         "hub-setting-invalid",
         "c.DummyAuthenticator.password",
         "the value must be a unicode string, and is of type int.",
         "",
-        "the admin, as the hub starts",
     ),
-    "a list in the place of groups": Mistake(
+    "a list in the place of groups": HubMistake(
         "c.JupyterHub.load_groups = ['course']",
         ERROR,
         "hub-setting-invalid",
         "c.JupyterHub.load_groups",
         "The 'load_groups' trait of a JupyterHub instance expected a dict, not the list ['course'].",
         "",
-        "the admin, as the hub starts",
     ),
-    "a user is appended to a set": Mistake(
+    "a user is appended to a set": HubMistake(
         "c.Authenticator.admin_users.append('ada')",
         ERROR,
         "addition-ignored",
         "c.Authenticator.admin_users",
         "this setting is a set, to which append or extend adds nothing.",
         "Use c.Authenticator.admin_users.update.",
-        "ada, who is no admin",
     ),
-    "the server's command is one text": Mistake(
+    "the server's command is one text": HubMistake(
         "c.Spawner.cmd = 'jupyterhub-singleuser --debug'",
         ERROR,
         "command-not-list",
         "c.Spawner.cmd",
         "'jupyterhub-singleuser --debug' is taken for the name of one program, which does not exist.",
         "Write c.Spawner.cmd = ['jupyterhub-singleuser', '--debug'].",
-        "every user: the server ended at once with status 127",
     ),
-    "the proxy's command has its options in its first word": Mistake(
+    "the proxy's command has its options in its first word": HubMistake(
         "c.ConfigurableHTTPProxy.command = ['configurable-http-proxy --log-level debug', '--insecure']",
         ERROR,
         "command-not-list",
         "c.ConfigurableHTTPProxy.command",
         "'configurable-http-proxy --log-level debug' is taken for the name of one program, which does not exist.",
         "Write c.ConfigurableHTTPProxy.command = ['configurable-http-proxy', '--log-level', 'debug', '--insecure'].",
-        "the admin, as the hub starts",
     ),
-    "slurmctld's clock is behind": Mistake(
+    "slurmctld's clock is behind": HubMistake(
         "",
         ERROR,
         "clock-differs",
@@ -617,7 +569,6 @@ MISTAKES = {
         "slurmctld's clock is 2 min behind this machine's, so pages show wrong times and starts are given up too "
         "early or too late.",
         "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
-        "users: a server that ends two minutes before the time that its page shows",
         lambda folder: commands(folder, ahead=-125),
     ),
 }
@@ -645,14 +596,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-async def test_a_mistake_is_found_where_it_was_made(site: Path, mistake: Mistake) -> None:
+async def test_a_mistake_is_found_where_it_was_made(site: Path, mistake: HubMistake) -> None:
     """One finding and no other: its severity and code, the file or setting, the fault, and what would be right."""
     mistake.surroundings(site)
     found = await findings(site, mistake.lines, mistake.snapshot, mistake.options)
     expected = Finding(mistake.severity, mistake.code, mistake.where, mistake.text, mistake.fix)
 
     assert [_plain(each, site, mistake) for each in found] == [expected]
-    assert mistake.met  # what is met without the check is part of the table
 
 
 @pytest.mark.parametrize(
@@ -675,7 +625,7 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     assert [each.code for each in found if each.severity is not Severity.OK] == [mistake.code]
 
 
-def _plain(finding: Finding, folder: Path, mistake: Mistake) -> Finding:
+def _plain(finding: Finding, folder: Path, mistake: HubMistake) -> Finding:
     """The finding with the test's folder by a name, and an address that is suggested left out."""
     text, fix = (each.replace(str(folder), "FOLDER") for each in (finding.text, finding.fix))
     if mistake.code == "hub-address-loopback":
