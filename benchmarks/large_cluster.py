@@ -157,6 +157,7 @@ def _job(
 
 _SCONTROL = """\
 #!/bin/sh
+if [ "$1" = --local ]; then shift; fi
 case "$2" in
 node|partition|reservation) exec cat {folder}/$2 ;;
 *) echo "PrivateData             = none" ;;
