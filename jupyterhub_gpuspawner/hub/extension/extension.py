@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time, refusal
@@ -14,14 +14,13 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Mapping
 
+    from jupyterhub.spawner import Spawner
+
     from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
     from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 FRESH = 5.0
 """Age in seconds of a snapshot of the cluster that is new enough to extend a job."""
@@ -31,19 +30,6 @@ RIGHTS = 600.0
 """Seconds for which it is not asked again whether the hub's account is a Slurm operator."""
 USUAL = 3600
 """Seconds by which staff extend a server where neither they nor its profile say."""
-
-
-class ExtendedServer(Protocol):
-    """What is needed of the server's spawner."""
-
-    extend_prefix: str
-    extend_when_others_wait: bool
-    log: logging.Logger
-    request: JobRequest | None
-    slurm_timeout: float
-
-    def connection(self) -> Connection:
-        """The hub's connection to Slurm."""
 
 
 class NotExtended(RequestError):
@@ -92,7 +78,7 @@ class Offer:
 class Extension:
     """The extensions of one spawner's server: how many there were, and the last one, until the server ends."""
 
-    def __init__(self, server: ExtendedServer, job: JobWatch, state: StoredState, *, name: str) -> None:
+    def __init__(self, server: Spawner, job: JobWatch, state: StoredState, *, name: str) -> None:
         """``name`` is the server's for the log."""
         self.last: Extended | None = None
         """The last one since this hub process started."""
@@ -209,7 +195,7 @@ class Extension:
 
     async def _own_job(self, job_id: str) -> JobStatus:
         """The job as Slurm reports it now; raises NotExtended if it is gone, or the id is another job's."""
-        status = (await self._server.connection().client.jobs([job_id])).get(job_id)
+        status: JobStatus | None = (await self._server.connection().client.jobs([job_id])).get(job_id)
         if status is None or not self._job.is_own(status):
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         return status

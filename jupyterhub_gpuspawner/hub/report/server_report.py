@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, f
 if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping, Sequence
+
+    from jupyterhub.spawner import Spawner
 
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
     from jupyterhub_gpuspawner.units import NodeAllocation
@@ -173,30 +175,6 @@ _PENDING = 0.1
 """Seconds between two looks whether JupyterHub has finished a server's start."""
 
 
-class RoutedSpawner(Protocol):
-    """A spawner, as far as its server's job and address are concerned."""
-
-    @property
-    def job_id(self) -> str:
-        """Slurm's id of the server's job; empty before the submission."""
-
-    server: Any
-    """The server's row in the database, with its port; None where nothing runs."""
-    user: Any
-
-    @property
-    def name(self) -> str:
-        """The server's name; empty for the default server."""
-
-    @property
-    def pending(self) -> str | None:
-        """What JupyterHub is doing with it: ``spawn``, ``stop``, ``check`` or None."""
-
-    @property
-    def ready(self) -> bool:
-        """The server runs, and has answered the hub."""
-
-
 class ServerReport:
     """The reports of one spawner's server.
 
@@ -207,7 +185,7 @@ class ServerReport:
 
     def __init__(
         self,
-        spawner: RoutedSpawner,
+        spawner: Spawner,
         state: StoredState,
         *,
         server: str,

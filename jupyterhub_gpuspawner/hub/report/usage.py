@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from prometheus_client import REGISTRY
@@ -23,6 +23,8 @@ from jupyterhub_gpuspawner.wire.documents import SAMPLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from jupyterhub.spawner import Spawner
+
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 RETENTION_SECONDS = 3600.0
@@ -33,21 +35,6 @@ SUMMARIES_AT_MOST = 120
 
 LATE = 60.0
 """Seconds that a summary may be late."""
-
-
-class MeasuredSpawner(Protocol):
-    """A spawner whose server's use is kept."""
-
-    child_profile: str
-    """The slug of its profile; empty without one."""
-
-    @property
-    def job_id(self) -> str:
-        """Slurm's id of the server's job; empty before the submission."""
-
-    @property
-    def placement(self) -> PlacementDocument | None:
-        """Where the server runs and what it got; None before that is known."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ class ServerUsage:
 
     def __init__(
         self,
-        spawner: MeasuredSpawner,
+        spawner: Spawner,
         *,
         clock: Callable[[], float] = time.time,
         on_summary: Callable[[UsageSummary], None] = lambda _: None,

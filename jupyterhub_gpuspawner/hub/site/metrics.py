@@ -7,7 +7,7 @@ node. Counters that may stay at zero for long are exported from the start, so th
 from __future__ import annotations
 
 from collections import Counter as Tally
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from prometheus_client import REGISTRY, Counter, Histogram
@@ -15,13 +15,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.events.life import STREAM
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.records.record import Ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub.spawner import Spawner
+
     from jupyterhub_gpuspawner.records.record import Event
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -86,23 +87,7 @@ for _when in ("taken", "moved"):
     _PORTS.labels(_when)
 
 
-class CountedServer(Protocol):
-    """A server whose GPUs are counted, as it is at the time of each scrape."""
-
-    @property
-    def placement(self) -> PlacementDocument | None:
-        """Where it runs and what it got; None before its report."""
-
-    @property
-    def job(self) -> JobStatus | None:
-        """Its job, as the watcher last saw it."""
-
-    @property
-    def address(self) -> str:
-        """The address of its node, confirmed by Slurm; empty until then."""
-
-
-SERVERS: WeakSet[CountedServer] = WeakSet()
+SERVERS: WeakSet[Spawner] = WeakSet()
 """Every server that has watched a job."""
 _RESTORED: WeakSet[object] = WeakSet()
 """Servers that were read from the database and are not yet known to be there."""
@@ -179,7 +164,7 @@ class _GPUsInUse(Collector):
         )
 
 
-def gpus_in_use(servers: Iterable[CountedServer]) -> dict[tuple[str, str], int]:
+def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str], int]:
     """Count the GPUs of servers whose job runs, by partition (from Slurm) and type (from the launcher, or Slurm)."""
     tally: Tally[tuple[str, str]] = Tally()
     for server in servers:
@@ -199,9 +184,10 @@ def gpus_in_use(servers: Iterable[CountedServer]) -> dict[tuple[str, str], int]:
     return dict(counts)
 
 
-def _partition(server: CountedServer) -> str | None:
+def _partition(server: Spawner) -> str | None:
     """Return the partition in which the server's job runs, as Slurm names it; None unless it runs."""
-    job, placement = server.job, server.placement
+    job: JobStatus | None = server.job
+    placement: PlacementDocument | None = server.placement
     if job is not None and job.phase in (Phase.RUNNING, Phase.ENDING):
         return job.partition
     ended = job is not None and job.phase is Phase.ENDED

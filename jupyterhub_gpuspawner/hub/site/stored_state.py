@@ -6,7 +6,7 @@ id of a job, would be lost with a hub that is killed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from jupyterhub.utils import utcnow
 
@@ -17,25 +17,14 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 if TYPE_CHECKING:
     import logging
 
+    from jupyterhub.spawner import Spawner
     from sqlalchemy.orm import Session
-
-
-class StoredSpawner(Protocol):
-    """A spawner, as far as its state is concerned."""
-
-    orm_spawner: Any
-    """Its row in the database; None for a spawner without one."""
-    server: Any
-    """The server's address, which has a row of its own; None where nothing runs."""
-
-    def get_state(self) -> dict[str, Any]:
-        """The state as JSON."""
 
 
 class StoredState:
     """Writes the state of one spawner to its row and commits."""
 
-    def __init__(self, spawner: StoredSpawner, *, server: str, log: logging.Logger) -> None:
+    def __init__(self, spawner: Spawner, *, server: str, log: logging.Logger) -> None:
         """``server`` is the name for the log."""
         self._spawner = spawner
         self._server = server
