@@ -63,10 +63,10 @@ def _with_driver(kernel: NodeTopology) -> tuple[NodeTopology, tuple[str, ...]]:
 
 
 def _networked(topology: NodeTopology, root: str, say: Callable[..., None]) -> NodeTopology:
-    from jupyterhub_gpuspawner.node.observe import nics
+    from jupyterhub_gpuspawner.node.observe import sysfs
 
     say(doing="reading the network cards")
-    return nics.with_nics(topology, root)
+    return sysfs.with_nics(topology, root)
 
 
 def in_print(topology: NodeTopology) -> NodeTopology:

@@ -11,9 +11,236 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
+import sys
 import time
 from dataclasses import dataclass, replace
 from os import urandom
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+
+# Find out who listens on a port of this machine, from the kernel's table of sockets and the processes' open files.
+#
+# The kernel tells address, user and inode of every listening socket of this process's network namespace, whichever
+# user owns it: on request, for one port (sock_diag(7)), or in the files ``/proc/net/tcp`` and ``tcp6`` (proc(5)).
+# Whenever these are read the kernel goes through all its sockets and their hash table, which takes milliseconds.
+# ``/proc/PID/fd`` shows which process holds a socket, for one's own processes.
+
+NET = "/proc/net"
+PROC = "/proc"
+NOBODY, OURS, OTHERS = "nobody", "ours", "taken"
+PROCESS, USER, UNSEEN = "process", "user", "unseen"
+_LISTEN = b" 0A "
+"""The state of a listening socket; the only word of its line that can be this."""
+_DUMP = struct.Struct("=IHHII")
+"""``struct nlmsghdr``: length, type, flags, sequence number, port id (netlink(7))."""
+_REQUEST = struct.Struct("=BBxxI")
+"""The start of ``struct inet_diag_req_v2``: family, protocol, states; ``struct inet_diag_sockid`` follows."""
+_SOCKET_ID = struct.Struct(">H46x")
+"""``struct inet_diag_sockid``; only the source port is asked for."""
+_ANSWER = struct.Struct("=Bxxx4x16s16x12x12xII")
+"""``struct inet_diag_msg``: family, source address, user, inode."""
+_SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP, _LISTENING, _MULTI_DONE, _ERROR = 4, 20, 0x301, 1 << 10, 3, 2
+_ANSWER_TIME = 1.0
+"""Seconds that the kernel may take for its answer, which is there at once."""
+_OVERFLOW = 65534
+"""The uid that a user namespace shows for users not mapped in it (``/proc/sys/kernel/overflowuid``)."""
+
+
+@dataclass(frozen=True)
+class Socket:
+    """A listening socket; ``uid`` is the user of the process that created it."""
+
+    address: str
+    uid: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class PortOwner:
+    """Whether the server listens on its port."""
+
+    state: str = NOBODY
+    """``nobody`` listens, the server does (``ours``), or the port is ``taken`` by another process."""
+    seen: str = ""
+    """How the server was recognised: its ``process`` holds the socket, or only its ``user`` matches."""
+    addresses: tuple[str, ...] = ()
+    """Addresses on which the server listens."""
+    uid: int = -1
+    """User of the other process if the port is taken."""
+
+
+def port_owner(port: int, server: int, token: str) -> PortOwner:
+    """Whether process ``server``, or one that it started, listens on ``port``; raises OSError without ``/proc``."""
+    return whose(listening(port), server, token)
+
+
+def whose(sockets: Collection[Socket], server: int, token: str) -> PortOwner:
+    """Whether these sockets belong to the server, recognised by pid or ``token``; raises OSError without ``/proc``."""
+    if not sockets:
+        return PortOwner()
+    ours, others = holders({inode.inode for inode in sockets}, server, token)
+    return judge(sockets, uid=os.geteuid(), ours=ours, others=others)
+
+
+def judge(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> PortOwner:
+    """Decide whose the sockets are that listen on the server's port.
+
+    ``ours`` are inodes held by the server's processes, ``others`` those held by other processes of ``uid``. For the
+    rest no process can be seen, so the user decides. A single foreign socket means ``taken``: it may listen on the very
+    address that the hub connects to.
+    """
+    addresses: list[str] = []
+    owner = PROCESS
+    for listener in sockets:
+        if listener.inode in ours:
+            addresses.append(listener.address)
+        elif listener.uid == uid != _OVERFLOW and listener.inode not in others:
+            addresses.append(listener.address)
+            owner = USER
+        else:
+            return PortOwner(OTHERS, uid=listener.uid)
+    return PortOwner(OURS, owner, tuple(dict.fromkeys(addresses))) if addresses else PortOwner()
+
+
+def listening(port: int, net: str = "") -> list[Socket]:
+    """The sockets that listen on ``port``, on any address; raises OSError if the kernel's table cannot be read.
+
+    ``net``, a folder with the tables as files, is read instead of asking the kernel. It is also read where the kernel
+    does not answer, such as in a container that allows no such sockets.
+    """
+    if not net:
+        try:
+            return _sockets(port)
+        except (OSError, AttributeError, struct.error):  # AttributeError: no such sockets on this system
+            net = NET
+    sockets = _table(f"{net}/tcp", port)
+    if os.path.exists(f"{net}/tcp6"):  # missing on a kernel without IPv6
+        sockets += _table(f"{net}/tcp6", port)
+    return sockets
+
+
+def _sockets(port: int) -> list[Socket]:
+    """The kernel's answer for one port and both families, IPv4 first; raises OSError."""
+    sockets: list[Socket] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+        kernel.settimeout(_ANSWER_TIME)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = _REQUEST.pack(family, socket.IPPROTO_TCP, _LISTENING) + _SOCKET_ID.pack(port)
+            kernel.send(_DUMP.pack(_DUMP.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
+            while not _read_answer(kernel.recv(1 << 16), sockets):
+                pass
+    return sockets
+
+
+def _read_answer(answer: bytes, sockets: list[Socket]) -> bool:
+    """Add the sockets of one datagram to ``found``; returns whether it was the last one."""
+    at = 0
+    while at + _DUMP.size <= len(answer):
+        length, kind = _DUMP.unpack_from(answer, at)[:2]
+        if kind == _MULTI_DONE:
+            return True
+        if kind == _ERROR or length < _DUMP.size:
+            raise OSError("the kernel does not list its sockets")
+        family, address, uid, inode = _ANSWER.unpack_from(answer, at + _DUMP.size)
+        packed = address if family == socket.AF_INET6 else address[:4]
+        sockets.append(Socket(socket.inet_ntop(family, packed), uid, inode))
+        at += (length + 3) & ~3
+    return False
+
+
+def _table(path: str, port: int) -> list[Socket]:
+    sockets = []
+    wanted = b":%04X " % port
+    with open(path, "rb") as file:
+        next(file, None)
+        for line in file:
+            if _LISTEN not in line:
+                break  # the kernel lists listening sockets first; many others may follow
+            if wanted in line:  # splitting every line would take five times as long
+                words = line.split()
+                sockets.append(Socket(_address(words[1].split(b":")[0]), int(words[7]), int(words[9])))
+    return list(dict.fromkeys(sockets))  # while others come and go, the kernel may list a socket twice
+
+
+def _address(text: bytes) -> str:
+    """Parse the kernel's hexadecimal address, in which each 32 bits are in this machine's byte order."""
+    packed = bytes.fromhex(text.decode())
+    if sys.byteorder == "little":
+        packed = b"".join(packed[start : start + 4][::-1] for start in range(0, len(packed), 4))
+    return socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
+
+
+def holders(inodes: Collection[int], server: int, token: str, proc: str = PROC) -> tuple[set[int], set[int]]:
+    """Which of these sockets the server's processes hold, and which only other processes hold, as far as visible.
+
+    The server's processes are ``server`` itself, its descendants, and processes with its token in their environment,
+    such as one that has detached from its parent. Their user does not matter: a container may map users.
+    """
+    names = {f"socket:[{inode}]": inode for inode in inodes}
+
+    def held_by(pid: int) -> set[int]:
+        return {names[name] for name in _open(f"{proc}/{pid}/fd") if name in names}
+
+    ours = held_by(server)
+    if len(ours) == len(names):  # all other processes of the node need not be looked at, which takes long
+        return ours, set()
+    others: set[int] = set()
+    parents: dict[int, int] = {}
+    for pid in _processes(proc):
+        held = held_by(pid)
+        if held:
+            own = _descends(pid, server, parents, proc) or _has(pid, token, proc)
+            (ours if own else others).update(held)
+    return ours, others - ours
+
+
+def _processes(proc: str) -> list[int]:
+    return [int(name) for name in os.listdir(proc) if name.isdigit()]
+
+
+def _open(folder: str) -> list[str]:
+    """The files that a process has open; none if it has ended or may not be examined."""
+    inodes = []
+    try:
+        for name in os.listdir(folder):
+            try:
+                inodes.append(os.readlink(f"{folder}/{name}"))
+            except OSError:  # closed in the meantime
+                continue
+    except OSError:
+        return inodes
+    return inodes
+
+
+def _descends(pid: int, server: int, parents: dict[int, int], proc: str) -> bool:
+    while pid > 1 and pid != server:
+        if pid not in parents:
+            parents[pid] = _parent(pid, proc)
+        pid = parents[pid]
+    return pid == server
+
+
+def _parent(pid: int, proc: str) -> int:
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _has(pid: int, token: str, proc: str) -> bool:
+    if not token:
+        return False
+    try:
+        with open(f"{proc}/{pid}/environ", "rb") as file:
+            return b"\0JUPYTERHUB_API_TOKEN=" + token.encode() + b"\0" in b"\0" + file.read()
+    except OSError:
+        return False
+
 
 ATTEMPTS = 120.0
 """Seconds after the launch within which a failure of the server may be due to its port."""
@@ -115,10 +342,8 @@ def _free(host: str, port: int) -> bool:
 
 def _heard(port: int) -> bool:
     """Whether any process listens on the port, on any address; False if the kernel does not show that."""
-    from jupyterhub_gpuspawner.node.report import listener
-
     try:
-        return bool(listener.listening(port))
+        return bool(listening(port))
     except (OSError, ValueError, IndexError):
         return False
 

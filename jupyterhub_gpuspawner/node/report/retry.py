@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.wire.documents import Door, NodeReport
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.node.report.listener import PortOwner
+    from jupyterhub_gpuspawner.node.report.port import PortOwner
 
 PATIENCE = 600.0
 """Seconds after which a report that the hub does not accept is dropped."""
@@ -53,22 +53,18 @@ class PortReporter:
 
         ``told`` is whether the hub already has the report, without the port.
         """
-        from jupyterhub_gpuspawner.node.report import listener
+        from jupyterhub_gpuspawner.node.report import port
 
         began = time.monotonic()
         letter = None if is_reported else self.report
         due, gives_up, tries, reported_at = began, began + PATIENCE, 0, 0.0
-        last = before = listener.PortOwner()
+        last = before = port.PortOwner()
         while _lives(self.server) and time.monotonic() - began < POLL_SECONDS[-1][0]:
             now, cost = time.monotonic(), time.process_time()
             owner = self.port_owner()
             cost = time.process_time() - cost
             # only if it is the same twice: a server opens several addresses one after the other
-            if (
-                owner.state != listener.NOBODY
-                and owner == before
-                and (owner.state, owner.uid) != (last.state, last.uid)
-            ):
+            if owner.state != port.NOBODY and owner == before and (owner.state, owner.uid) != (last.state, last.uid):
                 last, letter = owner, self.letter(owner)
                 due, gives_up, tries = now, now + PATIENCE, 0
             before = owner
@@ -82,7 +78,7 @@ class PortReporter:
                     letter = None
                 due = time.monotonic() + PAUSES[min(tries, len(PAUSES) - 1)]
                 tries += 1
-            ready = letter is None and last.state == listener.OURS
+            ready = letter is None and last.state == port.OURS
             if ready and now - reported_at > AFTERWARDS:
                 return
             pause = _BETWEEN if ready else next(pause for until, pause in POLL_SECONDS if now - began <= until)
@@ -99,33 +95,33 @@ class PortReporter:
 
     def port_owner(self) -> PortOwner:
         """Who listens on the port; if the kernel does not show that, whether anyone does."""
-        from jupyterhub_gpuspawner.node.report import listener
+        from jupyterhub_gpuspawner.node.report import port
         from jupyterhub_gpuspawner.node.report import port as ports
 
         try:
-            sockets = listener.listening(self.port)
+            sockets = port.listening(self.port)
             if self._whose is not None and sockets == self._sockets:
                 read_at, owner = self._whose
                 # an inode is one socket: as long as it is the same one, the server has it
-                if owner.seen == listener.PROCESS or time.monotonic() < read_at + _WHOSE:
+                if owner.seen == port.PROCESS or time.monotonic() < read_at + _WHOSE:
                     return owner
-            port_owner = listener.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
+            port_owner = port.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
         except (OSError, ValueError, IndexError):
             there = ports.answers(self.port, self.environ.get("JUPYTERHUB_SERVICE_URL", ""))
-            return listener.PortOwner(listener.OURS, listener.UNSEEN) if there else listener.PortOwner()
+            return port.PortOwner(port.OURS, port.UNSEEN) if there else port.PortOwner()
         self._sockets, self._whose = list(sockets), (time.monotonic(), port_owner)
         return port_owner
 
     def letter(self, owner: PortOwner) -> NodeReport:
         """The report of what was found at the port."""
-        from jupyterhub_gpuspawner.node.report import listener
+        from jupyterhub_gpuspawner.node.report import port
 
-        if owner.state == listener.OURS:
+        if owner.state == port.OURS:
             unseen = f"This node does not show which process listens on port {self.port}."
-            problems: tuple[str, ...] = (unseen,) if owner.seen == listener.UNSEEN else ()
+            problems: tuple[str, ...] = (unseen,) if owner.seen == port.UNSEEN else ()
             return self._with(problems, self.port, Door(owner.seen, owner.addresses[:64]))
         whose = "another process of this user" if owner.uid == os.geteuid() else f"another user (uid {owner.uid})"
-        return self._with((f"Port {self.port} was taken by {whose} of this node.",), 0, Door(listener.OTHERS))
+        return self._with((f"Port {self.port} was taken by {whose} of this node.",), 0, Door(port.OTHERS))
 
     def _with(self, problems: tuple[str, ...], port: int, door: Door) -> NodeReport:
         placement = self.report.placement

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.node.claim.locks import Claim, ClaimError, claim
+from jupyterhub_gpuspawner.node.claim.claimant import Claim, ClaimError, claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 GPUS = {n: f"g1-GPU-{n}" for n in range(8)}
 CLAIM = """
 import json, os, sys
-from jupyterhub_gpuspawner.node.claim.locks import claim
+from jupyterhub_gpuspawner.node.claim.claimant import claim
 folder, count, turn = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 os.umask(0o077)
 print(flush=True)

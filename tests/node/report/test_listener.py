@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.report import listener, retry
-from jupyterhub_gpuspawner.node.report.listener import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket
+from jupyterhub_gpuspawner.node.report import port as listeners
+from jupyterhub_gpuspawner.node.report import retry
+from jupyterhub_gpuspawner.node.report.port import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
@@ -67,13 +68,13 @@ def listens() -> Iterator[Listens]:
 _PYTHON = (sys.executable, "-S", "-E")
 
 
-@pytest.mark.parametrize("net", ["", listener.NET], ids=["on request", "in the kernel's files"])
+@pytest.mark.parametrize("net", ["", listeners.NET], ids=["on request", "in the kernel's files"])
 def test_a_socket_is_told_with_address_user_and_inode(listens: Listens, net: str) -> None:
     """Of both families, as Python's own module names the addresses; IPv4 within IPv6 is IPv6."""
     found = {}
     for host, kind in (("127.0.0.1", ""), (ALL, ""), ("::1", "only"), ("::", "both"), ("::ffff:127.0.0.1", "")):
         pid, port = listens(host, kind=kind)
-        [each] = listener.listening(port, net)
+        [each] = listeners.listening(port, net)
         found[host] = (each.address, each.uid, f"socket:[{each.inode}]" in _open(pid))
 
     assert found == {host: (host, os.geteuid(), True) for host in found}
@@ -88,7 +89,7 @@ def test_the_files_are_read_where_the_kernel_does_not_answer(listens: Listens, m
     _, port = listens("127.0.0.1")
     with monkeypatch.context() as patch:
         patch.setattr(socket, "socket", refused)
-        found = listener.listening(port)
+        found = listeners.listening(port)
 
     assert [each.address for each in found] == ["127.0.0.1"]
 
@@ -102,10 +103,10 @@ def test_the_server_is_known_by_its_process(listens: Listens) -> None:
     pid, port = listens(token="mine")  # noqa: S106 - nobody's
     address = ("127.0.0.1",)
 
-    assert listener.port_owner(port, pid, "") == PortOwner(OURS, PROCESS, address)
-    assert listener.port_owner(port, os.getpid(), "") == PortOwner(OURS, PROCESS, address)
-    assert listener.port_owner(port, 1 << 22, "mine") == PortOwner(OURS, PROCESS, address)
-    assert listener.port_owner(port, 1 << 22, "another") == PortOwner(OTHERS, uid=os.geteuid())
+    assert listeners.port_owner(port, pid, "") == PortOwner(OURS, PROCESS, address)
+    assert listeners.port_owner(port, os.getpid(), "") == PortOwner(OURS, PROCESS, address)
+    assert listeners.port_owner(port, 1 << 22, "mine") == PortOwner(OURS, PROCESS, address)
+    assert listeners.port_owner(port, 1 << 22, "another") == PortOwner(OTHERS, uid=os.geteuid())
 
 
 def test_nobody_listens_before_the_server_does() -> None:
@@ -113,20 +114,20 @@ def test_nobody_listens_before_the_server_does() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
 
-        assert listener.port_owner(bound.getsockname()[1], os.getpid(), "") == PortOwner(NOBODY)
+        assert listeners.port_owner(bound.getsockname()[1], os.getpid(), "") == PortOwner(NOBODY)
 
 
 def test_another_user_is_seen_at_the_port(listens: Listens) -> None:
     """Alone, and beside the server on another address, by which the hub might come."""
     _, port = listens(uid=SOMEBODY)
 
-    assert listener.port_owner(port, os.getpid(), "") != PortOwner(OTHERS, uid=SOMEBODY)  # root sees whose child it is
-    assert listener.port_owner(port, 1 << 22, "") == PortOwner(OTHERS, uid=SOMEBODY)
+    assert listeners.port_owner(port, os.getpid(), "") != PortOwner(OTHERS, uid=SOMEBODY)  # root sees whose child it is
+    assert listeners.port_owner(port, 1 << 22, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
     pid, port = listens("127.0.0.1")
     listens("127.0.0.2", port, uid=SOMEBODY)
 
-    assert listener.port_owner(port, pid, "") == PortOwner(OTHERS, uid=SOMEBODY)
+    assert listeners.port_owner(port, pid, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
 
 JUDGED = {
@@ -151,15 +152,15 @@ def test_one_socket_of_somebody_elses_is_enough(
     found: list[Socket], ours: set[int], others: set[int], look: PortOwner
 ) -> None:
     """The port counts as the server's if every socket that listens on it is the server's."""
-    assert listener.judge(found, uid=7, ours=ours, others=others) == look
+    assert listeners.judge(found, uid=7, ours=ours, others=others) == look
 
 
 def test_the_user_of_all_unknown_users_tells_nothing() -> None:
     """In a user namespace, unmapped users share one uid."""
     found = [Socket("::", 65534, 1)]
 
-    assert listener.judge(found, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
-    assert listener.judge(found, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
+    assert listeners.judge(found, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
+    assert listeners.judge(found, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
 
 
 # --- and what the hub is told -------------------------------------------------------------------------
@@ -234,7 +235,7 @@ def test_where_the_kernel_does_not_tell_a_connection_is_enough(
     listens: Listens, beside: Callable[[ReportHub, int, int], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The server starts anyway, and the report says that the process could not be identified."""
-    monkeypatch.setattr(listener.listening, "__defaults__", (str(tmp_path / "no-such-folder"),))
+    monkeypatch.setattr(listeners.listening, "__defaults__", (str(tmp_path / "no-such-folder"),))
     server, port = listens()
     with ReportHub() as hub:
         beside(hub, port, server)
