@@ -78,7 +78,7 @@ def _placing(
 ) -> Placing:
     """The class for this launch: claimed GPUs, one of several tasks of a job step, or the plain case."""
     if plan.claim is not None:
-        from jupyterhub_gpuspawner.node.claim.claimant import Claimant, NoClaim
+        from jupyterhub_gpuspawner.node.claim import Claimant, NoClaim
 
         kind = NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant
         return kind(plan, environ, node, observe_node)

@@ -250,7 +250,7 @@ BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from jupyterhub_gpuspawner.node import allocation, binding, launch, observation, placing
-from jupyterhub_gpuspawner.node.claim import claimant
+from jupyterhub_gpuspawner.node import claim
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
@@ -481,8 +481,8 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
         ("allocation.gpus", ""),
         ("placing.Placing._gpus", ""),
         ("placing.Placing.place", ""),
-        ("claimant.claim", ""),
-        ("claimant.Claimant._grant", ""),
+        ("claim.claim", ""),
+        ("claim.Claimant._grant", ""),
         ("launch._placing", ""),
         ("placing.Placing._export", "2"),
         ("placing.PlacementDocument", "2"),

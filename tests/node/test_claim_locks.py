@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.node.claim.claimant import Claim, ClaimError, claim
+from jupyterhub_gpuspawner.node.claim import Claim, ClaimError, claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 GPUS = {n: f"g1-GPU-{n}" for n in range(8)}
 CLAIM = """
 import json, os, sys
-from jupyterhub_gpuspawner.node.claim.claimant import claim
+from jupyterhub_gpuspawner.node.claim import claim
 folder, count, turn = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 os.umask(0o077)
 print(flush=True)

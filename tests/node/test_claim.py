@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.node import claim
 from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GrantedJob
-from jupyterhub_gpuspawner.node.claim import claimant
-from jupyterhub_gpuspawner.node.claim.claimant import Claimant, name_of
+from jupyterhub_gpuspawner.node.claim import Claimant, name_of
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 from tests.standins.nvml import describe
@@ -143,7 +143,7 @@ def test_gpus_in_use_are_left_out(
     problems: tuple[str, ...],
 ) -> None:
     """A process without a claim may use a GPU too; if that cannot be found out, only claims count."""
-    monkeypatch.setattr(claimant, "in_use", lambda _: (used, failed))
+    monkeypatch.setattr(claim, "in_use", lambda _: (used, failed))
     real = NodeTopology(gpus=K80.gpus, links=K80.links)
     server = Server(folder, real, 1)
     assert seen(server) == (visible, problems)
@@ -162,11 +162,11 @@ def test_a_driver_that_hangs_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, work: Callable[[Say], object], known: object
 ) -> None:
     """The driver is asked in a child process with a deadline."""
-    monkeypatch.setattr(claimant, "ask_driver", work)
-    assert claimant.in_use(0.3) == known
+    monkeypatch.setattr(claim, "ask_driver", work)
+    assert claim.in_use(0.3) == known
 
 
-_ASK = "import json; from jupyterhub_gpuspawner.node.claim import claimant; print(json.dumps(claimant.in_use(50)))"
+_ASK = "import json; from jupyterhub_gpuspawner.node import claim; print(json.dumps(claim.in_use(50)))"
 
 
 @pytest.fixture

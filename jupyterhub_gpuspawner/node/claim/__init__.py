@@ -1,1 +1,0 @@
-"""Claiming GPUs by file locks, on nodes whose GPUs Slurm does not allocate."""
