@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.courses.course import Course, parse_course
 from jupyterhub_gpuspawner.courses.roster import parse_people
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.files.folder import (
+from jupyterhub_gpuspawner.profiles.files import (
     FOLDER_FLAGS,
     Signature,
     UnfitFile,
+    YamlFault,
+    read_document,
     read_regular,
     signature,
     snapshot_of,
 )
-from jupyterhub_gpuspawner.profiles.files.yaml_text import YamlFault, read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 from jupyterhub_gpuspawner.words import some
 

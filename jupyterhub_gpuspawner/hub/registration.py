@@ -35,7 +35,7 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.choose.form import render_form
+from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.course.upkeep import begin_courses
 from jupyterhub_gpuspawner.hub.events.life import begin_events

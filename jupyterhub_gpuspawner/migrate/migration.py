@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.migrate.template import (
     sbatch_options,
     spelled,
 )
-from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
+from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site

@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.courses.course import Course, calendar, parse_course
 from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.roster import People, Roster, parse_people, people
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
+from jupyterhub_gpuspawner.profiles.files import read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 
 DEEP_LEARNING = """

@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.courses import folder as courses_folder
 from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
-from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, read_document
+from jupyterhub_gpuspawner.profiles.files import Document, read_document
 from tests.courses.test_course import DEEP_LEARNING, course
 
 

@@ -14,7 +14,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
-from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
+from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 
 NVIDIA_SMI = """\
 #!/bin/sh

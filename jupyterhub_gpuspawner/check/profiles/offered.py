@@ -17,8 +17,16 @@ from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import SETTINGS, site_profile
-from jupyterhub_gpuspawner.profiles.files.folder import FOLDER_FLAGS, SIZE_LIMIT, UnfitFile, read_regular, shown_name
-from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, read_document
+from jupyterhub_gpuspawner.profiles.files import (
+    FOLDER_FLAGS,
+    SIZE_LIMIT,
+    Document,
+    UnfitFile,
+    YamlFault,
+    read_document,
+    read_regular,
+    shown_name,
+)
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Allow, SlugTaken, doubts_of, slug_of
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted, queue_limit, resolve

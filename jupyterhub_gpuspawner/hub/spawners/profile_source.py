@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
-from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights
+from jupyterhub_gpuspawner.profiles.file_rights import NOTHING, Rights
+from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
 
 if TYPE_CHECKING:

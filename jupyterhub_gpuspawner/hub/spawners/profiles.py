@@ -49,7 +49,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options, refuse_choice_of_others
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.words import CONTACT
-from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, TRAITS, Rights
+from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 

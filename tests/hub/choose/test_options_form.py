@@ -17,7 +17,6 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.form import fault_at, form_html, nothing_to_start, render_form
 from jupyterhub_gpuspawner.hub.choose.offer import (
     FilledIn,
     filled_in_with_fault,
@@ -27,6 +26,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     offers,
     what_you_get,
 )
+from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.times import clock

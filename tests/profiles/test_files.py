@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder, read_profiles
-from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
+from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
+from jupyterhub_gpuspawner.profiles.files import ProfileFolder, read_profiles
 
-ROOT = Path(__file__).parents[3]
-DATA = Path(__file__).parents[2] / "data" / "profiles"
+ROOT = Path(__file__).parents[2]
+DATA = Path(__file__).parents[1] / "data" / "profiles"
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in ("ab", "bc", "cd", "de", "ef")
 )

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
-from jupyterhub_gpuspawner.profiles.files.folder import FILES_LIMIT, ProfileFolder
-from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
-from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
+from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
+from jupyterhub_gpuspawner.profiles.files import FILES_LIMIT, ProfileFolder, read_document
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
@@ -256,7 +255,7 @@ def test_an_unforeseen_error_is_one_files_fault(
             raise error(SECRET)
         return read_document(text)
 
-    monkeypatch.setattr("jupyterhub_gpuspawner.profiles.files.folder.read_document", failing)
+    monkeypatch.setattr("jupyterhub_gpuspawner.profiles.files.read_document", failing)
 
     assert look(ProfileFolder(folder)) == (
         ["good"],

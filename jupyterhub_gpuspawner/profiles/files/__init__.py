@@ -1,1 +1,0 @@
-"""Profiles in YAML files, which people other than the admin may write."""
