@@ -13,11 +13,15 @@ from pydantic_core import PydanticUndefined
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
-from jupyterhub_gpuspawner.profiles.application import Application
-from jupyterhub_gpuspawner.profiles.environment import Container, Environment, Extend, PlacementRules
-from jupyterhub_gpuspawner.profiles.idle import Idle, Keep
-from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
-from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
+from jupyterhub_gpuspawner.profiles.profile import Allow, Application, Idle, Keep, Profile
+from jupyterhub_gpuspawner.profiles.resources import (
+    Container,
+    Environment,
+    Extend,
+    PlacementRules,
+    ReservationRule,
+    Resources,
+)
 
 from .wording import TEXT, code, markdown, table, type_in_words
 

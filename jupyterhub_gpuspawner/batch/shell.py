@@ -6,12 +6,12 @@ import base64
 import shlex
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.profiles.application import SOCKET_FOLDER, own_words
+from jupyterhub_gpuspawner.profiles.profile import SOCKET_FOLDER, own_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jupyterhub_gpuspawner.profiles.environment import Environment
+    from jupyterhub_gpuspawner.profiles.resources import Environment
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 

@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.profiles.environment import Environment
+    from jupyterhub_gpuspawner.profiles.resources import Environment
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"

@@ -37,7 +37,7 @@ ANNOUNCE_DEADLINE = 20.0
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 GATE = "gpuspawner-gate"
-"""First word of the command of an application that runs behind the hub's sign-in (``profiles/application.py``)."""
+"""First word of the command of an application that runs behind the hub's sign-in (``profiles/profile.py``)."""
 
 
 def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str, str], *problems: str) -> NoReturn:

@@ -22,9 +22,9 @@ from jupyterhub_gpuspawner.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from jupyterhub_gpuspawner.profiles.environment import Environment
     from jupyterhub_gpuspawner.profiles.option import Override
     from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resources import Environment
 
 SETTING = "c.GPUProfilesSpawner.profiles_dir_allows"
 CLASSES_SETTING = "c.GPUProfilesSpawner.profiles_dir_classes"

@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
-from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS, Resources
+from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS, Environment, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,

@@ -21,11 +21,9 @@ from jupyterhub_gpuspawner.words import day, moment
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.profiles.application import Application
-    from jupyterhub_gpuspawner.profiles.environment import Environment, Extend, PlacementRules
     from jupyterhub_gpuspawner.profiles.option import Override
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resources import Resources
+    from jupyterhub_gpuspawner.profiles.profile import Application, Profile
+    from jupyterhub_gpuspawner.profiles.resources import Environment, Extend, PlacementRules, Resources
 
 
 __all__ = [

@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.slurm_cluster import ClusterDescription, PrivateSlurm, SimulatedNode, SimulatedPartition
-from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
+from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 from tests.waiting import wait_until
 

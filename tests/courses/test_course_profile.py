@@ -11,10 +11,9 @@ import pytest
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
-from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, resolve
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import Environment, Resources
 from tests.courses.test_course import course
 
 BRUSSELS = ZoneInfo("Europe/Brussels")

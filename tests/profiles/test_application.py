@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.application import ICONS, KINDS, OPEN_PORT, Application
-from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import ICONS, KINDS, OPEN_PORT, Application, Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from tests.profiles.test_resolve import NOW
 

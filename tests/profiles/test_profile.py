@@ -8,9 +8,8 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.placement.choice import POLICIES
-from jupyterhub_gpuspawner.profiles.environment import Container, Environment, Extend, PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profiles, slug_of
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import Container, Environment, Extend, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import name_former
 
 

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
-from jupyterhub_gpuspawner.profiles.environment import Environment, PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, resolve
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
 
 BERLIN = timezone(timedelta(hours=1))
 NOW = datetime(2026, 3, 3, 10, 0, tzinfo=BERLIN)

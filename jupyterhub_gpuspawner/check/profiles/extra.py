@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, request_of
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, idle_rule
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration

@@ -14,13 +14,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.hub.report.usage import LATE
-from jupyterhub_gpuspawner.profiles.idle import IdleAction
+from jupyterhub_gpuspawner.profiles.profile import IdleAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.hub.report.usage import Use
-    from jupyterhub_gpuspawner.profiles.idle import IdleRule
+    from jupyterhub_gpuspawner.profiles.profile import IdleRule
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 UNUSED_PERCENT = 2.0

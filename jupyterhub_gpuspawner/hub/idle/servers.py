@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
-from jupyterhub_gpuspawner.profiles.idle import IdleAction, IdleRule
+from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, serve
 from jupyterhub_gpuspawner.hub.spawners.server import ServerState
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.profiles.idle import IdleAction
+from jupyterhub_gpuspawner.profiles.profile import IdleAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

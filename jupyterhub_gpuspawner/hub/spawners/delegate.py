@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
-from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
+from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 if TYPE_CHECKING:

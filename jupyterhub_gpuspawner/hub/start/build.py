@@ -16,10 +16,9 @@ from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.jobs import identity
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.profiles.environment import CLAIM_FOLDER
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
+from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan

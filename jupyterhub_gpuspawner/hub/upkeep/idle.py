@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, server_title, stop_server
-from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, idle_rule
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.course.book import HubCourse
     from jupyterhub_gpuspawner.hub.spawners.server import Server
-    from jupyterhub_gpuspawner.profiles.idle import IdleRule
+    from jupyterhub_gpuspawner.profiles.profile import IdleRule
 
 
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.idle_table import CURVES, Outcome, replay
 from jupyterhub_gpuspawner.hub.idle.policy import Span, Standing, State, Unused, Using, Verdict, follow, judge
-from jupyterhub_gpuspawner.profiles.idle import IdleAction, IdleRule
+from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 
 ROOT = Path(__file__).parents[3]
 BUSY, UNKNOWN, EXEMPT = (Outcome(state=state) for state in (State.BUSY, State.UNKNOWN, State.EXEMPT))

@@ -8,8 +8,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.idle import Idle, IdleAction, IdleRule, idle_rule
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule, parse_profiles
 
 HOUR = 3600
 
