@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, dis
 from jupyterhub_gpuspawner.hub.server.switch import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
+from jupyterhub_gpuspawner.hub.web.handlers import server_named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -92,10 +93,9 @@ class DeletePage(BaseHandler):
         self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
 
     def _spawner_of(self, user_name: str, server_name: str) -> tuple[Any, Any]:
-        user: Any = self.find_user(user_name)
-        if user is None or not server_name or server_name not in user.orm_spawners or not self.allow_named_servers:
+        if not server_name or not self.allow_named_servers:
             raise web.HTTPError(404, "There is no such server.")
-        return user, user.spawners[server_name]
+        return server_named(self, user_name, server_name)
 
     async def _ask(self, user: Any, spawner: Any) -> None:
         title = words.title(spawner.name, display_name(spawner))

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admi
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, server_named
 
 if TYPE_CHECKING:
     from jupyterhub.handlers.base import BaseHandler
@@ -84,11 +84,9 @@ class _RunningServerHandler(RESTHandler):
         return reporting_server(self.expanded_scopes, user.name) == server_name
 
     def _spawner_of(self, user_name: str, server_name: str) -> Spawner:
-        user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
+        _, spawner = server_named(self, user_name, server_name)
         self.try_later(429, REQUESTS.wait((user_name, server_name)), "Too many requests about this server.")
-        return user.spawners[server_name]
+        return spawner
 
 
 class MoreTimeHandler(_RunningServerHandler):

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, utc
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, server_named, utc
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
 
@@ -161,10 +161,8 @@ class PlacementHandler(APIHandler):
     @needs_scope("read:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """The placement document, version 1; 404 where there is none."""
-        user = self.find_user(user_name)
-        if user is None or server_name not in user.spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        placement = server_of(user.spawners[server_name], with_start=False).placement
+        _, spawner = server_named(self, user_name, server_name)
+        placement = server_of(spawner, with_start=False).placement
         if placement is None:
             raise web.HTTPError(404, "This server has not reported its placement.")
         self.write(json.dumps(placement.to_json()))
@@ -236,10 +234,8 @@ class UsageHandler(APIHandler):
     @needs_scope("read:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """The usage document, version 1; 404 where nothing is known."""
-        user = self.find_user(user_name)
-        if user is None or server_name not in user.spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        usage = server_of(user.spawners[server_name], with_start=False).usage
+        _, spawner = server_named(self, user_name, server_name)
+        usage = server_of(spawner, with_start=False).usage
         if not usage:
             raise web.HTTPError(404, "Nothing is known of this server's use.")
         self.write(json.dumps(usage_document(usage).to_json()))

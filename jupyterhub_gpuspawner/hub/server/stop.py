@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.hub.spawners.stop_record import (
 )
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 
@@ -51,7 +52,7 @@ class StopPage(BaseHandler):
     @needs_scope("delete:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """What is lost, and a button; or that nothing is running."""
-        user, spawner = self._user_and_spawner(user_name, server_name)
+        user, spawner = server_named(self, user_name, server_name)
         await self._show(user, server_of(spawner))
 
     @web.authenticated
@@ -61,7 +62,7 @@ class StopPage(BaseHandler):
 
         The last is for somebody else's server. A second stop changes nothing.
         """
-        user, spawner = self._user_and_spawner(user_name, server_name)
+        user, spawner = server_named(self, user_name, server_name)
         by = self.current_user.name if user is not self.current_user else ""
         if not await stop_as(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -76,12 +77,6 @@ class StopPage(BaseHandler):
         elif by:
             there = self.request.path
         self.redirect(there, status=HTTPStatus.SEE_OTHER)
-
-    def _user_and_spawner(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
-        user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        return user, user.spawners[server_name]
 
     async def _show(self, user: Any, server: Server, *, fault: str = "") -> None:
         placement = server.placement
@@ -132,18 +127,7 @@ PATIENCE = 2.0
 """Seconds for which a page waits for Slurm."""
 
 
-class _RunningServerPage(BaseHandler):
-    """A page about one server."""
-
-    def user_and_spawner(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
-        """The server's user and spawner; raises 404."""
-        user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        return user, user.spawners[server_name]
-
-
-class KeepPage(_RunningServerPage):
+class KeepPage(BaseHandler):
     """Keeps a server that is idle. It has no page of its own: the button is on the home page."""
 
     @web.authenticated
@@ -156,27 +140,27 @@ class KeepPage(_RunningServerPage):
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page, which shows how the server stands; also where there is nothing to keep it from."""
-        _, spawner = self.user_and_spawner(user_name, server_name)
+        _, spawner = server_named(self, user_name, server_name)
         with suppress(NotKept):
             keep_server(spawner, by=staff_for(self, spawner))
         self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
 
 
-class ExtendPage(_RunningServerPage):
+class ExtendPage(BaseHandler):
     """Gives a server more time; it asks staff for how many minutes."""
 
     @web.authenticated
     @needs_scope("servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """When the server ends, and by how much it can be extended."""
-        user, spawner = self.user_and_spawner(user_name, server_name)
+        user, spawner = server_named(self, user_name, server_name)
         await self._show(user, spawner)
 
     @web.authenticated
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
-        user, spawner = self.user_and_spawner(user_name, server_name)
+        user, spawner = server_named(self, user_name, server_name)
         try:
             await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
         except GPUSpawnerError as error:

@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
@@ -173,14 +174,12 @@ class SwitchPage(BaseHandler):
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the page of the server; does nothing where it no longer waits, or the profile is not free."""
-        user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
+        user, spawner_named = server_named(self, user_name, server_name)
         if not chooses_freely(self, user_name):
             raise web.HTTPError(403, "%s", FOR_OTHERS)
         where = pending_url(self.hub.base_url, user, server_name)
         async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
-            spawner = with_profiles(user.spawners[server_name])
+            spawner = with_profiles(spawner_named)
             if spawner is None:
                 raise web.HTTPError(404, "This hub offers no profiles.")
             query = await self._switch(user, spawner, self.get_body_argument("profile", ""))

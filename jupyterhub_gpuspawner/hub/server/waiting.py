@@ -38,6 +38,7 @@ from jupyterhub_gpuspawner.hub.server.switch import (
 from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of, updated_server, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
+from jupyterhub_gpuspawner.hub.web.handlers import server_named
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -59,10 +60,7 @@ class LogPage(BaseHandler):
     @needs_scope(LOG_SCOPE)
     async def get(self, user_name: str, server_name: str = "") -> None:
         """The page, or with ``?download`` the log as a file; 404 for a server without a log."""
-        user = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        spawner = user.spawners[server_name]
+        user, spawner = server_named(self, user_name, server_name)
         if "download" in self.request.query_arguments:
             self._send(*await server_log(spawner, OF_DOWNLOAD))
             return

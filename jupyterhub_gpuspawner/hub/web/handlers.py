@@ -1,4 +1,4 @@
-"""What the handlers of REST requests share: the body, its limit, refusals for a while, and a rate limit."""
+"""What handlers share: the server that is named, the body and its limit, refusals for a while, and a rate limit."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from tornado import web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+    from jupyterhub.handlers.base import BaseHandler
+    from jupyterhub.spawner import Spawner
 
 _CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""
@@ -79,6 +82,14 @@ class RESTHandler(APIHandler):
             # JupyterHub's write_error sends these headers
             refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
             raise refusal
+
+
+def server_named(handler: BaseHandler, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+    """The user and the spawner of a server, which need not run; raises 404 where there is none."""
+    user = handler.find_user(user_name)
+    if user is None or server_name not in user.orm_spawners:
+        raise web.HTTPError(404, "There is no such server.")
+    return user, user.spawners[server_name]
 
 
 def utc(at: float) -> str:
