@@ -332,11 +332,11 @@ def shown_path(path: Sequence[str | int]) -> str:
     """``slurm.extra[0]``, or the beginning of the path that the schema knows."""
     around = ("", *path)
 
-    def known(step: tuple[str | int, str | int]) -> bool:
+    def in_schema(step: tuple[str | int, str | int]) -> bool:
         before, name = step
         return isinstance(name, int) or name in _FIELDS or (before in _TABLES and _NAME.fullmatch(name) is not None)
 
-    return dotted([name for _, name in takewhile(known, zip(around, path, strict=False))])
+    return dotted([name for _, name in takewhile(in_schema, zip(around, path, strict=False))])
 
 
 def _names(model: type[Frozen]) -> Iterator[str]:

@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Wait,
     dotted,
     matching,
+    merged,
     printable,
     validated,
     whole,
@@ -298,7 +299,9 @@ SITE = Idle(gpu="60min", action="report", keep=Keep())
 
 def idle_rule(profile: Idle | None = None, site: Idle = SITE) -> IdleRule:
     """The policy for a profile that says ``profile``, at a site that says ``site``."""
-    rule = over(profile, over(site, SITE)) if profile is not None else over(site, SITE)
+    rule = merged(SITE, site)
+    if profile is not None:
+        rule = merged(rule, profile)
     limit = rule.gpu if rule.gpu is not None else rule.kernel
     leads = {limit - round(limit * part) for part in WARNED_AFTER} if limit is not None else set()
     if rule.kernel is not None:  # somebody who was active just now is not warned
@@ -313,12 +316,6 @@ def idle_rule(profile: Idle | None = None, site: Idle = SITE) -> IdleRule:
         keep_by=keep.by,
         keep_times=keep.times,
     )
-
-
-def over(idle: Idle, defaults: Idle) -> Idle:
-    """``defaults`` with the fields that ``idle`` sets, even to ``null``."""
-    values = {name: getattr(defaults, name) for name in Idle.model_fields}
-    return Idle.model_construct(**values | {name: getattr(idle, name) for name in idle.model_fields_set})
 
 
 SLUG = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"

@@ -107,7 +107,7 @@ def _row(node: NodeHealth, now: float) -> HealthRow:
 class HealthSection:
     """The section of the map, in words."""
 
-    found: FleetHealth
+    fleet: FleetHealth
     rows: tuple[HealthRow, ...]
     summary: str
     grants: str
