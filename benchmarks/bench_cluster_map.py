@@ -20,8 +20,8 @@ from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, 
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, sections
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.routes import PageTools
-from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
-from jupyterhub_gpuspawner.units import Gres
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 NODES = 1000
 WAITING = 5000

@@ -39,8 +39,8 @@ c.GPUSlurmSpawner.usage_interval = 1
 from jupyterhub_gpuspawner.hub.idle import policy
 from jupyterhub_gpuspawner.hub.upkeep import idle
 idle.POLL_SECONDS = 1.0
-from jupyterhub_gpuspawner.profiles import idle as times
-times.WARNED_AFTER, times.HELD_FACTOR = (1 / 120,), 1
+from jupyterhub_gpuspawner.profiles import profile
+profile.WARNED_AFTER, profile.HELD_FACTOR = (1 / 120,), 1
 policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""
