@@ -16,11 +16,9 @@ Problems on a compute node are not exceptions but lines in the node's report.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from datetime import date
+from typing import ClassVar
 
 
 class GPUSpawnerError(Exception):

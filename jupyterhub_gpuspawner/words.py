@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import date, datetime
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
 
 
 def duration(seconds: float) -> str:

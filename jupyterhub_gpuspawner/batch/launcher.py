@@ -16,15 +16,12 @@ import io
 import json
 import tokenize
 import zipfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner import lab
 from jupyterhub_gpuspawner.webapp import GATE, gate_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = "jupyterhub_gpuspawner"
 _TYPING_ONLY = ("from __future__ import annotations", "from typing import TYPE_CHECKING")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from jupyterhub_gpuspawner.batch.shell import (
     call,
@@ -19,15 +19,10 @@ from jupyterhub_gpuspawner.batch.shell import (
     srun_cpus,
     unpack,
 )
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.units import format_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 # A line of sbatch options as options with values.
 

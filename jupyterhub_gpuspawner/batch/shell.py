@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import base64
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from jupyterhub_gpuspawner.profiles.profile import SOCKET_FOLDER, own_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jupyterhub_gpuspawner.profiles.resources import Environment
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
+from jupyterhub_gpuspawner.profiles.resources import Environment
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 _FAIL = 'gpuspawner_fail() { echo "gpuspawner: $*" >&2; exit 1; }'
 PYTHONS = "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9"

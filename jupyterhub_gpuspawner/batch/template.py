@@ -6,8 +6,8 @@ Options that current Slurm no longer accepts are corrected, each with a sentence
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
@@ -23,13 +23,8 @@ from jupyterhub_gpuspawner.batch.shell import (
     unpack,
 )
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.profiles.resources import Environment
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"
 SHELL = ("prologue", "epilogue")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Code
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.profiles.offered import Locations
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.courses import SETTING, course_site
 from jupyterhub_gpuspawner.words import people
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.courses.report import SessionReport
 
 COURSE = Code("course", "Everybody on a course's roster fits in each of its sessions.")
 FOLDER = Code("course-folder", "`courses_dir` cannot be read, or has files that are no courses.")

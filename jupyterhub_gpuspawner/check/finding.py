@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resources import Resources
-    from jupyterhub_gpuspawner.site.configuration import Site
-    from jupyterhub_gpuspawner.site.people import People
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.site.people import People
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 # What every check is given: the configuration, the profiles, and Slurm's answer.
 

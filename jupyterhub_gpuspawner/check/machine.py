@@ -8,12 +8,15 @@ import re
 import socket
 import stat
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.finding import START, Code
+from jupyterhub_gpuspawner.check.finding import START, Code, Context, Finding
+from jupyterhub_gpuspawner.cluster.snapshot import NodeState
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
@@ -21,14 +24,6 @@ from jupyterhub_gpuspawner.jobs.identity import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
 from jupyterhub_gpuspawner.words import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.cluster.snapshot import NodeState
-
 
 LOOPBACK = Code(
     "hub-address-loopback",

@@ -6,29 +6,25 @@ import asyncio
 import json
 import traceback
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check import courses, machine, run_as, settings, slurm
-from jupyterhub_gpuspawner.check.finding import DEFAULTS, Code, Context, Options, Severity
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
 from jupyterhub_gpuspawner.check.job import submit
 from jupyterhub_gpuspawner.check.profiles import accounts, extra, offered, seats
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.site.values import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Check, Finding
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.site.configuration import Site
 
 HUB_CHECKS: tuple[Check, ...] = (
     settings.check_names,

@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Code, Severity
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
@@ -20,12 +20,6 @@ from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, 
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
 from jupyterhub_gpuspawner.slurm.snapshot import own_account
 from jupyterhub_gpuspawner.slurm.time_limit import EXTEND, operator_prefix
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.traitlets import Command
-from traitlets import Dict, List, Set, TraitError
-from traitlets.config import Configurable
+from traitlets import Dict, List, Set, TraitError, TraitType
+from traitlets.config import Config, Configurable
 from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.finding import Code
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
@@ -23,17 +24,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.site.configuration import CONFIG_FILE, application, is_unseen, sqlite_file
-from jupyterhub_gpuspawner.site.values import configured_values, problem_of, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from traitlets import TraitType
-    from traitlets.config import Config
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.site.values import ConfiguredValue
-
+from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused
 
 IGNORED = Code("setting-ignored", "A setting of batchspawner, wrapspawner or an earlier version has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from jupyterhub_gpuspawner.check.finding import Code
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-    from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
-
+from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")

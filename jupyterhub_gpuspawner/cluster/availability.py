@@ -7,15 +7,15 @@ Limits of accounts and QOS, licences and priorities are known to Slurm alone and
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Freed
+from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of
+from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
@@ -26,15 +26,9 @@ from jupyterhub_gpuspawner.cluster.limits import (
     need_of,
     partitions_of,
 )
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from jupyterhub_gpuspawner.cluster.capacity import Competition
-    from jupyterhub_gpuspawner.cluster.fit import Need, NodeSet
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 STALE = 900.0
 """Age in seconds beyond which a snapshot no longer says what is free."""

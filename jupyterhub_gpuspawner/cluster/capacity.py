@@ -5,22 +5,17 @@ from __future__ import annotations
 import heapq
 import weakref
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
-from jupyterhub_gpuspawner.cluster.snapshot import rank, waits_for_resources
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation, rank, waits_for_resources
 from jupyterhub_gpuspawner.jobs.status import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation
-    from jupyterhub_gpuspawner.table import Table
-    from jupyterhub_gpuspawner.units import Gres
-
+from jupyterhub_gpuspawner.table import Table
+from jupyterhub_gpuspawner.units import Gres
 
 _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
 """What a job whose request could not be read may ask for: any GPU or shard."""

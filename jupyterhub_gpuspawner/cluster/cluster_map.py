@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import first_in_line
-from jupyterhub_gpuspawner.units import GPU_GRES
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, NodeAllocation
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
-    from jupyterhub_gpuspawner.units import Gres, NodeAllocation
-
-    Allocations = Mapping[str, Sequence[NodeAllocation]]
+Allocations = Mapping[str, Sequence[NodeAllocation]]
 
 
 VERSION = 1

@@ -5,21 +5,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState, free_gpus_of, gpus_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
-    from jupyterhub_gpuspawner.table import Table
-    from jupyterhub_gpuspawner.units import Gres
-
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, NodeState, free_gpus_of, gpus_of
+from jupyterhub_gpuspawner.table import Table
+from jupyterhub_gpuspawner.units import Gres
 
 # Evaluates ``--constraint`` against the features of a node. Source: sbatch(1).
 

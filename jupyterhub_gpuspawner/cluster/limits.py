@@ -5,25 +5,20 @@ Only slurm.conf and the reservations are considered; what is in use at the momen
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Need
+from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, DefaultMemory, Partition, Reservation
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from jupyterhub_gpuspawner.cluster.fit import NodeSet
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
 _NO_SNAPSHOT: Mapping[str, bool] = MappingProxyType({})

@@ -6,19 +6,15 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.jobs.reason import meaning
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.table import Index, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.units import Gres
-
+from jupyterhub_gpuspawner.units import Gres
 
 # One node as slurmctld reports it.
 #

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.courses.dates import CourseDate, SessionRule, Zone, dates_of
-from jupyterhub_gpuspawner.courses.roster import Groups, InstructorNames, Roster  # noqa: TC001 - for pydantic
+from jupyterhub_gpuspawner.courses.roster import Groups, InstructorNames, Roster
 from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
@@ -24,9 +25,6 @@ from jupyterhub_gpuspawner.profiles.schema import (
     validated,
     whole,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 class Instructors(Frozen):

@@ -5,28 +5,22 @@ Form, REST, start, ``course check`` and the start ahead all use the profile that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from math import inf
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
+from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.option import put_over
+from jupyterhub_gpuspawner.profiles.option import Override, put_over
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.resolve import moment_of
-from jupyterhub_gpuspawner.profiles.resources import ReservationRule, over_defaults
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources, over_defaults
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import memory
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jupyterhub_gpuspawner.courses.course import Course
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
-    from jupyterhub_gpuspawner.courses.folder import CourseFile
-    from jupyterhub_gpuspawner.profiles.option import Override
-    from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
-    from jupyterhub_gpuspawner.profiles.resources import Resources
 
 MARGIN = 60
 """Seconds by which a server ends before its session, at least; at most a minute more, since Slurm's time limits are

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.courses.course import Course, parse_course
 from jupyterhub_gpuspawner.courses.roster import parse_people
@@ -30,9 +30,6 @@ from jupyterhub_gpuspawner.profiles.files import (
 )
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 from jupyterhub_gpuspawner.words import some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 SIZE_LIMIT = 256 * 1024
 """Maximum size of a course's file, and of a roster's, in bytes."""

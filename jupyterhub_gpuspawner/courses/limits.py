@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits, Qos, Tres
 from jupyterhub_gpuspawner.words import counted, duration, memory, some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
-    from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits, Qos, Tres
 
 _LICENSES = re.compile(r"(?:--licenses[= ]|-L ?)(?P<list>\S+)")
 _NO_QOS_SET = "normal"

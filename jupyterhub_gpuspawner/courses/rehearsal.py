@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.courses.course_profile import MARGIN
+from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.limits import JobSize, admit, admit_licensed, lowest
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.courses.seats import (
@@ -23,15 +25,9 @@ from jupyterhub_gpuspawner.courses.seats import (
     free_at,
     remedy,
 )
+from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.words import duration, some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
-    from jupyterhub_gpuspawner.jobs.accounting import Accounting
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 NAMED = 5
 """Nodes named in one problem, at most."""

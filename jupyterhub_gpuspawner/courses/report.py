@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
-    from jupyterhub_gpuspawner.courses.limits import Admission
-    from jupyterhub_gpuspawner.courses.seats import Seats
+from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.limits import Admission
+from jupyterhub_gpuspawner.courses.seats import Seats
 
 VERSION = 1
 """Version of the course check document."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from jupyterhub_gpuspawner.profiles.schema import TEXT_LIMIT, BadValue, Checked, Frozen, OneOrMany, Text, matching
 from jupyterhub_gpuspawner.units import TooManyNames, expand_nodelist
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 PEOPLE_LIMIT = 2000
 """Maximum number of people whom a roster names, and of those in its file."""

@@ -7,17 +7,12 @@ node has, less what jobs of others still hold when the session starts, divided b
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.fit import Freed, Need
+from jupyterhub_gpuspawner.cluster.fit import Freed, Need, NodeFit
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
 from jupyterhub_gpuspawner.words import cpus, memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.fit import NodeFit
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
 
 GPUS, SHARDS, CPUS, MEMORY, NODES = "gpus", "shards", "cpus", "memory", "nodes"
 """Resources by the names of a profile's fields; ``nodes`` where each participant requests whole nodes."""

@@ -16,11 +16,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE, LIMIT = 1.5, 10.0

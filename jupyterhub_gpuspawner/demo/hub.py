@@ -11,21 +11,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import requests
+from typing_extensions import Self
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 CONFIG = Path(__file__).parent / "jupyterhub_config.py"
 SINGLEUSER = Path(sys.executable).parent / "jupyterhub-singleuser"

@@ -11,19 +11,14 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.usage import window
-from jupyterhub_gpuspawner.placement.topology import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.node.usage.window import GpuReading
-    from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+from jupyterhub_gpuspawner.node.usage.window import GpuReading
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 
 NO_DEVICES = 6
 """Exit code of nvidia-smi(1) where there is nothing to show."""

@@ -10,10 +10,10 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
@@ -22,10 +22,6 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.node.gate import PROXY
 from jupyterhub_gpuspawner.profiles.file_rights import Rights
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 SLUG = "deep-learning"
 """Its name on the command line and in addresses."""

@@ -17,19 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+
+from typing_extensions import Self
 
 from jupyterhub_gpuspawner.demo.guard import Guard
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True)

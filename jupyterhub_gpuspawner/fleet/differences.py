@@ -11,23 +11,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+from typing_extensions import Self
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.gres_conf import socket_of, sockets
-from jupyterhub_gpuspawner.fleet.node_record import gpu_count
-from jupyterhub_gpuspawner.units import parse_gres
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from typing_extensions import Self
-
-    from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
-    from jupyterhub_gpuspawner.units import Gres
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, gpu_count
+from jupyterhub_gpuspawner.units import Gres, parse_gres
 
 MEMORY_TOLERANCE = 0.025
 """Part of a NUMA node's memory in which siblings may differ: kernels reserve different amounts."""

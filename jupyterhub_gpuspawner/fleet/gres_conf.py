@@ -13,18 +13,13 @@ on its version and on how a job asks for GPUs; ``benchmarks/gres_conf_table.py``
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.placement.affinity import slurm_cores
-from jupyterhub_gpuspawner.placement.topology import NumaNode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 LINKS_NOTE = (
     "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres and "

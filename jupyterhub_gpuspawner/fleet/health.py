@@ -7,23 +7,24 @@ Slurm's configuration; see :mod:`.gres_conf`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jupyterhub_gpuspawner.fleet.differences import Shape, contradictions, differences, shape_of
+from jupyterhub_gpuspawner.fleet.differences import (
+    Contradiction,
+    Difference,
+    Shape,
+    contradictions,
+    differences,
+    shape_of,
+)
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, socket_of, sockets
-from jupyterhub_gpuspawner.fleet.node_record import gpu_count
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, gpu_count
 from jupyterhub_gpuspawner.placement.choice import choose
-from jupyterhub_gpuspawner.units import parse_gres
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.fleet.differences import Contradiction, Difference
-    from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
-    from jupyterhub_gpuspawner.units import Gres
+from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.units import Gres, parse_gres
 
 SAME = 0.5
 """Per cent of bandwidth below which two rings count as equal."""

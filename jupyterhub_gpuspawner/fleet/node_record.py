@@ -10,19 +10,17 @@ So a view that contradicts several others counts only when as many in a row, or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - for the dataclass's documents
+from collections.abc import (
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.fleet.gres_conf import in_pci_order
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, from_document, to_document
 from jupyterhub_gpuspawner.units import Gres, parse_gres
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import Gpu
 
 VERSION = 1
 GPUS_AT_MOST = 128

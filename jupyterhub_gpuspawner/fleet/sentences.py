@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.fleet.differences import MISSING, PRESENT, Fault, Kind
+from jupyterhub_gpuspawner.fleet.differences import MISSING, PRESENT, Contradiction, Difference, Fault, Kind, Shape
+from jupyterhub_gpuspawner.fleet.health import GrantSummary, NodeHealth
 from jupyterhub_gpuspawner.fleet.node_record import SEVERAL
 from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.words import counted, day
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.fleet.differences import Contradiction, Difference, Shape
-    from jupyterhub_gpuspawner.fleet.health import GrantSummary, NodeHealth
 
 NAMED_AT_MOST = 4
 """GPUs or pairs that are named in one sentence."""

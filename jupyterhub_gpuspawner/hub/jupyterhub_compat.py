@@ -9,34 +9,31 @@ contract test, which is run with the oldest supported version, too.
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
+from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
+from jinja2 import BaseLoader
+from jupyter_events.logger import EventLogger
 from jupyterhub import orm, roles
 from jupyterhub._data import DATA_FILES_PATH
+from jupyterhub.app import JupyterHub
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.metrics import TOTAL_USERS
 from jupyterhub.scopes import Scope, scope_definitions
 from jupyterhub.spawner import Spawner
+from jupyterhub.user import UserDict
 from jupyterhub.utils import maybe_future
 from sqlalchemy import inspect
+from sqlalchemy.orm import Session
 from tornado import web
 from traitlets import Dict
 
 from jupyterhub_gpuspawner.errors import RequestError
-
-if TYPE_CHECKING:
-    from asyncio import Future
-    from collections.abc import Callable, Mapping
-
-    from jinja2 import BaseLoader
-    from jupyter_events.logger import EventLogger
-    from jupyterhub.app import JupyterHub
-    from jupyterhub.handlers.base import BaseHandler
-    from jupyterhub.user import UserDict
-    from sqlalchemy.orm import Session
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a display name beside the name in their URL (JupyterHub 6.0)."""

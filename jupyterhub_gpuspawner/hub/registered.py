@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub.app import JupyterHub
 
-if TYPE_CHECKING:
-    from jupyterhub.app import JupyterHub
+from jupyterhub_gpuspawner.errors import ConfigError
 
 _HUBS: WeakSet[JupyterHub] = WeakSet()
 

@@ -28,9 +28,11 @@ report to: there :func:`.registered.require_registration` refuses every start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableSequence
+from typing import Any
 
 from jupyterhub import apihandlers, handlers
+from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -61,11 +63,6 @@ from jupyterhub_gpuspawner.hub.upkeep.idle import begin_idle
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import begin_reconciliation
 from jupyterhub_gpuspawner.hub.upkeep.slugs import begin_slugs
 from jupyterhub_gpuspawner.hub.upkeep.unfinished import begin_unfinished
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableSequence
-
-    from jupyterhub.app import JupyterHub
 
 SETTINGS_CLASSES = (GPUCourses, GPUSessions)
 """The classes of settings that each hub makes one object of, beside its spawners."""

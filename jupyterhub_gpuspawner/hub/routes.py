@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
@@ -30,16 +30,12 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages import api as messages_api
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
 from jupyterhub_gpuspawner.hub.server import more_time, report, session
-from jupyterhub_gpuspawner.hub.server.card import server_cards
+from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.switch import SwitchPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, WaitingPage
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.hub.server.card import ServerCard
-
 
 STATIC = Path(__file__).parent / "web" / "static"
 

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
 from jupyterhub_gpuspawner.words import counted, duration, memory, people
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HEADING = "Your servers"
 LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first, then open the link again."

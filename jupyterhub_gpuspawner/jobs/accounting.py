@@ -5,15 +5,12 @@ Source: sacctmgr(1), "SPECIFICATIONS FOR ASSOCIATIONS" and "SPECIFICATIONS FOR Q
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    Tres = Mapping[str, int]
-    """Trackable resources by Slurm's names: ``cpu``, ``mem`` in MiB, ``node``, ``gres/gpu``, ``gres/gpu:k80``."""
+Tres = Mapping[str, int]
+"""Trackable resources by Slurm's names: ``cpu``, ``mem`` in MiB, ``node``, ``gres/gpu``, ``gres/gpu:k80``."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-
+from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 # The tag in every job's comment: it names hub, user and server, so that the hub can find the job again.
 

@@ -11,13 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.jobs.reason import meaning, never_clears
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.units import NodeAllocation
-
+from jupyterhub_gpuspawner.units import NodeAllocation
 
 __all__ = [
     "ENDS",

@@ -9,22 +9,19 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from jupyterhub_gpuspawner.node import binding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 T = TypeVar("T")
 Direction = Literal["h2d", "d2h"]

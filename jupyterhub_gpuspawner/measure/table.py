@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.measure.bandwidth import DIRECTIONS
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, Direction, MeasuredGpu
-
+from jupyterhub_gpuspawner.measure.bandwidth import DIRECTIONS, Bandwidth, Copies, Direction, MeasuredGpu
 
 WORDS: dict[Direction, str] = {"h2d": "host to device", "d2h": "device to host"}
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.migrate.old_hub import OldSetting
+from jupyterhub_gpuspawner.migrate.old_hub import OldSetting
 
 
 class Kind(str, Enum):

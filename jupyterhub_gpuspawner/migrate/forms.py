@@ -6,11 +6,13 @@ Each partition of moss and each preset of SlurmFormSpawner becomes a profile; fi
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, ConvertedProfile, Draft, Kind
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub
 from jupyterhub_gpuspawner.migrate.settings import old_options
 from jupyterhub_gpuspawner.migrate.template import (
     DEFAULT_TEMPLATE,
@@ -21,12 +23,6 @@ from jupyterhub_gpuspawner.migrate.template import (
 )
 from jupyterhub_gpuspawner.profiles.profile import SLUG, slug_of
 from jupyterhub_gpuspawner.profiles.wrapspawner import typed_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
-
 
 TIME = r"([0-9]+-)?[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?"
 MEMORY = r"[0-9]{1,9}[KMGT]?"

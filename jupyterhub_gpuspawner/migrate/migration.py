@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from traitlets.config import Config
 
@@ -12,11 +14,12 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.draft import ConvertedProfile, Difference, Draft, Kind
 from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
-from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub, System, read_old_hub
 from jupyterhub_gpuspawner.migrate.profiles import convert_one, convert_profiles
 from jupyterhub_gpuspawner.migrate.settings import SiteSettings
 from jupyterhub_gpuspawner.migrate.template import (
     DEFAULT_TEMPLATE,
+    BatchTemplate,
     option_changes,
     read_template,
     sbatch_options,
@@ -26,14 +29,6 @@ from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, EVERYTHING, T
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
-    from jupyterhub_gpuspawner.migrate.template import BatchTemplate
-
 
 SPAWNERS = frozenset(
     {

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import configured_value
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from traitlets.config import Config
 
 BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")
 """batchspawner's classes, the most specific first."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
 from jupyterhub_gpuspawner.migrate.draft import ConvertedProfile, Draft, Kind
-from jupyterhub_gpuspawner.migrate.settings import REQUESTS, old_options, plain
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+from jupyterhub_gpuspawner.migrate.settings import REQUESTS, SiteSettings, old_options, plain
+from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 from jupyterhub_gpuspawner.profiles.profile import slug_of
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED, as_document, typed_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
-    from jupyterhub_gpuspawner.migrate.settings import SiteSettings
-    from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 
 SERVER = "Notebook server"
 _TABLE = {setting.name: setting for setting in BATCHSPAWNER}

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
 
-from jupyterhub_gpuspawner.migrate.draft import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.migrate.draft import Difference
-    from jupyterhub_gpuspawner.migrate.migration import Migration
+from jupyterhub_gpuspawner.migrate.draft import Difference, Kind
+from jupyterhub_gpuspawner.migrate.migration import Migration
 
 TITLES = {
     Kind.DECIDE: "To decide",

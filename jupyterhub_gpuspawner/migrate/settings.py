@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
@@ -18,18 +19,10 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft, Kind
-from jupyterhub_gpuspawner.migrate.old_hub import System
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting, System
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, swallows_the_script
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
-from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote, programs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.migrate.draft import Draft
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
-    from jupyterhub_gpuspawner.slurm.login_node import Program
-
+from jupyterhub_gpuspawner.slurm.login_node import Program, destination, is_remote, programs
 
 WRAPPERS = "/usr/local/libexec/gpuspawner"
 """Where the wrapper scripts are, unless the admin has them elsewhere."""

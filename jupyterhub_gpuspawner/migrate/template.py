@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
@@ -18,10 +18,6 @@ from jinja2 import Environment, TemplateError, meta
 
 from jupyterhub_gpuspawner.batch.script import FLAGS, LONG, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _DIRECTIVE = re.compile(r"#SBATCH\s*(?P<options>.*)")
 WHY = {

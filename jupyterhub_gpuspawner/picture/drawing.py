@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture.locality import (
@@ -30,13 +30,8 @@ from jupyterhub_gpuspawner.picture.locality import (
 )
 from jupyterhub_gpuspawner.picture.node_words import summary
 from jupyterhub_gpuspawner.placement.affinity import distance
+from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
-
 
 # The shapes of a picture, their colours, and the enclosing SVG element.
 

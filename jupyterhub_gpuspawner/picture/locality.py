@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 
 @dataclass(frozen=True)

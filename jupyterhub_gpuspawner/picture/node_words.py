@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture.locality import NumaGroup, numa_groups
 from jupyterhub_gpuspawner.placement.ring import gbps
-from jupyterhub_gpuspawner.placement.topology import gpu_name
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 
 def table(

@@ -6,12 +6,9 @@ Time for which the use is unknown is hatched, so that it does not look idle; tim
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WIDTH, HEIGHT = 240, 60
 HOUR = 3600.0

@@ -14,17 +14,13 @@ A profile in the hub's configuration may use every field, since its author has t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from jupyterhub_gpuspawner.profiles.option import Override
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resources import Environment
+from jupyterhub_gpuspawner.profiles.option import Override
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resources import Environment
 
 SETTING = "c.GPUProfilesSpawner.profiles_dir_allows"
 CLASSES_SETTING = "c.GPUProfilesSpawner.profiles_dir_classes"

@@ -11,12 +11,13 @@ import math
 import os
 import re
 import stat
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import yaml
 
@@ -26,10 +27,6 @@ from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken, pa
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 from jupyterhub_gpuspawner.profiles.schema import Frozen, dotted
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 # The value of a YAML file and the line of each part, with bounded depth, size and time.
 #

@@ -7,24 +7,26 @@ what is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
-from jupyterhub_gpuspawner.profiles.option import put_over
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, names_in_gres, over_defaults
+from jupyterhub_gpuspawner.profiles.option import Override, put_over
+from jupyterhub_gpuspawner.profiles.profile import Application, Profile
+from jupyterhub_gpuspawner.profiles.resources import (
+    SBATCH_OPTIONS,
+    Environment,
+    Extend,
+    PlacementRules,
+    Resources,
+    names_in_gres,
+    over_defaults,
+)
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime
 from jupyterhub_gpuspawner.words import day, moment
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.profiles.option import Override
-    from jupyterhub_gpuspawner.profiles.profile import Application, Profile
-    from jupyterhub_gpuspawner.profiles.resources import Environment, Extend, PlacementRules, Resources
-
 
 __all__ = [
     "JobRequest",

@@ -7,7 +7,7 @@ value can neither end its line nor start another option.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, VALUE_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.profiles.option import ProfileOption, Range, UnlistedChoice
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-
+from jupyterhub_gpuspawner.profiles.option import (
+    OPTION_LIMIT,
+    UNLISTED,
+    VALUE_LIMIT,
+    ProfileOption,
+    Range,
+    UnlistedChoice,
+)
+from jupyterhub_gpuspawner.profiles.profile import Profile
 
 NUMBER_LIMIT = 10**12
 _SUFFIX = f"--{UNLISTED}"

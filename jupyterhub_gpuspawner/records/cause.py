@@ -6,14 +6,11 @@ hub to stop the server, and from the class of the error with which its start fai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.jobs.status import End
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Kind(str, Enum):

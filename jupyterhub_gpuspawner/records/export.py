@@ -19,18 +19,15 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.record import SessionRecord
 
 Value = str | int | float | bool | None
 

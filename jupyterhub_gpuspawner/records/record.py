@@ -6,13 +6,11 @@ Each event has its schema in ``hub/events/schemas``, with the fields of :meth:`E
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from jupyterhub_gpuspawner.records.cause import UNKNOWN, Cause
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
 """What the ids of the schemas begin with. The address is an identifier; nothing is fetched from it."""

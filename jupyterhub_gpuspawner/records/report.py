@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from html import escape
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from jupyterhub_gpuspawner.records.cause import Kind
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.words import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import tzinfo
-
-    from jupyterhub_gpuspawner.records.cause import Kind
-    from jupyterhub_gpuspawner.records.record import SessionRecord
-
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=str)

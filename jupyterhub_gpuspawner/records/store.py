@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.records.cause import Cause, Kind
-from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
-    from jupyterhub_gpuspawner.records.record import Event
+from jupyterhub_gpuspawner.records.record import Event, SessionRecord, applied, lost
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.app import JupyterHub
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from traitlets import TraitError
+from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
@@ -28,11 +30,6 @@ from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.values import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from traitlets.config import Config
 
 COOKIE_FILE = "jupyterhub_cookie_secret"
 """JupyterHub's default of cookie_secret_file."""

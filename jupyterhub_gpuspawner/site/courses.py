@@ -6,12 +6,16 @@ import asyncio
 import math
 import stat
 import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.check import (
     CourseInputs,
     HubLimits,
@@ -20,31 +24,22 @@ from jupyterhub_gpuspawner.courses.check import (
     members,
     request_of,
 )
+from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import opens_at
-from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
+from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
-from jupyterhub_gpuspawner.profiles.resources import over_defaults
+from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resources import Resources, over_defaults
+from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from traitlets.config import Config
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.courses.course import Course
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
-    from jupyterhub_gpuspawner.courses.folder import CourseFile
-    from jupyterhub_gpuspawner.courses.report import SessionReport
-    from jupyterhub_gpuspawner.jobs.accounting import Accounting
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resources import Resources
-    from jupyterhub_gpuspawner.site.configuration import Site
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"
 

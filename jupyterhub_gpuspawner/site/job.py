@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.courses.check import members
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import batch_job, plain_request, site_defaults
-from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_defaults
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.courses import course_file, no_session, spawner_of
 from jupyterhub_gpuspawner.site.people import people_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.hub.start.build import BatchJob
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.site.configuration import Site
 
 
 async def job_of(

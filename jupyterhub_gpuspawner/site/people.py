@@ -5,26 +5,23 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from errno import EACCES
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from jupyterhub import orm
 from sqlalchemy import create_engine, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from traitlets.config import Config
 
 
 @dataclass(frozen=True)

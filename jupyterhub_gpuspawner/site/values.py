@@ -6,19 +6,15 @@ The classes are not instantiated: an authenticator or a proxy may do anything wh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from traitlets import Bool, Float, Integer, List, Set, TraitError, Unicode
+from traitlets import Bool, Float, Integer, List, Set, TraitError, TraitType, Unicode
+from traitlets.config import Config, Configurable
 from traitlets.config.loader import DeferredConfig, LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from traitlets import TraitType
-    from traitlets.config import Config, Configurable
 
 _OBJECT = re.compile(r"<[\w.]*?(\w+) object at 0x[0-9a-f]+>( instance)?")
 _SECRET = re.compile(r"secret|password|token|key", re.IGNORECASE)

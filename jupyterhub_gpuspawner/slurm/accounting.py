@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits, Qos
-from jupyterhub_gpuspawner.slurm.commands import good
+from jupyterhub_gpuspawner.slurm.commands import Installation, good
 from jupyterhub_gpuspawner.slurm.parse.records import present, read, words
+from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
 from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.slurm.commands import Installation
-    from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
-
 
 # ``sacctmgr show assoc``, ``show qos`` and ``show user``, and ``sshare``: accounting.
 #

@@ -11,10 +11,14 @@ import asyncio
 import re
 import secrets
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.accounting import read_accounting
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
@@ -22,6 +26,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
     SUBMIT,
     TRIAL,
     CommandMissing,
+    Installation,
     good,
     submission,
     unanswered,
@@ -45,16 +50,7 @@ from jupyterhub_gpuspawner.slurm.time_limit import (
     script_input,
     update_arguments,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Unread
-    from jupyterhub_gpuspawner.jobs.accounting import Accounting
-    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-    from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
-    from jupyterhub_gpuspawner.slurm.commands import Installation
-    from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")

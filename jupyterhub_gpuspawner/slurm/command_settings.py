@@ -6,15 +6,12 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.login_node import command_line, is_remote
 from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.slurm.commands import Installation
 
 
 class CommandSettings(Protocol):

@@ -14,11 +14,11 @@ import shlex
 import shutil
 import signal
 import time
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.login_node import (
@@ -32,11 +32,7 @@ from jupyterhub_gpuspawner.slurm.login_node import (
 )
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
 
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
-    Observer = Callable[[str, float, int | None], None]
+Observer = Callable[[str, float, int | None], None]
 
 
 # Run one command without a shell, with its own environment and a time-out, leaving no process behind.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # Standard input of the script ``query``, which runs the hub's questions to Slurm on a login node.
 

@@ -8,30 +8,24 @@ import pwd
 import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.command_settings import SystemAccount, parse_identity
-from jupyterhub_gpuspawner.slurm.commands import good
+from jupyterhub_gpuspawner.slurm.commands import Installation, good
 from jupyterhub_gpuspawner.slurm.parse.scontrol import (
+    SlurmConfig,
     parse_allocations,
     parse_nodes,
     parse_partitions,
     parse_reservations,
 )
 from jupyterhub_gpuspawner.slurm.parse.squeue import STATES, job_columns, parse_jobs
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from jupyterhub_gpuspawner.cluster.snapshot import Unread
-    from jupyterhub_gpuspawner.slurm.commands import Installation
-    from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
-    from jupyterhub_gpuspawner.units import NodeAllocation
-
+from jupyterhub_gpuspawner.units import NodeAllocation
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes.
 

@@ -5,15 +5,9 @@ Slurm lets a user lower the limit of a job; only root, SlurmUser and operators m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.slurm.commands import Answer, fixed_prefix
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.errors import GPUSpawnerError
-    from jupyterhub_gpuspawner.slurm.commands import Answer
 
 EXTEND = "extend"
 """The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""

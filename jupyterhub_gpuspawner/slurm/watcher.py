@@ -10,8 +10,10 @@ hub's account would see it (PrivateData); likewise if its id now belongs to anot
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Protocol
 from weakref import WeakSet
 
 from traitlets.log import get_logger
@@ -19,11 +21,6 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
-
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-
 
 # A watched job, and a watch on it. Nothing here runs a command.
 

@@ -8,7 +8,7 @@ trust it and checks it in :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003 - whoever checks documents by these types needs it at run time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import START, Code
+from jupyterhub_gpuspawner.check.finding import START, Code, Context, Finding
 from jupyterhub_gpuspawner.check.job.trial import (
     MINUTES,
     PATIENCE,
+    Course,
+    Facts,
     Trial,
     Tried,
     follow,
@@ -20,26 +22,17 @@ from jupyterhub_gpuspawner.check.job.trial import (
 from jupyterhub_gpuspawner.check.machine import hub_address
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.jobs import identity
 from jupyterhub_gpuspawner.jobs.reason import meaning
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.snapshot import own_account
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from jupyterhub_gpuspawner.words import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.check.job.trial import Course, Facts
-    from jupyterhub_gpuspawner.hub.site.account import Account
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
 
 # What a followed job shows: findings, from Slurm's account of it and its own facts.
 

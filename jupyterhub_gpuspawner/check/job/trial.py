@@ -7,31 +7,25 @@ import json
 import os
 import shlex
 import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
 from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.check.job.on_node import MARK
+from jupyterhub_gpuspawner.check.machine import HubAddress
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
-from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.wire.documents import printable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.check.machine import HubAddress
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
 
 MINUTES = 5
 """Time limit of the job."""

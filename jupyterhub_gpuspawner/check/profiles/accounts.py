@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import time, timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from datetime import date, time, timedelta
 
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.profiles.offered import (
     BY_FAULT,
     RESERVATION_MISSING,
@@ -17,26 +17,18 @@ from jupyterhub_gpuspawner.check.profiles.offered import (
     dated_reservation,
     request_of,
 )
-from jupyterhub_gpuspawner.cluster.limits import fault_of
+from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.limits import licenses_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RefusalKind, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.slurm.snapshot import own_account
 from jupyterhub_gpuspawner.words import day as in_words
 from jupyterhub_gpuspawner.words import some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import date
-
-    from jupyterhub_gpuspawner.check.finding import Context
-    from jupyterhub_gpuspawner.cluster.limits import Fault
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resources import ReservationRule
-
 
 NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
 NO_QOS = Code("qos-missing", "A profile requests a QOS that the cluster does not have.")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.batch.script import options_of
-from jupyterhub_gpuspawner.check.finding import Code
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, request_of
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-
 
 FIELD = Code("extra-field", "`extra` has an option of sbatch for which profiles have a field, which it overrides.")
 SETTING = Code("extra-setting", "`extra` has an option of sbatch that the hub sets itself for every job.")

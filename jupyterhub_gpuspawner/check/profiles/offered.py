@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from decimal import Decimal
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.finding import Code, Severity
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.cluster.availability import availability
-from jupyterhub_gpuspawner.cluster.limits import FaultKind, fault_of
+from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.site.account import job_owner
@@ -28,22 +29,12 @@ from jupyterhub_gpuspawner.profiles.files import (
     shown_name,
 )
 from jupyterhub_gpuspawner.profiles.option import put_over
-from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Allow, SlugTaken, doubts_of, slug_of
-from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted, queue_limit, resolve
-from jupyterhub_gpuspawner.profiles.resources import Resources, over_defaults
+from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Allow, Profile, SlugTaken, doubts_of, slug_of
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, moment_of, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources, over_defaults
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.words import day, duration, rounded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Context, Finding
-    from jupyterhub_gpuspawner.cluster.limits import Fault
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.profiles.resources import ReservationRule
-
 
 # Where a field of a profile is written: the file and line, or the hub's configuration.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.check.finding import Code, Finding
-from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, request_of
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.profiles.offered import Case, Locations, cases_of, request_of
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
@@ -19,22 +19,13 @@ from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.choose.trial import availability_of, of_start, undelayed
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import batch_job, plain_request
-from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import JobSettings, batch_job, plain_request
+from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, queue_limit
 from jupyterhub_gpuspawner.site.courses import hub_limits
 from jupyterhub_gpuspawner.words import moment, people
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Context
-    from jupyterhub_gpuspawner.check.profiles.offered import Case
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.hub.start.build import JobSettings
-    from jupyterhub_gpuspawner.jobs.accounting import Accounting
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
-
 
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
 FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")

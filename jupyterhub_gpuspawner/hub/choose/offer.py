@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from datetime import date
+from typing import Any
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
-from jupyterhub_gpuspawner.profiles.option import UNLISTED
+from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
+from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import date
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
-    from jupyterhub_gpuspawner.profiles.option import ProfileOption
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-
-    Check = Callable[[Mapping[str, object]], object]
-    """Raises RequestError for user options that are not allowed."""
-    from collections.abc import Mapping
+Check = Callable[[Mapping[str, object]], object]
+"""Raises RequestError for user options that are not allowed."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from jupyterhub.handlers.pages import SpawnHandler
@@ -17,12 +18,14 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 from tornado.httputil import url_concat
 
+from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import (
     VISIT,
     FilledIn,
+    Offer,
     Visit,
     filled_in_with_fault,
     of_a_form,
@@ -36,24 +39,17 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, d
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.switch import as_query
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, job_ids_of, server_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.profiles.profile import doubts_of
+from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
+from jupyterhub_gpuspawner.profiles.resources import Resources
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-    from jupyterhub_gpuspawner.hub.choose.offer import Offer
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
-    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resources import Resources
-
-    Check = Callable[[Mapping[str, object]], object]
-    """Raises RequestError for user options that are not allowed."""
+Check = Callable[[Mapping[str, object]], object]
+"""Raises RequestError for user options that are not allowed."""
 
 
 # One request of the page on which a server is chosen: what page and form tell each other.

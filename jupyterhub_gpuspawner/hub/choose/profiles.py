@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003 - the reference reads the types of the fields
+from collections.abc import (
+    Mapping,
+    Sequence,
+)
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.scopes import needs_scope
 from jupyterhub.user import User
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.choose.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jupyterhub_gpuspawner.cluster.availability import Availability
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.errors import GPUSpawnerError
-    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
-    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-
 
 # The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.
 

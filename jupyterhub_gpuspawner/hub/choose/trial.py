@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, beyond
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
+from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
-from jupyterhub_gpuspawner.profiles.resolve import queue_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
-    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-    from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
 
 RETENTION_SECONDS = 30.0
 """Seconds for which an answer is cached."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
 
 __all__ = ["sentence"]
 

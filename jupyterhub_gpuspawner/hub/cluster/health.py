@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.fleet import sentences
-from jupyterhub_gpuspawner.fleet.health import FleetHealth
+from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.fleet.health import health as health_of
 from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.fleet.health import NodeHealth
-    from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
-    from jupyterhub_gpuspawner.units import Gres
 
 HEALTH = "Health"
 INTRO = (

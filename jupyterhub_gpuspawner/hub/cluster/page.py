@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,24 +14,18 @@ from jupyterhub.apihandlers import APIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import Scope, needs_scope
 from markupsafe import Markup
+from sqlalchemy.orm import Session
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, survey
+from jupyterhub_gpuspawner.fleet.health import FleetHealth
 from jupyterhub_gpuspawner.hub.cluster.health import read_health, section
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, sections, summary
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.server.facts import in_a_line
-from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from sqlalchemy.orm import Session
-
-    from jupyterhub_gpuspawner.fleet.health import FleetHealth
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
 """Scopes needed for all users to see the map: it names everybody's jobs and servers."""

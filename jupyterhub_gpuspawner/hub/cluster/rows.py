@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, NodeUse, totals
+from jupyterhub_gpuspawner.cluster.cluster_map import (
+    ClusterMap,
+    GpuUse,
+    Holder,
+    MapGpu,
+    MapNode,
+    MapPartition,
+    NodeUse,
+    Totals,
+    WaitingJob,
+    totals,
+)
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster import words
 from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.jobs.reason import meaning
+from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted, memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.cluster_map import (
-        ClusterMap,
-        Holder,
-        MapGpu,
-        MapNode,
-        MapPartition,
-        Totals,
-        WaitingJob,
-    )
-    from jupyterhub_gpuspawner.units import Gres
-
 
 # The jobs of the map in words: whose they are, their time left, and links for those who may follow them.
 

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timezone
+from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from sqlalchemy import select
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.pace import Pace, Queue, WorkKind
 from jupyterhub_gpuspawner.hub.course.participants import (
     NO_STARTS,
@@ -32,27 +35,16 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     participants_of,
     servers_of,
 )
-from jupyterhub_gpuspawner.hub.course.service_account import BUSY, READY
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
+from jupyterhub_gpuspawner.hub.course.service_account import BUSY, READY, Answer, ServiceAccount
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
-from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import stop_record, stop_server
 from jupyterhub_gpuspawner.records.cause import Stopper
 from jupyterhub_gpuspawner.words import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from datetime import datetime
-
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.hub.course.book import HubCourse
-    from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
-    from jupyterhub_gpuspawner.hub.course.service_account import Answer, ServiceAccount
-    from jupyterhub_gpuspawner.hub.job.ending import Ending
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
-
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 

@@ -10,29 +10,22 @@ import time
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
+from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import session_name
+from jupyterhub_gpuspawner.hub.course.actions import CourseActions, session_name
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import ServerKey
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.tasks import Failures
-from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
-
-if TYPE_CHECKING:
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.hub.course.actions import CourseActions
-    from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
-
 
 # The starts that courses have asked for, in a table of our own in the hub's database.
 #

@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tornado import web
 
+from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import session_name
+from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, session_name
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.participants import Participant
 from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, teaches
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
-    from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome
-    from jupyterhub_gpuspawner.hub.course.book import HubCourse
-    from jupyterhub_gpuspawner.hub.course.participants import Participant
-    from jupyterhub_gpuspawner.hub.course.starts import CourseStart
-
 
 # The documents of ``/hub/api/gpuspawner/courses``, and how they are made.
 

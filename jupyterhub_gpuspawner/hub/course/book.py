@@ -10,25 +10,20 @@ import asyncio
 import re
 import threading
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import group_name
+from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.courses.course import Course
-    from jupyterhub_gpuspawner.courses.dates import CourseDate
-    from jupyterhub_gpuspawner.courses.folder import CourseFile
-
 
 # Who takes a course and who teaches it, among the users and groups of this hub.
 

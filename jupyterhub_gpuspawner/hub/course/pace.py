@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from traitlets.log import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 class WorkKind(Enum):

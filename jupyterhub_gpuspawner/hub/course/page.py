@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
+from collections.abc import Mapping
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlunparse
 
 from jupyterhub.handlers.base import BaseHandler
@@ -18,25 +20,17 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import Result
+from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
 from jupyterhub_gpuspawner.hub.course.rights import STARTING, STOPPING, teaches
-from jupyterhub_gpuspawner.hub.course.room import CourseRoom, room_of_course
-from jupyterhub_gpuspawner.hub.course.tiles import ACTIONS, EXTEND, MESSAGE, START, STOP, result_line, wish_of
+from jupyterhub_gpuspawner.hub.course.room import CourseRoom, Snapshot, room_of_course
+from jupyterhub_gpuspawner.hub.course.tiles import ACTIONS, EXTEND, MESSAGE, START, STOP, Wish, result_line, wish_of
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.server.waiting import OpenStreams
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.hub.course.actions import Outcome
-    from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
-    from jupyterhub_gpuspawner.hub.course.room import Snapshot
-    from jupyterhub_gpuspawner.hub.course.tiles import Wish
 
 REST = 10.0
 """Seconds after which a stream without news says that it is alive."""

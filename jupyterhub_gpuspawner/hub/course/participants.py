@@ -9,30 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jupyterhub import orm
 from sqlalchemy import Integer, Text, Unicode, column, select, table
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.pace import WorkKind
-from jupyterhub_gpuspawner.hub.course.starts import Stage
+from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
 from jupyterhub_gpuspawner.jobs.status import never_clears
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from sqlalchemy.orm import Session
-
-    from jupyterhub_gpuspawner.hub.course.book import HubCourse
-    from jupyterhub_gpuspawner.hub.course.starts import CourseStart
 
 EARLIER = 3600.0
 """Seconds before the beginning of a session from which an ending counts as one of that session."""

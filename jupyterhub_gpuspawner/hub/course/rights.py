@@ -12,29 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.roles import create_role, delete_role, grant_role, strip_role
 from sqlalchemy import delete, event, insert, select
+from sqlalchemy.orm import Session
 from traitlets import List, TraitError, Unicode, validate
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import group_name
-from jupyterhub_gpuspawner.hub.course.book import HubPeople, Standing, role_name
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople, Standing, role_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, Seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from jupyterhub.app import JupyterHub
-    from jupyterhub.handlers.base import BaseHandler
-    from sqlalchemy.orm import Session
-
-    from jupyterhub_gpuspawner.hub.course.book import HubCourse
-
 
 # The admin's bounds for courses: ``c.GPUCourses``.
 

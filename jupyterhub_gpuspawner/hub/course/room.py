@@ -6,33 +6,27 @@ import asyncio
 import json
 import time
 import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.courses.check import CourseInputs, check_course
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.participants import State, since, totals
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.participants import Participant, State, since, totals
 from jupyterhub_gpuspawner.hub.course.starts import RecentActions
-from jupyterhub_gpuspawner.hub.course.tiles import Line, tile
+from jupyterhub_gpuspawner.hub.course.tiles import Line, Tile, tile
 from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.hub.course.book import HubCourse
-    from jupyterhub_gpuspawner.hub.course.participants import Participant
-    from jupyterhub_gpuspawner.hub.course.tiles import Tile
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-
+from jupyterhub_gpuspawner.profiles.profile import Profile
 
 # The page of a course as HTML, made once for all who look at it, with what has changed since the last time.
 #

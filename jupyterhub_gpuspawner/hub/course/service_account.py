@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from ssl import SSLContext
+from typing import Any
 from urllib.parse import quote
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from jupyterhub.roles import create_role, grant_role
 from jupyterhub.utils import make_ssl_context
 from tornado.httpclient import HTTPError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from jupyterhub_gpuspawner.hub.course.participants import ServerKey
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from ssl import SSLContext
-
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.hub.course.participants import ServerKey
 
 NAME = "gpuspawner-courses"
 """The name of the service and of its role."""

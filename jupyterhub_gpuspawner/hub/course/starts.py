@@ -7,20 +7,16 @@ same person and session.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Column, Integer, String, Table, Unicode, UnicodeText, bindparam, delete, insert, select
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sqlalchemy.orm import Session
-
 
 RETENTION_SECONDS = 30 * 86400.0
 """Seconds that a record is kept."""

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import Result
+from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, time_left
 from jupyterhub_gpuspawner.hub.server.facts import got, in_a_line
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from jupyterhub_gpuspawner.hub.course.actions import Outcome
-    from jupyterhub_gpuspawner.hub.course.participants import Participant
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
 _ACTIONS = {

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.hub.course import ahead
 from jupyterhub_gpuspawner.hub.course.actions import CourseActions
@@ -22,12 +25,6 @@ from jupyterhub_gpuspawner.hub.course.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub.app import JupyterHub
-
 
 ACTIONS = "gpuspawner_course_actions"
 """Where the hub's tornado settings hold the actions."""

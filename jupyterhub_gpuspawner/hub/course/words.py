@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.words import counted, people
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _REASONS = 3
 """Different reasons of refusals that are told, at most."""

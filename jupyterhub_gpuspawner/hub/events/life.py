@@ -7,31 +7,23 @@ a restart of the hub.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyter_events.logger import EventLogger
+from jupyterhub.app import JupyterHub
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
-from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.records.cause import Stopper, cause_of
-from jupyterhub_gpuspawner.records.record import Ended, Placed, Ready, Submitted, Usage, stages
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyter_events.logger import EventLogger
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.records.cause import Cause
-    from jupyterhub_gpuspawner.records.record import Event
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.records.cause import Cause, Stopper, cause_of
+from jupyterhub_gpuspawner.records.record import Ended, Event, Placed, Ready, Submitted, Usage, stages
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 Take = Callable[["Event"], None]
 

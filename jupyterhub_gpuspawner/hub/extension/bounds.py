@@ -7,23 +7,17 @@ not considered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.availability import STALE
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.words import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-
 
 MINUTE = 60
 """Slurm's time limits are in full minutes."""

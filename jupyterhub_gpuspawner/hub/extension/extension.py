@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time, refusal
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 FRESH = 5.0
 """Age in seconds of a snapshot of the cluster that is new enough to extend a job."""

@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, String, Table, Text, delete, insert, inspect, select
+from sqlalchemy import Column, Connection, Row, String, Table, Text, delete, insert, inspect, select
+from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, merged, record_from
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault
 from jupyterhub_gpuspawner.hub.site.database_file import open_database
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from sqlalchemy import Connection, Row
-    from sqlalchemy.engine import Engine
-
-    from jupyterhub_gpuspawner.fleet.node_record import View
 
 T = TypeVar("T")
 

@@ -11,23 +11,19 @@ import asyncio
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub.app import JupyterHub
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
-from jupyterhub_gpuspawner.fleet.node_record import View, gpu_count
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, gpu_count
 from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore
 from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
 from jupyterhub_gpuspawner.hub.site.tasks import every
-from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
-
-if TYPE_CHECKING:
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState
-    from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
-    from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
 POLL_SECONDS = 10.0
 """Seconds between two looks for new placements."""

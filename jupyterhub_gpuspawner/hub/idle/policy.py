@@ -9,19 +9,13 @@ last summary and not to the present, so that work of the last minutes, of which 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.report.usage import LATE
-from jupyterhub_gpuspawner.profiles.profile import IdleAction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jupyterhub_gpuspawner.hub.report.usage import Use
-    from jupyterhub_gpuspawner.profiles.profile import IdleRule
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from jupyterhub_gpuspawner.hub.report.usage import LATE, Use
+from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 UNUSED_PERCENT = 2.0
 """Up to this utilisation a GPU counts as unused: asking for it can itself show as one or two per cent."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -21,26 +22,18 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
+from jupyterhub_gpuspawner.hub.report.usage import Use
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
-from jupyterhub_gpuspawner.wire.documents import SAMPLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
-    from sqlalchemy.engine import Connection
-    from sqlalchemy.orm import Session
-
-    from jupyterhub_gpuspawner.hub.report.usage import Use
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-
+from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
 
 # Times in which servers did not use their GPUs, in a table of JupyterHub's database.
 #

@@ -7,39 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import inspect
+from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Chance, availability
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.log import outgrew_memory
+from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.cause import Cause, end_of_job, job_ended_in_start, parse_cause
 from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tornado import web
-
-    from jupyterhub_gpuspawner.hub.job.log import JobLog
-    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.site.connection import Connection
-    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""

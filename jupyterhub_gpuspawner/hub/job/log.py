@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import stat
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.jobs.status import End
+from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus
 from jupyterhub_gpuspawner.slurm.commands import run
-
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Iterator, Sequence
-
-    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-    from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
 
 # Leaves out the lines of a job's log that say nothing about how its server fares. Pure.
 #

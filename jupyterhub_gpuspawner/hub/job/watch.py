@@ -6,25 +6,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, timeout
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_identity
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, never_clears
-
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
-
-    from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-    from jupyterhub_gpuspawner.slurm.watcher import Watch
-
+from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 NOTIFY_RETRY_SECONDS = 4.0

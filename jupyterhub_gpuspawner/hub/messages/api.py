@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,9 +20,6 @@ from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, 
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = 1
 SHOWN = 24 * 60

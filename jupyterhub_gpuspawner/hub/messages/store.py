@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from sqlalchemy.orm import Session
-
 
 # A message, and to whom it is.
 

@@ -9,13 +9,15 @@ import asyncio
 import math
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from traitlets import Bool, Unicode
@@ -28,16 +30,8 @@ from jupyterhub_gpuspawner.hub.site.database_file import full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.records.record import Event
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from concurrent.futures import Future
-
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.records.record import Event
-
 
 # The admin's settings for session records: ``c.GPUSessions``.
 

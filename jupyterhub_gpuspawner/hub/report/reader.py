@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
+from jupyterhub_gpuspawner.jobs.status import JobDetail
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist
 from jupyterhub_gpuspawner.wire import bounds
@@ -25,12 +27,6 @@ from jupyterhub_gpuspawner.wire.documents import (
     PlacementDocument,
     UsageSummary,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.jobs.status import JobDetail
-
 
 _NAME_LIMIT = 40
 """Characters of an unknown field's name in an error."""

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, from_document
-
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-    from jupyterhub_gpuspawner.units import NodeAllocation
-    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
-
+from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
 
 # The reports of a job's other nodes: what the launcher on each found there, kept until and after Slurm confirms it.
 #

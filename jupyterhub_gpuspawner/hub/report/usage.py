@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from jupyterhub.spawner import Spawner
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.wire.documents import SAMPLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument, UsageSummary
 
 RETENTION_SECONDS = 3600.0
 """Seconds for which a summary is kept."""

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import bounds
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, server_facts, usage_card
-from jupyterhub_gpuspawner.hub.spawners.server import ServerState
+from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.profiles.profile import IdleAction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SOON, VERY_SOON = 15 * 60, 5 * 60
 """Seconds before a server's end at which the page warns for the first and the second time."""

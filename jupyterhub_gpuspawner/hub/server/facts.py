@@ -7,9 +7,10 @@ programs (81,559 MiB of an H100's 80 GB, 11,441 MiB of a K80's 12 GB with ECC); 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from markupsafe import Markup
 
@@ -18,20 +19,13 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
+from jupyterhub_gpuspawner.hub.report.usage import Use
 from jupyterhub_gpuspawner.picture import drawing, node_words, usage_chart
 from jupyterhub_gpuspawner.placement.network import has_no_nic
-from jupyterhub_gpuspawner.placement.topology import gpu_name
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
+from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 from jupyterhub_gpuspawner.words import gpu_memory, memory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from jupyterhub_gpuspawner.hub.report.usage import Use
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
-    from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
-
 
 NO_PICTURE = Markup()
 NO_TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from jupyterhub.handlers.base import BaseHandler
@@ -21,10 +22,6 @@ from jupyterhub_gpuspawner.hub.server.switch import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
 
 # The name of a new server, as its user has typed it on the home page.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import Scope, needs_scope
+from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from tornado import web
 
@@ -13,22 +15,14 @@ from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.course.rights import teaches
 from jupyterhub_gpuspawner.hub.course.upkeep import course_book
-from jupyterhub_gpuspawner.hub.extension.bounds import refusal
+from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
-from jupyterhub_gpuspawner.hub.idle.servers import NotKept
+from jupyterhub_gpuspawner.hub.idle.servers import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
-from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, server_named
-
-if TYPE_CHECKING:
-    from jupyterhub.handlers.base import BaseHandler
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.hub.extension.bounds import Reason
-    from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""

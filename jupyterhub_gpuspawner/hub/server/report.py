@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
@@ -15,16 +16,12 @@ from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
+from jupyterhub_gpuspawner.hub.report.usage import Use
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, server_named, utc
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jupyterhub_gpuspawner.hub.report.usage import Use
 
 _SERVER_SCOPE = "access:servers!server="
 

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.course.upkeep import course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
+from jupyterhub_gpuspawner.hub.messages.store import Message
 from jupyterhub_gpuspawner.hub.server.card import idle_notice
 from jupyterhub_gpuspawner.hub.server.facts import gpus_in_words, server_facts
 from jupyterhub_gpuspawner.hub.server.more_time import PATIENCE, more_time_document
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
-from jupyterhub_gpuspawner.hub.spawners.server import lab_minutes, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, lab_minutes, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.hub.messages.store import Message
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 VERSION = 1
 REQUESTS = RateLimit(burst=30, per_minute=20)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.spawner import Spawner
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
@@ -23,7 +25,7 @@ from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for
-from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import (
     note_stopper,
     server_title,
@@ -36,13 +38,6 @@ from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 
 class StopPage(BaseHandler):

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import SpawnPendingHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.spawner import Spawner
 from jupyterhub.utils import AnyTimeoutError
 from tornado import web
 from tornado.httputil import url_concat
@@ -26,7 +28,7 @@ from tornado.iostream import StreamClosedError
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.ending import Ending, contact_of, ending_of
-from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE
+from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights
 from jupyterhub_gpuspawner.hub.server.switch import (
     AT_MOST,
@@ -39,13 +41,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, se
 from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.hub.job.log import Extent
 
 # ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.
 

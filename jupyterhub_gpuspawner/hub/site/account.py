@@ -7,23 +7,19 @@ import grp
 import os
 import pwd
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from traitlets.config.loader import LazyConfigValue
 
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
+from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 
 NAMING = ("allowed_users", "admin_users", "username_map")
 """Settings of an authenticator that name users; ``username_map`` does so in its values."""

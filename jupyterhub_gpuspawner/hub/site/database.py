@@ -10,27 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from sqlalchemy import (
     Float,
     event,
     update,
 )
+from sqlalchemy.engine import Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from jupyterhub.app import JupyterHub
-    from sqlalchemy.engine import Engine, ExceptionContext
-    from sqlalchemy.orm import Session
-
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""

@@ -7,24 +7,18 @@ node. Counters that may stay at zero for long are exported from the start, so th
 from __future__ import annotations
 
 from collections import Counter as Tally
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
+from jupyterhub.spawner import Spawner
 from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.events.life import STREAM
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
-from jupyterhub_gpuspawner.records.record import Ready
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from jupyterhub.spawner import Spawner
-
-    from jupyterhub_gpuspawner.records.record import Event
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from jupyterhub_gpuspawner.records.record import Event, Ready
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TYPES_AT_MOST = 20
 """GPU types on the page; further ones are ``other``, since nodes' reports could name any number of them."""

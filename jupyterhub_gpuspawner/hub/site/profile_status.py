@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
-from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
-
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.errors import Refusal
-    from jupyterhub_gpuspawner.profiles.profile import Profile
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-    from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import Refusal, RequestError
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
 
 
 @dataclass(frozen=True)

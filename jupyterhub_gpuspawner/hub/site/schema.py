@@ -8,13 +8,15 @@ may be repeated after a failure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from jupyterhub.app import JupyterHub
 from sqlalchemy import (
     Boolean,
     Column,
+    Connection,
     Integer,
     MetaData,
     String,
@@ -28,16 +30,10 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, transaction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from jupyterhub.app import JupyterHub
-    from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
 
 TABLES = MetaData()
 """The tables as this version of the package uses them."""

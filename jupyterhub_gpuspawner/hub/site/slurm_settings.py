@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, default, validate
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
@@ -21,12 +23,6 @@ from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from traitlets.config import Config
-
 
 # Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds.
 

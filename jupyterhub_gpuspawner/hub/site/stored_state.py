@@ -6,19 +6,15 @@ id of a job, would be lost with a hub that is killed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
 
+from jupyterhub.spawner import Spawner
 from jupyterhub.utils import utcnow
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.database import AWAY, TO_STOP, fault, roll_back, written
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
-
-if TYPE_CHECKING:
-    import logging
-
-    from jupyterhub.spawner import Spawner
-    from sqlalchemy.orm import Session
 
 
 class StoredState:

@@ -9,23 +9,19 @@ import logging
 import socket
 import sys
 import time
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from jupyterhub.app import JupyterHub
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from jupyterhub.app import JupyterHub
-    from sqlalchemy.orm import Session
-
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout

@@ -6,17 +6,12 @@ leads to our template, and ours extend JupyterHub's by names with the prefix ``j
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError, nodes
+from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError, nodes
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import STOCK_TEMPLATES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from jinja2 import BaseLoader
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "web" / "templates"
 _MESSAGES = "pages do not show the messages of instructors and administrators"

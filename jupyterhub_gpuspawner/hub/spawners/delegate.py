@@ -14,9 +14,10 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from traitlets import TraitError
 from traitlets.utils.importstring import import_item
@@ -25,14 +26,9 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-
 
 # The launcher as a file, for servers on the hub's own machine.
 

@@ -7,19 +7,16 @@ are logged when the hub starts, and listed by ``gpuspawner check``. The migratio
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub.spawner import Spawner
+from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from jupyterhub.spawner import Spawner
-    from traitlets.config import Config
-
-    from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.profile import Profile
 
 
 class Effect(Enum):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from traitlets.log import get_logger
 
@@ -20,9 +20,6 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.file_rights import NOTHING, Rights
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
 
 PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import abc
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from jupyterhub.utils import maybe_future
@@ -19,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default
 from traitlets.config.loader import LazyConfigValue
 
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import (
     database_away,
@@ -47,19 +49,12 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting
 from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, profile_folder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options, refuse_choice_of_others
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.start.build import JobSettings, site_defaults
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, TRAITS, Rights
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
-
-if TYPE_CHECKING:
-    from collections import abc
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-    from jupyterhub_gpuspawner.hub.start.build import JobSettings
-    from jupyterhub_gpuspawner.profiles.profile import Profile
 
 CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
 """Settings without which a job cannot be found, polled or cancelled: stored with it where a group has set them."""

@@ -8,34 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
-from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
-from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
-from jupyterhub_gpuspawner.hub.job.ending import ending_of, parse_ending
+from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, NotExtended, Offer
+from jupyterhub_gpuspawner.hub.idle.servers import IdleServer, idle_server, keep
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, parse_ending
+from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
+from jupyterhub_gpuspawner.hub.report.usage import ServerUsage, Use
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from jupyterhub_gpuspawner.hub.events.life import Life
-    from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
-    from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
-    from jupyterhub_gpuspawner.hub.job.ending import Ending
-    from jupyterhub_gpuspawner.hub.job.log import Extent
-    from jupyterhub_gpuspawner.hub.report.usage import ServerUsage, Use
-    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
 
 
 class ServerState(str, Enum):

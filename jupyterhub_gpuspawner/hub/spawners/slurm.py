@@ -7,8 +7,9 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
@@ -27,7 +28,7 @@ from jupyterhub_gpuspawner.hub.job.ending import (
     stored_ending,
     why_never,
 )
-from jupyterhub_gpuspawner.hub.job.log import JobLog
+from jupyterhub_gpuspawner.hub.job.log import Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     GroupOverrides,
@@ -58,7 +59,7 @@ from jupyterhub_gpuspawner.hub.start.build import (
     refuse_options,
     site_profile,
 )
-from jupyterhub_gpuspawner.hub.start.progress import events, start_facts
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
 from jupyterhub_gpuspawner.hub.start.submission import (
     TRUSTED,
@@ -69,22 +70,13 @@ from jupyterhub_gpuspawner.hub.start.submission import (
     submit,
 )
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark
-from jupyterhub_gpuspawner.jobs.status import Phase, sentence
-from jupyterhub_gpuspawner.profiles.resolve import queue_limit
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, sentence
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from jupyterhub_gpuspawner.hub.job.log import Extent
-    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
-
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 VISIBILITY_SECONDS = 300.0
 """For so long it is known whether Slurm shows the hub its users' jobs."""

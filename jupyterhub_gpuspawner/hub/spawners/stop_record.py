@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
-from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, life_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server, keeps_ending, life_of
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 CANCELLED = 10.0
 """Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from jupyterhub.scopes import Scope
 
@@ -11,11 +12,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 FOR_OTHERS = (
     "For somebody else you can start the profile of a course that you teach, and nothing else. To choose a profile or "

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.jobs.reason import reason_name
-from jupyterhub_gpuspawner.jobs.status import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 
 AFTER_RESTART = 30.0
 """Seconds that an attempt gets at least after a restart of the hub."""

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
-from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
+from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_number
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.jobs import identity
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, resolve, server_command
+from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jupyterhub_gpuspawner.hub.site.account import Account
-    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-    from jupyterhub_gpuspawner.profiles.resources import Resources
 
 SETTINGS = {ours: old for old, ours in TYPED.items()}
 """A profile's field, and batchspawner's name for it without ``req_``."""

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller
-from jupyterhub_gpuspawner.hub.start.attempt import Stage
-from jupyterhub_gpuspawner.jobs.status import Phase, advice, never_clears, sentence
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, advice, never_clears, sentence
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.start.attempt import Attempt
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.ending import start_failed, why_never
-from jupyterhub_gpuspawner.hub.job.watch import verdict
+from jupyterhub_gpuspawner.hub.events.life import Life
+from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, start_failed, why_never
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     begin_pending_start,
     end_pending_start,
@@ -23,27 +25,18 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     proxy_of,
 )
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
-from jupyterhub_gpuspawner.hub.start.attempt import Moment, Stage
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage
 from jupyterhub_gpuspawner.hub.start.progress import event, start_facts
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from jupyterhub_gpuspawner.hub.events.life import Life
-    from jupyterhub_gpuspawner.hub.job.ending import ServerEnding
-    from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-    from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
-    from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-    from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-    from jupyterhub_gpuspawner.hub.start.attempt import Attempt
-    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-    from jupyterhub_gpuspawner.wire.documents import NodeReport
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 READY_PATH = "api"
 """The path below a server's own at which JupyterHub asks whether it is ready."""

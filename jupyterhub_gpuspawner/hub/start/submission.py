@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
@@ -23,16 +25,8 @@ from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, TO_START, transaction, written
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
-from jupyterhub_gpuspawner.jobs.identity import PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from sqlalchemy.orm import Session
-
-    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-
+from jupyterhub_gpuspawner.jobs.identity import PREFIX, JobIdentity
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 if TYPE_CHECKING:
     import logging

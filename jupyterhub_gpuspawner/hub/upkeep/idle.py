@@ -7,11 +7,13 @@ JupyterHub's times of activity are read in one query, where a profile asks for t
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
@@ -20,6 +22,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.upkeep import course_book
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
@@ -27,20 +30,10 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
-from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import Server, has_job, server_of, starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, server_title, stop_server
-from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.hub.course.book import HubCourse
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
-    from jupyterhub_gpuspawner.profiles.profile import IdleRule
-
 
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.
 

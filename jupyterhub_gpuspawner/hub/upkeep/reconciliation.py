@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -30,20 +32,11 @@ from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.submission import StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark, parse_tag, start_of, start_of_name
-from jupyterhub_gpuspawner.jobs.status import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    from jupyterhub.app import JupyterHub
-
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
-
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 

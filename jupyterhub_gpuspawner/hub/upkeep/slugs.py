@@ -7,22 +7,17 @@ goes on from there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from jupyterhub.app import JupyterHub
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy.orm import Session
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.hub.site.database import transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from jupyterhub.app import JupyterHub
-    from sqlalchemy.orm import Session
-
 
 POLL_SECONDS = 30.0
 """Seconds between two looks at whether slugs have changed."""

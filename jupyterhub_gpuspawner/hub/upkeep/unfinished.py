@@ -7,8 +7,9 @@ servers are looked for in memory every few seconds: one that runs gets its route
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from jupyterhub.app import JupyterHub
+from jupyterhub.spawner import Spawner
+from jupyterhub.user import User
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -21,11 +22,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.site.tasks import Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, server_of, starts_slurm_jobs
-
-if TYPE_CHECKING:
-    from jupyterhub.app import JupyterHub
-    from jupyterhub.spawner import Spawner
-    from jupyterhub.user import User
 
 POLL_SECONDS = 10.0
 """Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.spawner import Spawner
 from tornado import web
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from jupyterhub.handlers.base import BaseHandler
-    from jupyterhub.spawner import Spawner
 
 _CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""

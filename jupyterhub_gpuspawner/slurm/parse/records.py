@@ -6,21 +6,18 @@ Written against the recorded answers of Slurm 22.05, 24.11 and 26.05 in ``tests/
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from jupyterhub_gpuspawner.cluster.snapshot import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_memory
+from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse_memory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+Notice = Callable[[Unread], None]
 
-    from jupyterhub_gpuspawner.units import Gres
-
-    Notice = Callable[[Unread], None]
 
 K = TypeVar("K")
 T = TypeVar("T")

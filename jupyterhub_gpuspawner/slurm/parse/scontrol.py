@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
@@ -15,6 +16,7 @@ from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import (
     Layout,
     Memo,
+    Notice,
     default_per_gpu,
     epoch,
     fields,
@@ -27,12 +29,6 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
 )
 from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_walltime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.slurm.parse.records import Notice
-
 
 T = TypeVar("T")
 

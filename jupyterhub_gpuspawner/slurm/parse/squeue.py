@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.parse.records import (
     Memo,
+    Notice,
     all_numbers,
     epoch,
     epochs,
@@ -33,12 +35,6 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
 )
 from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, expand_nodelist, parse_memory, parse_walltime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from jupyterhub_gpuspawner.slurm.parse.records import Notice
-
 
 _STATUS = re.compile(r"[0-9]{1,10}")
 COLUMNS = (
