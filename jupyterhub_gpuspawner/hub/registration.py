@@ -15,7 +15,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
   watch (:mod:`.upkeep.unfinished`);
 * looks each minute for servers that do not use their GPUs (:mod:`.upkeep.idle`);
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`);
-* keeps what servers report of their nodes (:mod:`.fleet.upkeep`);
+* keeps what servers report of their nodes (:mod:`.cluster.fleet`);
 * writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
   (:mod:`.records.keeper`).
 
@@ -38,10 +38,10 @@ from traitlets import TraitError
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
+from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.course.upkeep import begin_courses
 from jupyterhub_gpuspawner.hub.events.life import begin_events
-from jupyterhub_gpuspawner.hub.fleet.upkeep import begin_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,
     leave_out_of_spawn_limit,

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES, PrivateSlurm
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import View
 from jupyterhub_gpuspawner.hub import times
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, small_targets, width_left_over

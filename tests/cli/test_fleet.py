@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 
 from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.fleet.health import Grant
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from tests.fixtures.databases import disposed, with_tables
 from tests.fleet.nodes import DAY, only, topology, view, with_gpu
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jupyterhub_gpuspawner.fleet.health import FleetHealth
-    from jupyterhub_gpuspawner.hub.fleet.store import StoredFleet
+    from jupyterhub_gpuspawner.hub.cluster.fleet import StoredFleet
     from jupyterhub_gpuspawner.site.configuration import Site
     from jupyterhub_gpuspawner.units import Gres
 
@@ -36,7 +36,7 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
     The hub keeps what its servers report of their nodes. This reads its database, without a running hub, and asks Slurm
     for the configured GPUs; where Slurm does not answer, those of the last reports count.
     """
-    from jupyterhub_gpuspawner.hub.fleet.store import forget_in_database, read_database
+    from jupyterhub_gpuspawner.hub.cluster.fleet import forget_in_database, read_database
     from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
     from jupyterhub_gpuspawner.site.configuration import load_site
 

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.fleet import sentences
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.fleet.health import health as health_of
 from jupyterhub_gpuspawner.hub import times
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import sentence

@@ -19,9 +19,9 @@ from tornado import web
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, survey
 from jupyterhub_gpuspawner.fleet.health import FleetHealth
+from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.cluster.health import read_health, section
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, sections, summary
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.server.facts import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs

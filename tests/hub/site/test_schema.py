@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
+from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, RecentActions, Stage
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.idle.servers import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.hub.site.schema import STEPS, TABLES, bring_up_to_date, upgrade

@@ -17,8 +17,8 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet import node_record
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
-from jupyterhub_gpuspawner.hub.fleet import store as subject
-from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, StoredFleet, forget_in_database, read_database
+from jupyterhub_gpuspawner.hub.cluster import fleet as subject
+from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore, StoredFleet, forget_in_database, read_database
 from tests.fixtures.databases import disposed, new_database, with_tables
 from tests.fixtures.postgres import about_sqlite
 from tests.fleet.nodes import DAY, only, record, topology, view

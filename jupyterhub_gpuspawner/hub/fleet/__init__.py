@@ -1,1 +1,0 @@
-"""Reports of nodes, kept in the hub's database."""
