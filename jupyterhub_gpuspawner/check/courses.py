@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
-from jupyterhub_gpuspawner.check.profiles.offered import Locations
+from jupyterhub_gpuspawner.check.offered import Locations
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport

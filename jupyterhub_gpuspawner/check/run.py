@@ -13,10 +13,19 @@ from typing import Any
 
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import courses, machine, run_as, settings, slurm
+from jupyterhub_gpuspawner.check import (
+    accounts,
+    courses,
+    extra,
+    machine,
+    offered,
+    run_as,
+    seats,
+    settings,
+    slurm,
+    submit,
+)
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
-from jupyterhub_gpuspawner.check.job import submit
-from jupyterhub_gpuspawner.check.profiles import accounts, extra, offered, seats
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

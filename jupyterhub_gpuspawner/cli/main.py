@@ -7,17 +7,17 @@ from pathlib import Path
 import click
 
 from jupyterhub_gpuspawner import __version__
-from jupyterhub_gpuspawner.cli.course.commands import course
-from jupyterhub_gpuspawner.cli.course.live import COMMANDS
-from jupyterhub_gpuspawner.cli.hub.check import check, migrate, show
-from jupyterhub_gpuspawner.cli.hub.fleet import fleet
-from jupyterhub_gpuspawner.cli.hub.idle import idle
-from jupyterhub_gpuspawner.cli.hub.message import message
-from jupyterhub_gpuspawner.cli.hub.sessions import sessions
-from jupyterhub_gpuspawner.cli.node.bandwidth import bandwidth
-from jupyterhub_gpuspawner.cli.node.place import bind, place, run
-from jupyterhub_gpuspawner.cli.node.topology import topology
+from jupyterhub_gpuspawner.cli.bandwidth import bandwidth
+from jupyterhub_gpuspawner.cli.check import check, migrate, show
+from jupyterhub_gpuspawner.cli.course_live import COMMANDS
+from jupyterhub_gpuspawner.cli.courses import course
+from jupyterhub_gpuspawner.cli.fleet import fleet
+from jupyterhub_gpuspawner.cli.idle import idle
+from jupyterhub_gpuspawner.cli.message import message
 from jupyterhub_gpuspawner.cli.options import fail
+from jupyterhub_gpuspawner.cli.place import bind, place, run
+from jupyterhub_gpuspawner.cli.sessions import sessions
+from jupyterhub_gpuspawner.cli.topology import topology
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 

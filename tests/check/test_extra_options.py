@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.check import extra
 from jupyterhub_gpuspawner.check.finding import Finding, Severity
-from jupyterhub_gpuspawner.check.profiles import extra
 from jupyterhub_gpuspawner.check.run import findings
 from tests.check.sites import context
 

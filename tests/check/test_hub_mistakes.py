@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check import machine, run, run_as, settings, slurm
+from jupyterhub_gpuspawner.check import machine, run, run_as, seats, settings, slurm
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Finding, Options, Severity
-from jupyterhub_gpuspawner.check.profiles import seats
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check import run
+from jupyterhub_gpuspawner.check import run, submit
 from jupyterhub_gpuspawner.check.finding import START, Finding, Options, Severity
-from jupyterhub_gpuspawner.check.job import submit
-from jupyterhub_gpuspawner.check.job.submit import findings_of
-from jupyterhub_gpuspawner.check.job.trial import Course, Trial, parse_facts
+from jupyterhub_gpuspawner.check.submit import findings_of
+from jupyterhub_gpuspawner.check.trial import Course, Trial, parse_facts
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.site.configuration import load_site

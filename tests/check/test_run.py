@@ -6,8 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+from jupyterhub_gpuspawner.check import offered
 from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
-from jupyterhub_gpuspawner.check.profiles import offered
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig

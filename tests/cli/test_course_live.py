@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.cli.course.live import columns
+from jupyterhub_gpuspawner.cli.course_live import columns
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from tests.cli.runner import cli_runner

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.node.topology import Source, give_up, source_options
+from jupyterhub_gpuspawner.cli.topology import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.node.run.srun import WORDS, Options, Word
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES, choose

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jupyterhub_gpuspawner.check.finding import START, Code, Context, Finding
-from jupyterhub_gpuspawner.check.job.trial import (
+from jupyterhub_gpuspawner.check.machine import hub_address
+from jupyterhub_gpuspawner.check.run_as import PREFIX
+from jupyterhub_gpuspawner.check.trial import (
     MINUTES,
     PATIENCE,
     Course,
@@ -19,8 +21,6 @@ from jupyterhub_gpuspawner.check.job.trial import (
     listening_hub,
     partitions,
 )
-from jupyterhub_gpuspawner.check.machine import hub_address
-from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

@@ -7,7 +7,7 @@ from datetime import date, datetime
 
 from jupyterhub_gpuspawner.batch.script import options_of
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
-from jupyterhub_gpuspawner.check.profiles.offered import Locations, cases_of, request_of
+from jupyterhub_gpuspawner.check.offered import Locations, cases_of, request_of
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule

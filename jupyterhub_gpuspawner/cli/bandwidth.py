@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jupyterhub_gpuspawner.cli.node.topology import give_up, this_node, write
+from jupyterhub_gpuspawner.cli.topology import give_up, this_node, write
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth

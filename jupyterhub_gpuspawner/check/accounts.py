@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import date, time, timedelta
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
-from jupyterhub_gpuspawner.check.profiles.offered import (
+from jupyterhub_gpuspawner.check.offered import (
     BY_FAULT,
     RESERVATION_MISSING,
     Case,

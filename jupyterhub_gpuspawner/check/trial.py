@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
 from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
-from jupyterhub_gpuspawner.check.job.on_node import MARK
 from jupyterhub_gpuspawner.check.machine import HubAddress
+from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

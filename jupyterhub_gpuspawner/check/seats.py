@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
-from jupyterhub_gpuspawner.check.profiles.offered import Case, Locations, cases_of, request_of
+from jupyterhub_gpuspawner.check.offered import Case, Locations, cases_of, request_of
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of

@@ -1,1 +1,0 @@
-"""Whether profiles and courses would run, for whom, and why not."""

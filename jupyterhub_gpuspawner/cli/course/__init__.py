@@ -1,1 +1,0 @@
-"""``gpuspawner course``."""

@@ -1,1 +1,0 @@
-"""Commands that read the configuration of a hub, without a running hub."""
