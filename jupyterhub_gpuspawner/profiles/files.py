@@ -37,6 +37,7 @@ NODE_LIMIT = 10_000
 """Maximum number of values in a file; an alias counts each time it is used."""
 DEPTH_LIMIT = 50
 """Maximum nesting depth of tables and lists."""
+_TOO_DEEP = f"tables and lists are nested more than {DEPTH_LIMIT} deep"
 
 _CORE = {
     "bool": re.compile("true|True|TRUE|false|False|FALSE"),
@@ -119,6 +120,8 @@ def _events(text: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         if mark is not None and "\t" in _indentation(text, mark.line):
             message = "the line is indented with a tab: use spaces"
+        if "nesting depth" in message:  # of libyaml from 0.2.6 on, which reads on to 1,000 before its first event
+            message = _TOO_DEEP
         raise YamlFault(message or "this is not YAML", mark.line + 1 if mark is not None else None) from None
     except yaml.YAMLError:
         raise YamlFault("the file contains a character that YAML does not allow") from None
@@ -165,7 +168,7 @@ class _Reader:
         if self._open and self._waits_for_key(self._open[-1]):
             raise YamlFault("a key must be text", line)
         if len(self._open) >= DEPTH_LIMIT:
-            raise YamlFault(f"tables and lists are nested more than {DEPTH_LIMIT} deep", line)
+            raise YamlFault(_TOO_DEEP, line)
         path = self._next_path()
         self.document.lines.setdefault(path, line)
         if event.anchor is not None:
@@ -188,7 +191,7 @@ class _Reader:
             self._key(around, part, line)
             return
         if len(self._open) + part.depth > DEPTH_LIMIT:
-            raise YamlFault(f"tables and lists are nested more than {DEPTH_LIMIT} deep", line)
+            raise YamlFault(_TOO_DEEP, line)
         self.document.lines.setdefault(self._next_path(), line)
         holder = around.part
         holder.count += part.count

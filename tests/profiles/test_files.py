@@ -116,6 +116,7 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
         ("time: " + "9" * 5000 + "\n", "p.yaml:1: a number is too large"),
         (BOMB, "p.yaml:4: the file contains more than 10000 values"),
         ("a: &a [*a]\n", "p.yaml"),
+        *((text * 5000, "p.yaml:1: tables and lists are nested more than 50 deep") for text in ("[", "- ", "{a: ")),
     ],
 )
 def test_a_fault_is_told_with_file_line_and_field(tmp_path: Path, text: str, says: str) -> None:
