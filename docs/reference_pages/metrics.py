@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from jupyterhub_gpuspawner.hub.report.usage import GpuUseCollector
+from jupyterhub_gpuspawner.hub.report.server_report import GpuUseCollector
 from jupyterhub_gpuspawner.hub.site import metrics
 
 from .wording import code, markdown, table

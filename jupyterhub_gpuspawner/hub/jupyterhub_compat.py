@@ -9,12 +9,14 @@ contract test, which is run with the oldest supported version, too.
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio import Future
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import jupyterhub.spawner
 from jinja2 import BaseLoader
@@ -33,7 +35,7 @@ from sqlalchemy.orm import Session
 from tornado import web
 from traitlets import Dict
 
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a display name beside the name in their URL (JupyterHub 6.0)."""
@@ -436,3 +438,32 @@ def event_log(app: JupyterHub) -> EventLogger:
     """Return the hub's event log, which it has made before it sets up its handlers."""
     log: EventLogger = app.eventlog
     return log
+
+
+# Whether the hub of this process has been set up with this package, as :mod:`.registration` records it.
+
+_HUBS: WeakSet[JupyterHub] = WeakSet()
+
+
+def this_hub() -> JupyterHub | None:
+    """Return the hub of this process; None in other programs, and in a hub that is still being constructed."""
+    app = sys.modules.get("jupyterhub.app")  # not imported for this: it takes half a second
+    return app.JupyterHub.instance() if app is not None and app.JupyterHub.initialized() else None
+
+
+def record(hub: JupyterHub) -> bool:
+    """Record that ``hub`` is set up with this package; return False if it was recorded before."""
+    new = hub not in _HUBS
+    _HUBS.add(hub)
+    return new
+
+
+def require_registration() -> None:
+    """Raise ConfigError in a hub that was set up without this package; do nothing in other programs."""
+    hub = this_hub()
+    if hub is not None and hub not in _HUBS:
+        raise ConfigError(
+            "this hub was set up without jupyterhub-gpuspawner, so no server can report to it.",
+            where="c.JupyterHub.spawner_class",
+            hint='Set it to "gpu-profiles", or to a subclass of a spawner imported from jupyterhub_gpuspawner.',
+        )

@@ -23,7 +23,7 @@ A hub imports the spawners of all installed packages while it is being construct
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
 by then, which is while the hub reads its configuration; handlers and templates are set up after that. In a hub that
 gets a spawner of ours in another way, for example as a child of wrapspawner's own spawner, servers have no address to
-report to: there :func:`.registered.require_registration` refuses every start.
+report to: there :func:`.jupyterhub_compat.require_registration` refuses every start.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ from jupyterhub_gpuspawner.hub.events.life import begin_events
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,
     leave_out_of_spawn_limit,
+    record,
     stock_template_paths,
+    this_hub,
 )
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
-from jupyterhub_gpuspawner.hub.registered import record, this_hub
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions

@@ -41,9 +41,9 @@ from jupyterhub_gpuspawner.hub.server.switch import as_query
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, job_ids_of, server_of, with_profiles
-from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
 from jupyterhub_gpuspawner.profiles.resources import Resources

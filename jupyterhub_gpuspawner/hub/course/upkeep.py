@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.course.rights import (
 from jupyterhub_gpuspawner.hub.course.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, Failures, every
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of
 
 ACTIONS = "gpuspawner_course_actions"
 """Where the hub's tornado settings hold the actions."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from jupyterhub_gpuspawner.hub.report.usage import LATE, Use
+from jupyterhub_gpuspawner.hub.report.server_report import LATE, Use
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-from jupyterhub_gpuspawner.hub.report.usage import Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule

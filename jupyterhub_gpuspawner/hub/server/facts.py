@@ -18,8 +18,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.report.reader import in_words
-from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
-from jupyterhub_gpuspawner.hub.report.usage import Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use, parsed, position
 from jupyterhub_gpuspawner.picture import drawing, node_words, usage_chart
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name

@@ -16,7 +16,7 @@ from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
-from jupyterhub_gpuspawner.hub.report.usage import Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, server_named, utc

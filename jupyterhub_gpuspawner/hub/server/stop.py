@@ -25,15 +25,19 @@ from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for
-from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, keep_server, refresh_more_time, server_of
-from jupyterhub_gpuspawner.hub.spawners.stop_record import (
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, is_taught_course
+from jupyterhub_gpuspawner.hub.spawners.server import (
+    Server,
+    extend_server,
+    keep_server,
     note_stopper,
+    refresh_more_time,
+    server_of,
     server_title,
     stop_record,
     stop_server,
     stopper_of,
 )
-from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST

@@ -31,9 +31,9 @@ from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
-from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources, resolve

@@ -37,8 +37,14 @@ from jupyterhub_gpuspawner.hub.server.switch import (
     alternatives,
     parse_choice_query,
 )
-from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of, updated_server, with_profiles
-from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
+from jupyterhub_gpuspawner.hub.spawners.server import (
+    ended_log,
+    running_log,
+    server_of,
+    server_title,
+    updated_server,
+    with_profiles,
+)
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
 

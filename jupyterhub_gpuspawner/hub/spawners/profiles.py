@@ -30,12 +30,10 @@ from jupyterhub_gpuspawner.hub.job.ending import (
     spawn_failure,
     stored_ending,
 )
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
-from jupyterhub_gpuspawner.hub.registered import require_registration
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout, require_registration
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, refresh_courses
 from jupyterhub_gpuspawner.hub.spawners.delegate import (
     SETTINGS,
     bind,
@@ -46,9 +44,16 @@ from jupyterhub_gpuspawner.hub.spawners.delegate import (
     storable,
 )
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
-from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, profile_folder
+from jupyterhub_gpuspawner.hub.spawners.offers import (
+    ProfileSource,
+    apply_user_options,
+    course_faults,
+    courses_offered,
+    profile_folder,
+    refresh_courses,
+    refuse_choice_of_others,
+)
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options, refuse_choice_of_others
 from jupyterhub_gpuspawner.hub.start.build import JobSettings, site_defaults
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, TRAITS, Rights

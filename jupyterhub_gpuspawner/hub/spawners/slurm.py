@@ -37,10 +37,9 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     UserOptions,
     checked_server_name,
     cookie_secret,
+    require_registration,
 )
-from jupyterhub_gpuspawner.hub.registered import require_registration
-from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
-from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, fault, takes_changes

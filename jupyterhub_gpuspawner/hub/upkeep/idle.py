@@ -30,8 +30,16 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
-from jupyterhub_gpuspawner.hub.spawners.server import Server, has_job, server_of, starts_slurm_jobs, with_profiles
-from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, server_title, stop_server
+from jupyterhub_gpuspawner.hub.spawners.server import (
+    Server,
+    gpus_of,
+    has_job,
+    server_of,
+    server_title,
+    starts_slurm_jobs,
+    stop_server,
+    with_profiles,
+)
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
 

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.choose.page import render_form
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, EnrolledCourse
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, EnrolledCourse
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.courses.test_course import course
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 if TYPE_CHECKING:

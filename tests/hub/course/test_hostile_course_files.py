@@ -12,7 +12,7 @@ import pytest
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of, refresh_courses
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of, refresh_courses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
@@ -132,7 +132,7 @@ async def test_a_name_at_which_the_sites_authenticator_fails_is_a_fault_of_its_o
     )
 
 
-@pytest.mark.parametrize("broken", ["courses.folder.read_document", "hub.spawners.course_offers.course_profile"])
+@pytest.mark.parametrize("broken", ["courses.folder.read_document", "hub.spawners.offers.course_profile"])
 async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
     broken: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_usage
-from jupyterhub_gpuspawner.hub.report.usage import SUMMARIES_AT_MOST, ServerUsage, Use, use_of_gpus
+from jupyterhub_gpuspawner.hub.report.server_report import SUMMARIES_AT_MOST, ServerUsage, Use, use_of_gpus
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 
 SUMMARY = UsageSummary(

@@ -10,7 +10,7 @@ from jupyterhub.scopes import has_scope, parse_scopes
 
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 
 ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])
 THESIS = SimpleNamespace(user=ADA, name="", pending=None, ready=True, child_profile="thesis")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from jupyterhub_gpuspawner.hub.report.usage import Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.server.facts import in_a_line, usage_card
 from jupyterhub_gpuspawner.wire.documents import GpuUse, UsageSummary
 

@@ -16,7 +16,7 @@ from traitlets import HasTraits, TraitError, Unicode
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub import registered
+from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.job.ending import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -415,7 +415,7 @@ async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monke
     class Hub:
         """JupyterHub, as far as it is compared."""
 
-    monkeypatch.setattr(registered, "this_hub", Hub)
+    monkeypatch.setattr(jupyterhub_compat, "this_hub", Hub)
     spawner = spawner_of()
     spawner.prepare(request(kind="other", spawner_class="jupyterhub.spawner.SimpleLocalProcessSpawner"))
 

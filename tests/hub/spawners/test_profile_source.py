@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.spawners import profile_source
-from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, SharedFolder
+from jupyterhub_gpuspawner.hub.spawners import offers
+from jupyterhub_gpuspawner.hub.spawners.offers import ProfileSource, SharedFolder
 from tests.fixtures.hung import hung
 
 
@@ -40,7 +40,7 @@ async def test_what_was_written_before_a_request_is_offered_in_its_answer(path: 
 
 async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The profiles last read are offered, with the fault; the folder is read again once it answers."""
-    monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
+    monkeypatch.setattr(offers, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     await folder.refresh()
     ticks = 0
@@ -69,7 +69,7 @@ async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatc
 
 def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the configured profiles, and the fault."""
-    monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
+    monkeypatch.setattr(offers, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     with hung(path):
         folder.first_reading()
@@ -109,7 +109,7 @@ async def test_a_crowded_folder_is_not_looked_at_for_each_request(path: Path, mo
     (path / "a.yaml").unlink()
     await folder.refresh()
     at_once = slugs(folder)
-    monkeypatch.setattr(profile_source, "REST", 0.0)
+    monkeypatch.setattr(offers, "REST", 0.0)
     await folder.refresh()
 
     assert (len(before), at_once == before, "a" in before, "a" in slugs(folder)) == (200, True, True, False)

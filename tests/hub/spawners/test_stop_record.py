@@ -9,7 +9,7 @@ import pytest
 from jupyterhub.scopes import Scope
 
 from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.spawners.stop_record import note_stopper, stopper_of
+from jupyterhub_gpuspawner.hub.spawners.server import note_stopper, stopper_of
 from jupyterhub_gpuspawner.records.cause import Stopper
 
 

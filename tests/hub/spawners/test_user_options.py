@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import HAS_DISPLAY_NAMES, START_SERVERS, posted_options
-from jupyterhub_gpuspawner.hub.spawners.user_options import FOR_OTHERS, apply_user_options, is_taught_course
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, apply_user_options, is_taught_course
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from tests.fixtures.databases import hub_session, new_database
 from tests.hub.choose.test_course_card import Book, lesson, spawner

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.idle.policy import State
 from jupyterhub_gpuspawner.hub.idle.servers import SERVERS, NotKept, due_since
-from jupyterhub_gpuspawner.hub.report.usage import Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.upkeep.idle import IdleWatch, idle_record

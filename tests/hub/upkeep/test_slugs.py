@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder
+from jupyterhub_gpuspawner.hub.spawners.offers import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.upkeep.slugs import KeptSlugs, begin_slugs
 from jupyterhub_gpuspawner.site.people import stored_slugs

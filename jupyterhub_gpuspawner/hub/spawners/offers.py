@@ -12,14 +12,25 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
+from typing import Any, Protocol
 
+from jupyterhub.scopes import Scope
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile, course_profile, group_name
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
+from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.file_rights import NOTHING, Rights
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""
@@ -215,3 +226,188 @@ class ProfileSource:
     def errors(self) -> tuple[ConfigError, ...]:
         """Return the faults in files of the folder; their last good versions are offered."""
         return self.folder.errors if self.folder is not None else ()
+
+
+# The courses that one user is offered: those that they take, and those that they teach, to try them.
+
+SETTING = "gpuspawner_courses"
+"""Where the hub's tornado settings hold its courses."""
+
+
+class EnrolledCourse(Protocol):
+    """A course with its people; :class:`~..courses.book.HubCourse` is one."""
+
+    @property
+    def file(self) -> CourseFile:
+        """Its file."""
+
+    @property
+    def people(self) -> Collection[str]:
+        """User names of participants."""
+
+    @property
+    def instructors(self) -> Collection[str]:
+        """User names of instructors."""
+
+    @property
+    def instructor_groups(self) -> Collection[str]:
+        """JupyterHub groups of instructors."""
+
+
+class Courses(Protocol):
+    """The courses of a hub; :class:`~..courses.book.CourseBook` is one."""
+
+    def courses(self) -> Sequence[EnrolledCourse]:
+        """All courses as last read."""
+
+    async def refresh(self) -> bool:
+        """Read them again if they are old; raises SQLAlchemyError."""
+
+
+def courses_of_hub(spawner: Any) -> Courses | None:
+    """The courses of this spawner's hub; None outside of a hub, and in a hub without ``courses_dir``."""
+    settings = getattr(spawner.user, "settings", None)
+    courses: Courses | None = settings.get(SETTING) if settings else None
+    return courses
+
+
+async def refresh_courses(spawner: Any) -> None:
+    """Have the hub's courses read again if they are old; whatever fails, the last ones are offered.
+
+    Nobody's start, and no form, fails because of a course.
+    """
+    courses = courses_of_hub(spawner)
+    if courses is not None:
+        try:
+            await courses.refresh()
+        except SQLAlchemyError as error:
+            spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
+        except Exception:
+            spawner.log.exception("Courses are read later, since that failed")
+
+
+def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
+    """The courses that a spawner's user takes or teaches, as they are now; those at fault are left out.
+
+    Instructors can try a course at any time until it is over. Raises ConfigError for a fault in the hub's own profiles.
+    """
+    courses = _courses(spawner)
+    if not courses:
+        return ()
+    name, groups = spawner.user.name, spawner.groups_of_user()
+    taught = {course.file.slug for course in courses if _teaches(course, name, groups)}
+    own = [course.file for course in courses if course.file.slug in taught or name in course.people]
+    return tuple(offer for offer in _course_profiles(spawner, own, taught).values() if isinstance(offer, CourseProfile))
+
+
+def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
+    """Why courses of this hub cannot be offered; ``spawner`` is anybody's."""
+    return tuple(faults_of(spawner, [course.file for course in _courses(spawner)]).values())
+
+
+def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigError]:
+    """Why courses cannot be offered with this hub's profiles, by their slugs; ``spawner`` needs no user.
+
+    Empty while the profiles themselves are at fault, which is told where they are read.
+    """
+    try:
+        by_slug = _course_profiles(spawner, [file for file in files if file.course is not None])
+    except ConfigError:
+        return {}
+    return {slug: fault for slug, fault in by_slug.items() if isinstance(fault, ConfigError)}
+
+
+def _courses(spawner: Any) -> list[EnrolledCourse]:
+    hub = courses_of_hub(spawner)
+    return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
+
+
+def _course_profiles(
+    spawner: Any, files: Sequence[CourseFile], taught: Collection[str] = ()
+) -> dict[str, CourseProfile | ConfigError]:
+    if not files:
+        return {}
+    now = datetime.now().astimezone()
+    profiles, defaults = spawner.source.profiles(), site_defaults(spawner.site_settings())
+
+    def profile_of(file: CourseFile) -> CourseProfile | ConfigError:
+        try:
+            return course_profile(file, profiles, now, defaults=defaults, trying=file.slug in taught)
+        except ConfigError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - it belongs to this one course
+            get_logger().debug("The course %s cannot be offered", file.slug, exc_info=True)
+            return ConfigError(f"the course cannot be offered ({type(error).__name__})", where=file.where(()))
+
+    return {file.slug: profile_of(file) for file in files}
+
+
+def _teaches(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
+    return name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)
+
+
+# Applies the user options of one start: JupyterHub's ``apply_user_options``; and who may choose them.
+
+FOR_OTHERS = (
+    "For somebody else you can start the profile of a course that you teach, and nothing else. To choose a profile or "
+    "options for them, you need the scope admin:servers."
+)
+
+
+async def apply_user_options(spawner: Any, user_options: Mapping[str, object]) -> None:
+    """Check the options of form, link or REST, store them normalised, and build the child of a profiles spawner."""
+    await spawner.refresh_profiles()
+    if not await takes_changes(spawner.orm_spawner, TO_START):  # whom a profile is for is read from the database
+        raise database_away()
+    try:
+        request = spawner.resolve(user_options)
+        spawner.prepare(request)
+    except GPUSpawnerError as error:
+        raise spawn_failure(error, server=spawner._log_name, contact=spawner.contact) from error  # noqa: SLF001 - ours
+    spawner.user_options = dict(request.options)
+    session = session_of(spawner.orm_spawner)
+    if session is None:
+        return
+
+    def write() -> None:
+        spawner.orm_spawner.user_options = dict(request.options)
+        session.commit()
+
+    # at once: JupyterHub rolls back at the next request of anybody what a hook that awaits has left uncommitted
+    if not await written(session, write, TO_START):
+        raise database_away()
+
+
+def chooses_freely(handler: Any, user_name: str) -> bool:
+    """Whether the sender of a request may choose the profile and options of a user's servers.
+
+    They decide what runs as the user, so that is the user alone, and who starts the servers of all users or administers
+    this user's. Others can start servers for the sake of a course, or since one was shared with them.
+    """
+    requester = handler.current_user
+    if requester.kind == "user" and requester.name == user_name:
+        return True
+    everybody = handler.parsed_scopes.get(START_SERVERS) is Scope.ALL
+    return everybody or bool(handler.has_scope(f"admin:servers!user={user_name}"))
+
+
+def is_taught_course(handler: Any, options: Any) -> bool:
+    """Whether these options name the profile of a course whose servers the sender of a request may start, alone."""
+    profile = options.get("profile") if isinstance(options, dict) and len(options) == 1 else None
+    return isinstance(profile, str) and profile.startswith(PREFIX) and _may_start(handler, profile.removeprefix(PREFIX))
+
+
+def refuse_choice_of_others(spawner: Any, request: JobRequest) -> None:
+    """Raise RequestError where somebody starts for another user what is not a course of theirs.
+
+    A start without a request is the hub's own.
+    """
+    handler = spawner.handler
+    if handler is None or chooses_freely(handler, spawner.user.name):
+        return
+    if not request.course or not _may_start(handler, request.course):
+        raise RequestError(FOR_OTHERS, field="profile")
+
+
+def _may_start(handler: Any, course: str) -> bool:
+    return bool(handler.has_scope(f"{START_SERVERS}!group={group_name(course)}"))
