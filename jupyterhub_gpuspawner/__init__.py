@@ -6,8 +6,11 @@ node, which shares this package's core, never imports JupyterHub.
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
 __version__ = "0.1.0"
 __all__ = ["GPUProfilesSpawner", "GPUSlurmSpawner", "__version__"]
