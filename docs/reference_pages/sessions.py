@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 
 from jupyterhub_gpuspawner.hub.events.life import SCHEMAS
-from jupyterhub_gpuspawner.records import cause
 from jupyterhub_gpuspawner.records.export import COLUMNS
-from jupyterhub_gpuspawner.records.record import EVENTS, SessionRecord
+from jupyterhub_gpuspawner.records.record import EVENTS, Kind, SessionRecord
 from jupyterhub_gpuspawner.records.store import MIGRATIONS
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
@@ -19,7 +18,7 @@ from .wording import attribute_docs, code, markdown, table, type_in_words
 
 def page() -> str:
     """The page of session events and records."""
-    kinds = attribute_docs(cause.Kind)
+    kinds = attribute_docs(Kind)
     parts = [
         "# Sessions\n",
         "A session is one start of a server as a Slurm job, with all that follows until it has ended. "
@@ -27,7 +26,7 @@ def page() -> str:
         "## Causes\n",
         "Why a session ended. It is derived from the job's state in Slurm, from who asked for a stop, and from the "
         "class of the error of a start that failed.\n",
-        table(("Cause", "Meaning"), [(code(kind.value), markdown(kinds[kind.name])) for kind in cause.Kind]),
+        table(("Cause", "Meaning"), [(code(kind.value), markdown(kinds[kind.name])) for kind in Kind]),
         "## Events\n",
         "Their schemas are in `jupyterhub_gpuspawner/hub/events/schemas`. JupyterHub's event log adds the time.\n",
     ]

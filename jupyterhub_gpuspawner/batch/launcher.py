@@ -1,7 +1,7 @@
 """The launcher that every job carries: the code of ``node/`` and the modules it imports, packed as one zipapp.
 
-With it travels the companion of JupyterLab (``lab/``), which the launcher unpacks beside itself. For another web
-application it also contains what requires the hub's sign-in (``webapp/``).
+With it travels the companion of JupyterLab (``singleuser/``), which the launcher unpacks beside itself. For another web
+application it also contains what requires the hub's sign-in.
 
 The archive is a function of this package's files alone: the same sources give the same bytes.
 
@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from jupyterhub_gpuspawner import lab
-from jupyterhub_gpuspawner.webapp import GATE, gate_source
+from jupyterhub_gpuspawner import singleuser
 
 PACKAGE = "jupyterhub_gpuspawner"
 _TYPING_ONLY = ("from __future__ import annotations", "from typing import TYPE_CHECKING")
@@ -62,9 +61,9 @@ def launcher_archive(*, gate: bool = False) -> bytes:
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        carried = {lab.MEMBER: json.dumps(lab.companion_files())}
+        carried = {singleuser.COMPANION: json.dumps(singleuser.companion_files())}
         if gate:
-            carried[f"{GATE}.py"] = bare(gate_source())
+            carried[f"{singleuser.GATE}.py"] = bare(singleuser.gate_source())
         for name, source in {**members(), **carried}.items():
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED

@@ -14,11 +14,11 @@ PROXY = "jupyter-standaloneproxy"
 RUN_GATE = (
     "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv.pop(1)]; import gpuspawner_gate as gate; gate.main()"
 )
-"""Runs ``webapp/gpuspawner_gate.py`` from the launcher's archive."""
+"""Runs ``singleuser/gpuspawner_gate.py`` from the launcher's archive."""
 
 
 def behind(words: Sequence[str], environ: Mapping[str, str], complain: Callable[[str], None]) -> list[str]:
-    """The command for ``words``: that which would start JupyterLab, and the arguments of ``webapp/``.
+    """The command for ``words``: that which would start JupyterLab, and the arguments of the gate.
 
     jupyter-server-proxy is looked for beside the first of them and in the PATH. Exits with 127 where there is none:
     without it the application must not start.

@@ -13,8 +13,7 @@ from datetime import datetime, tzinfo
 from html import escape
 from typing import TypeVar
 
-from jupyterhub_gpuspawner.records.cause import Kind
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.record import Kind, SessionRecord
 from jupyterhub_gpuspawner.words import duration
 
 T = TypeVar("T")

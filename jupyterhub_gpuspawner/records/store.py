@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.records.cause import Cause, Kind
-from jupyterhub_gpuspawner.records.record import Event, SessionRecord, applied, lost
+from jupyterhub_gpuspawner.records.record import Cause, Event, Kind, SessionRecord, applied, lost
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""

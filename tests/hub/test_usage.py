@@ -16,8 +16,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.records.cause import Cause, Kind
-from jupyterhub_gpuspawner.records.record import Ended, Placed, Ready, SessionRecord, Submitted, Usage
+from jupyterhub_gpuspawner.records.record import Cause, Ended, Kind, Placed, Ready, SessionRecord, Submitted, Usage
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.visitor import Visitor

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.lab import companion_files
 from jupyterhub_gpuspawner.node import job_dir
+from jupyterhub_gpuspawner.singleuser import companion_files
 
 HOLD = """
 import os, sys

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyterhub_gpuspawner.records.cause import Cause, Kind
-from jupyterhub_gpuspawner.records.record import Ended, Event, Placed, Ready, SessionRecord, Submitted, Usage
+from jupyterhub_gpuspawner.records.record import (
+    Cause,
+    Ended,
+    Event,
+    Kind,
+    Placed,
+    Ready,
+    SessionRecord,
+    Submitted,
+    Usage,
+)
 
 NOON = 1772452800.0
 """2026-03-02 12:00 UTC."""

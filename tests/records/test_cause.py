@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jupyterhub_gpuspawner.jobs.status import ENDS, End
-from jupyterhub_gpuspawner.records.cause import (
+from jupyterhub_gpuspawner.records.record import (
     Cause,
     Kind,
     Stopper,

@@ -15,9 +15,8 @@ from frictionless.resources import TableResource
 from pyarrow import parquet
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.records.cause import Cause, Kind
 from jupyterhub_gpuspawner.records.export import COLUMNS, CSV, PARQUET, coarsened, export, pseudonym, read_key
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
 from tests.records.a_session import NOON, RECORD
 
 KEY = bytes(range(32))

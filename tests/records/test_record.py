@@ -7,8 +7,7 @@ from functools import reduce
 
 import pytest
 
-from jupyterhub_gpuspawner.records.cause import UNKNOWN, start_failed
-from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost, stages
+from jupyterhub_gpuspawner.records.record import UNKNOWN, SessionRecord, applied, lost, stages, start_failed
 from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, READY, RECORD, SUBMITTED, USAGE
 
 

@@ -7,7 +7,7 @@ from datetime import timezone
 
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.records.cause import Cause, Kind, start_failed
+from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.records.report import Alignment, GpuHours, Waits, quantile, report, summarize
 from tests.records.a_session import NOON, RECORD
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.records.cause import UNKNOWN
+from jupyterhub_gpuspawner.records.record import UNKNOWN
 from jupyterhub_gpuspawner.records.store import MIGRATIONS, SessionStore, StoreError
 from tests.records.a_session import ENDED, LIFE, NOON, RECORD, SUBMITTED
 

@@ -42,7 +42,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server
-from jupyterhub_gpuspawner.records.cause import Stopper
+from jupyterhub_gpuspawner.records.record import Stopper
 from jupyterhub_gpuspawner.words import duration
 
 # What instructors did on a course's page, in a table of our own in the hub's database.

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.tasks import Failures
 from jupyterhub_gpuspawner.hub.spawners.server import Server, gpus_of, server_of
-from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
 
 # The starts that courses have asked for, in a table of our own in the hub's database.
 #

@@ -21,8 +21,18 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.records.cause import Cause, Stopper, cause_of
-from jupyterhub_gpuspawner.records.record import Ended, Event, Placed, Ready, Submitted, Usage, stages
+from jupyterhub_gpuspawner.records.record import (
+    Cause,
+    Ended,
+    Event,
+    Placed,
+    Ready,
+    Stopper,
+    Submitted,
+    Usage,
+    cause_of,
+    stages,
+)
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 Take = Callable[["Event"], None]

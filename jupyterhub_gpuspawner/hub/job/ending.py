@@ -30,8 +30,8 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.records.cause import Cause, end_of_job, job_ended_in_start, parse_cause
-from jupyterhub_gpuspawner.records.cause import start_failed as failed_start
+from jupyterhub_gpuspawner.records.record import Cause, end_of_job, job_ended_in_start, parse_cause
+from jupyterhub_gpuspawner.records.record import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 

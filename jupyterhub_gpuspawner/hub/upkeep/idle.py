@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
-from jupyterhub_gpuspawner.records.cause import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
 
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.
 

@@ -12,8 +12,7 @@ from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
-from jupyterhub_gpuspawner.records.cause import Cause, Kind, Stopper
-from jupyterhub_gpuspawner.records.record import Ended, Event, Ready, Usage
+from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stopper, Usage
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
 

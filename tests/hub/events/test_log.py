@@ -14,8 +14,7 @@ from jupyter_events.logger import EventLogger
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.events.life import SCHEMAS, emitter, register_schemas
-from jupyterhub_gpuspawner.records.cause import Kind
-from jupyterhub_gpuspawner.records.record import EVENTS, Ended, Event
+from jupyterhub_gpuspawner.records.record import EVENTS, Ended, Event, Kind
 from tests.records.a_session import LIFE
 
 pytestmark = pytest.mark.oldest

@@ -10,7 +10,7 @@ from jupyterhub.scopes import Scope
 
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.spawners.server import note_stopper, stopper_of
-from jupyterhub_gpuspawner.records.cause import Stopper
+from jupyterhub_gpuspawner.records.record import Stopper
 
 
 @dataclass(frozen=True)

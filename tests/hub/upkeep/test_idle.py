@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.upkeep.idle import IdleWatch, idle_record
-from jupyterhub_gpuspawner.records.cause import Cause, Kind
+from jupyterhub_gpuspawner.records.record import Cause, Kind
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 from tests.fixtures.databases import hub_session
 

@@ -17,10 +17,10 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_usage
-from jupyterhub_gpuspawner.lab.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.node.usage import sampler, window
 from jupyterhub_gpuspawner.node.usage.sampler import Aside, Looking, Sampler, UnwantedError, until_over
 from jupyterhub_gpuspawner.node.usage.window import GpuReading, HostReading, Sample
+from jupyterhub_gpuspawner.singleuser.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.wire.documents import GpuUse, LaunchPlan, PlacedGpu, PlacementDocument, UsageSummary
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until

@@ -17,8 +17,8 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
-from jupyterhub_gpuspawner.lab import companion_files
-from jupyterhub_gpuspawner.lab import gpuspawner_companion as companion
+from jupyterhub_gpuspawner.singleuser import companion_files
+from jupyterhub_gpuspawner.singleuser import gpuspawner_companion as companion
 
 SESSION: dict[str, Any] = {"version": 1, "ends_at": "2026-03-02T17:00:05+00:00", "messages": []}
 EXTENDED = {"version": 1, "possible": False, "extended": 1800}

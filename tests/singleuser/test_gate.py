@@ -22,8 +22,8 @@ from urllib3.util.retry import Retry
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.node.gate import RUN_GATE
-from jupyterhub_gpuspawner.webapp import gpuspawner_gate
-from jupyterhub_gpuspawner.webapp.gpuspawner_gate import (
+from jupyterhub_gpuspawner.singleuser import gpuspawner_gate
+from jupyterhub_gpuspawner.singleuser.gpuspawner_gate import (
     LONGEST_PATH,
     for_application,
     from_elsewhere,
