@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.parse.squeue import OWN_WORDS, PLAIN, parse_jobs
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.squeue import OWN_WORDS, PLAIN, parse_jobs
 
 NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
 STATUSES, FIRST = 0.020, 0.050

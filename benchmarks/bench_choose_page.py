@@ -49,8 +49,8 @@ c.GPUProfilesSpawner.slurm_spawner_class = Bench
 
 def made_snapshot(nodes: int, now: float):
     """A cluster of ``nodes`` nodes in four partitions; nine of ten are allocated, and 1,000 jobs are pending."""
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
-    from jupyterhub_gpuspawner.jobs.status import Phase
+    from jupyterhub_gpuspawner.slurm.job import Phase
+    from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
     from jupyterhub_gpuspawner.units import Gres
 
     names = [f"n{number:05d}" for number in range(nodes)]

@@ -16,11 +16,11 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob, survey
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, sections
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.routes import PageTools
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 NODES = 1000

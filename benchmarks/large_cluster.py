@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.slurm.parse.squeue import OWN_WORDS, PLAIN
+from jupyterhub_gpuspawner.slurm.squeue import OWN_WORDS, PLAIN
 
 NODES, RUNNING, PENDING = 10_000, 35_000, 15_000
 NOW = 1_800_000_000

@@ -6,10 +6,10 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
-from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.parse.squeue import parse_jobs
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.squeue import parse_jobs
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import MARK, recorded
 

@@ -20,12 +20,12 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, shown
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.start.build import in_batchspawners_names
-from jupyterhub_gpuspawner.jobs.identity import parse_tag
-from jupyterhub_gpuspawner.jobs.identity import tag as tag_of
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, submission
+from jupyterhub_gpuspawner.slurm.identity import parse_tag
+from jupyterhub_gpuspawner.slurm.identity import tag as tag_of
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument
 
 # --- what is thrown ---------------------------------------------------------------------------------

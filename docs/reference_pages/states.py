@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.jobs import reason, status
+from jupyterhub_gpuspawner.slurm import job as jobs
+from jupyterhub_gpuspawner.slurm import reason
 
 from .wording import code, table
 
@@ -10,10 +11,10 @@ from .wording import code, table
 def page() -> str:
     """The page of job states and reasons."""
     rows = []
-    for state, phase in status.PHASES.items():
-        job = status.JobStatus("1", phase, state=state, end=status.end_of(state))
-        end = status.ENDS[state].value if state in status.ENDS else ""
-        rows.append((code(state), phase.value, end, status.sentence(job)))
+    for state, phase in jobs.PHASES.items():
+        job = jobs.JobStatus("1", phase, state=state, end=jobs.end_of(state))
+        end = jobs.ENDS[state].value if state in jobs.ENDS else ""
+        rows.append((code(state), phase.value, end, jobs.sentence(job)))
     reasons = [_reason(name, told) for name, told in reason._REASONS.items()]
     phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]
     limits = [_reason(name, reason.meaning(name)) for name in LIMITS]

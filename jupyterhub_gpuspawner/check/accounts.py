@@ -18,7 +18,6 @@ from jupyterhub_gpuspawner.check.offered import (
     request_of,
 )
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.limits import licenses_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RefusalKind, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
@@ -26,7 +25,8 @@ from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
-from jupyterhub_gpuspawner.slurm.snapshot import own_account
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
 from jupyterhub_gpuspawner.words import day as in_words
 from jupyterhub_gpuspawner.words import some
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -16,6 +15,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import People
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 # What every check is given: the configuration, the profiles, and Slurm's answer.
 

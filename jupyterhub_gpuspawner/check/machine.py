@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.finding import START, Code, Context, Finding
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
-from jupyterhub_gpuspawner.jobs.identity import hub_mark, parse_tag, start_of
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
+from jupyterhub_gpuspawner.slurm.identity import hub_mark, parse_tag, start_of
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState
 from jupyterhub_gpuspawner.words import duration
 
 LOOPBACK = Code(
@@ -352,7 +352,7 @@ async def check_clock(context: Context) -> list[Finding]:
 # Whether another hub submits jobs under this hub's name.
 #
 # Every job's comment names the hub, and ends in a mark made from the hub's cookie secret; see
-# :mod:`jupyterhub_gpuspawner.jobs.identity`. Jobs with the name and another mark belong to another hub, or to this one
+# :mod:`jupyterhub_gpuspawner.slurm.identity`. Jobs with the name and another mark belong to another hub, or to this one
 # before it lost its secret.
 
 SAME_NAME = Code(

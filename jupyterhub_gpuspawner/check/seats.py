@@ -21,10 +21,10 @@ from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import JobSettings, batch_job, plain_request
-from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, queue_limit
 from jupyterhub_gpuspawner.site.courses import hub_limits
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.words import moment, people
 
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")

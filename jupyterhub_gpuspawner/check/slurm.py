@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, Slur
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
-from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")

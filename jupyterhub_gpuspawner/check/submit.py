@@ -25,12 +25,12 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
-from jupyterhub_gpuspawner.jobs import identity
-from jupyterhub_gpuspawner.jobs.reason import meaning
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.slurm import identity
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
-from jupyterhub_gpuspawner.slurm.snapshot import own_account
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from jupyterhub_gpuspawner.words import duration
 

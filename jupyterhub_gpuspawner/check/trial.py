@@ -22,9 +22,9 @@ from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
 
 MINUTES = 5

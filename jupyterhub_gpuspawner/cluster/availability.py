@@ -26,8 +26,8 @@ from jupyterhub_gpuspawner.cluster.limits import (
     need_of,
     partitions_of,
 )
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
 
 STALE = 900.0

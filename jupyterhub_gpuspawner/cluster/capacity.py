@@ -12,8 +12,8 @@ from math import inf
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation, rank, waits_for_resources
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Reservation, rank, waits_for_resources
 from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import Gres
 
@@ -154,6 +154,11 @@ def capacity_of(snapshot: ClusterSnapshot) -> Capacity:
         capacity = _capacities[key] = Capacity(snapshot)
         weakref.finalize(snapshot, _capacities.pop, key, None).atexit = False
     return capacity
+
+
+def warm(snapshot: ClusterSnapshot) -> None:
+    """Build the indexes of a snapshot now: in a thread, not in the event loop that serves pages."""
+    capacity_of(snapshot).warm()
 
 
 def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[ReservedPeriod, ...]]:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import first_in_line
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, NodeAllocation
 
 Allocations = Mapping[str, Sequence[NodeAllocation]]

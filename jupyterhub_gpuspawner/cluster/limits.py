@@ -15,8 +15,8 @@ from typing import NamedTuple
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, DefaultMemory, Partition, Reservation
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, DefaultMemory, Partition, Reservation
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_at
 from jupyterhub_gpuspawner.courses.dates import CourseDate
@@ -16,10 +15,11 @@ from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.courses.seats import Seats
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import duration, some
 
 MANY = 10

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
-from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits, Qos, Tres
+from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Limits, Qos, Tres
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.words import counted, duration, memory, some
 
 _LICENSES = re.compile(r"(?:--licenses[= ]|-L ?)(?P<list>\S+)")

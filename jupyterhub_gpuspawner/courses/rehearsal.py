@@ -7,7 +7,6 @@ from datetime import datetime
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.courses.course_profile import MARGIN
 from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.limits import JobSize, admit, admit_licensed, lowest
@@ -25,8 +24,9 @@ from jupyterhub_gpuspawner.courses.seats import (
     free_at,
     remedy,
 )
-from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
 
 NAMED = 5

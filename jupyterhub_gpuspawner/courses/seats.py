@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.cluster.fit import Freed, Need, NodeFit
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.words import cpus, memory
 
 GPUS, SHARDS, CPUS, MEMORY, NODES = "gpus", "shards", "cpus", "memory", "nodes"

@@ -1,7 +1,7 @@
 """A session's events (submitted, placed, ready, usage, ended), its record, and how each event changes it. Pure.
 
 Why a session ended is a value. It is derived from what Slurm reports of the job
-(:class:`~jupyterhub_gpuspawner.jobs.status.End`), from who asked the hub to stop the server, and from the class of the
+(:class:`~jupyterhub_gpuspawner.slurm.job.End`), from who asked the hub to stop the server, and from the class of the
 error with which its start failed.
 
 A session is one start of a server as a Slurm job, with all that follows until it has ended, or the start that failed.
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, ClassVar
 
-from jupyterhub_gpuspawner.jobs.status import End
+from jupyterhub_gpuspawner.slurm.job import End
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
 """What the ids of the schemas begin with. The address is an identifier; nothing is fetched from it."""

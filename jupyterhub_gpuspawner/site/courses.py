@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.check import (
     CourseInputs,
     HubLimits,
@@ -34,12 +33,13 @@ from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
-from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources, over_defaults
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"
 

@@ -14,12 +14,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.jobs.accounting import Accounting
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
-from jupyterhub_gpuspawner.slurm.accounting import read_accounting
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.accounting_reader import read_accounting
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
     LOG,
@@ -31,17 +28,20 @@ from jupyterhub_gpuspawner.slurm.commands import (
     submission,
     unanswered,
 )
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.parse.records import ignored
-from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
-from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun, columns, parse_squeue, parse_trial
-from jupyterhub_gpuspawner.slurm.snapshot import (
+from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
+from jupyterhub_gpuspawner.slurm.snapshot_reader import (
     OUTPUT_LIMIT,
     NodeAddresses,
     SnapshotReader,
     asking_account,
     has_all_rights,
 )
+from jupyterhub_gpuspawner.slurm.squeue import WillRun, columns, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.slurm.text import ignored
 from jupyterhub_gpuspawner.slurm.time_limit import (
     EXTEND,
     SETTING,

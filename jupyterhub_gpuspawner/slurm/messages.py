@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.jobs.reason import meaning
+from jupyterhub_gpuspawner.slurm.reason import meaning
 
 _NEVER = r"(?!)"
 """A pattern that matches nothing."""

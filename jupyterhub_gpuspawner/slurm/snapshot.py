@@ -1,213 +1,407 @@
-"""The whole cluster in one snapshot: nodes, partitions, reservations and jobs, read with four commands."""
+"""A snapshot of the cluster: nodes, partitions, reservations and jobs, with indexes over them. Pure.
+
+Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``; squeue(1), ``--Format``.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import pwd
-import re
-import secrets
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeVar
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, Unread
-from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.command_settings import SystemAccount, parse_identity
-from jupyterhub_gpuspawner.slurm.commands import Installation, good
-from jupyterhub_gpuspawner.slurm.parse.scontrol import (
-    SlurmConfig,
-    parse_allocations,
-    parse_nodes,
-    parse_partitions,
-    parse_reservations,
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.table import Index, Table
+from jupyterhub_gpuspawner.units import Gres
+
+# One node as slurmctld reports it.
+#
+# Source: scontrol(1), ``show node -d``; states from sinfo(1), "NODE STATE CODES".
+
+_UP = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
+_OUT = frozenset(
+    {
+        "BLOCKED",
+        "DOWN",
+        "DRAIN",
+        "DYNAMIC_FUTURE",
+        "FAIL",
+        "FUTURE",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "PERFCTRS",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "UNKNOWN",
+    }
 )
-from jupyterhub_gpuspawner.slurm.parse.squeue import STATES, job_columns, parse_jobs
-from jupyterhub_gpuspawner.units import NodeAllocation
-
-# Addresses of compute nodes as Slurm knows them, each kept for five minutes.
-
-_NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
-_ADDRESS = re.compile(r"[A-Za-z0-9:][\w.:-]*", re.ASCII)
-_MAX_AGE = 300.0
-"""Seconds that an address is kept; a cloud node gets a new one each time it starts, before its job runs."""
 
 
-class NodeAddresses:
-    """Looks up NodeAddr, once for all who ask for the same node."""
+class NodeState(NamedTuple):
+    """One node as slurmctld reports it."""
 
-    def __init__(self, installation: Installation) -> None:
-        self._slurm = installation
-        self._known: dict[str, tuple[float, str]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+    name: str
+    """Slurm's NodeName."""
+    address: str = ""
+    """NodeAddr: the address at which Slurm, and therefore the hub, reaches it; not necessarily a DNS name."""
+    states: frozenset[str] = frozenset()
+    """State words, such as ``{"MIXED", "DRAIN"}``."""
+    cpus: int = 0
+    """CPUs available to jobs (CPUEfctv) as Slurm counts them: hardware threads if it is configured with them."""
+    cpus_allocated: int = 0
+    memory_mib: int = 0
+    """Memory for jobs: RealMemory without MemSpecLimit."""
+    memory_allocated_mib: int = 0
+    gres: tuple[Gres, ...] = ()
+    """Generic resources of the node."""
+    gres_used: tuple[Gres, ...] = ()
+    """Generic resources in use, with Slurm's indices."""
+    features: tuple[str, ...] = ()
+    """Active features, for ``--constraint``."""
+    other_features: tuple[str, ...] = ()
+    """Features available after a reboot, as some plugins offer."""
+    partitions: tuple[str, ...] = ()
+    reason: str = ""
+    """The admin's reason for its state; empty where none is given."""
+    cpus_per_core: int = 1
+    """How many of Slurm's CPUs a core has: its hardware threads, or 1 where only cores are given out (slurm.conf(5),
+    ``CPUs``)."""
+    socket_cores: int = 0
+    """CoresPerSocket; 0 where it is not reported."""
 
-    async def of(self, node: str) -> str:
-        """The address by which Slurm reaches a node (NodeAddr).
+    @property
+    def usable(self) -> bool:
+        """Whether Slurm may start a job here: up, responding, neither draining nor in maintenance.
 
-        Raises SlurmOutputError where Slurm does not know the node or its address, SlurmUnavailable without an answer.
+        Reserved nodes (``RESERVED``) and cloud nodes that are powered down count as usable.
         """
-        if not _NODE.fullmatch(node):
-            raise SlurmOutputError(f"{node[:80]!r} is not a valid node name.", raw=node)
-        # callers that ask for the same node at once wait for one answer
-        async with self._locks.setdefault(node, asyncio.Lock()):
-            cached = self._known.get(node)
-            if cached is None or time.monotonic() - cached[0] > _MAX_AGE:
-                cached = self._known[node] = (time.monotonic(), await self._ask(node))
-            return cached[1]
+        return bool(self.states & _UP) and not self.states & _OUT
 
-    async def _ask(self, node: str) -> str:
-        answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
-        if f"Node {node} not found" in answer.stdout + answer.stderr:
-            raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
-        nodes = parse_nodes(good("scontrol", answer))
-        if len(nodes) != 1 or not _ADDRESS.fullmatch(nodes[0].address):
-            raise SlurmOutputError(f"scontrol gave no address for node {node}.", raw=answer.stdout)
-        return nodes[0].address
+    @property
+    def cpus_free(self) -> int:
+        """CPUs not allocated to jobs."""
+        return max(0, self.cpus - self.cpus_allocated)
 
+    @property
+    def memory_free_mib(self) -> int:
+        """MiB not allocated to jobs; unlike the kernel's free memory."""
+        return max(0, self.memory_mib - self.memory_allocated_mib)
 
-# What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.
+    def gpus(self) -> Counter[str]:
+        """GPUs and MIG devices by type; the empty type if gres.conf gives none."""
+        return gpus_of(self.gres)
 
-
-def own_account() -> str:
-    """The name of this process's account; empty for a uid without a name."""
-    with suppress(KeyError):
-        return pwd.getpwuid(os.geteuid()).pw_name
-    return ""
+    def gpus_free(self) -> Counter[str]:
+        """GPUs by type that no job uses, neither whole nor in part (shard, MPS)."""
+        return free_gpus_of(self.gpus(), self.gres_used)
 
 
-async def asking_account(slurm: Installation) -> SystemAccount:
-    """The account that Slurm sees in the hub's questions; its name is empty for a uid without one.
-
-    Raises SlurmUnavailable and SlurmOutputError where another machine has to be asked and does not answer.
-    """
-    if not slurm.query_prefix:
-        return SystemAccount(own_account(), os.geteuid())
-    answer = await slurm.run("id")
-    if answer.code != 0:
-        raise SlurmUnavailable(f"id failed on the login node: {answer.stderr.strip()[:200]}")
-    return parse_identity(answer.stdout)
+def gpus_of(gres: Iterable[Gres]) -> Counter[str]:
+    """The GPUs and MIG devices among generic resources, by type."""
+    return Counter({device.type or "": device.count for device in gres if device.name == "gpu" and device.count})
 
 
-async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:
-    """Whether the account is root, SlurmUser, an operator or an administrator; False where that cannot be determined.
-
-    Slurm shows these accounts everything, whatever PrivateData says, and lets them raise time limits.
-    """
-    try:
-        me = await asking_account(slurm)
-        if me.uid in (0, config.slurm_uid):
-            return True
-        if not config.accounting or not me.name:
-            return False
-        answer = await slurm.run(
-            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me.name}", "format=AdminLevel"
-        )
-    except SlurmUnavailable:
-        return False
-    return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
+def free_gpus_of(gpus: Counter[str], used: Iterable[Gres]) -> Counter[str]:
+    """Those of a node's GPUs that are not in use."""
+    free = gpus.copy()
+    only_type = next(iter(free)) if len(free) == 1 else ""  # shards may be untyped where the GPUs are typed
+    for gres in used:
+        if gres.name == "gpu":
+            free[gres.type or ""] -= gres.count
+        elif gres.name in ("shard", "mps"):
+            free[gres.type or only_type] -= len(gres.indices)
+    return +free
 
 
-OUTPUT_LIMIT = 1 << 26
-"""Bytes that a command about the whole cluster may print."""
-_CONFIG_MAX_AGE = 300.0
-"""Seconds that slurm.conf's defaults are kept."""
+T = TypeVar("T")
 
 
-class SnapshotReader:
-    """Reads snapshots of the cluster; parsing and indexing run in a thread, not in the event loop."""
+def _several(table: Table[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
+    return lambda positions: tuple(table[at] for at in positions)
 
-    def __init__(
-        self,
-        installation: Installation,
-        config: Callable[[], Awaitable[SlurmConfig]],
-        report: Callable[[Sequence[Unread]], None],
-    ) -> None:
-        """``report`` gets the records of an answer that were not understood; it is not called where there are none."""
-        self._slurm = installation
-        self._config = config
-        self._report = report
-        self._defaults: tuple[float, SlurmConfig] | None = None
 
-    async def read(self) -> ClusterSnapshot:
-        """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
+@dataclass(frozen=True)
+class Partition:
+    """One partition. Lists of who may use it are empty where Slurm prints ALL."""
 
-        Four commands; a fifth one every five minutes reads slurm.conf's defaults. Raises SlurmUnavailable and
-        SlurmOutputError.
+    name: str
+    state: str = "UP"
+    """``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
+    default: bool = False
+    hidden: bool = False
+    nodes: tuple[str, ...] = ()
+    max_time: int | None = None
+    """Seconds; None for UNLIMITED."""
+    default_time: int | None = None
+    """Seconds; None where Slurm uses :attr:`max_time`."""
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    max_cpus_per_node: int | None = None
+    max_memory_per_node_mib: int | None = None
+    max_memory_per_cpu_mib: int | None = None
+    """MaxMemPerCPU; a job that requests more memory is given more CPUs accordingly."""
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU of the partition; None where the cluster's applies."""
+    default_memory_per_node_mib: int | None = None
+    """DefMemPerNode likewise."""
+    allow_groups: tuple[str, ...] = ()
+    allow_accounts: tuple[str, ...] = ()
+    deny_accounts: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
+    needs_reservation: bool = False
+    """ReqResv: only jobs with a reservation."""
+    qos: str = ""
+    """The partition's QOS, whose limits come before those of the job's; empty without one."""
+    exclusive: bool = False
+    """OverSubscribe=EXCLUSIVE: every job gets whole nodes."""
+    jobs_per_cpu: int = 1
+    """OverSubscribe=FORCE: how many jobs Slurm places on each CPU."""
+    priority_tier: int = 1
+    """PriorityTier: with preemption by partition, its jobs preempt those of partitions with a lower one."""
+    preemptable: bool = False
+    """Its jobs give back all that they hold when they are preempted (PreemptMode is CANCEL or REQUEUE)."""
+    default_cpus_per_gpu: int | None = None
+    """DefCpuPerGPU of the partition; None where the cluster's applies."""
+    default_memory_per_gpu_mib: int | None = None
+    """DefMemPerGPU likewise."""
+    unread: tuple[str, ...] = ()
+    """Slurm's names of fields that were not understood and have their defaults here."""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """One reservation; times are seconds since the epoch."""
+
+    name: str
+    start: float | None = None
+    end: float | None = None
+    nodes: tuple[str, ...] = ()
+    partition: str = ""
+    flags: frozenset[str] = frozenset()
+    users: tuple[str, ...] = ()
+    """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""
+    accounts: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def active(self, now: float) -> bool:
+        """Whether it has begun and not ended."""
+        return (self.start is None or self.start <= now) and (self.end is None or now < self.end)
+
+
+class ClusterJob(NamedTuple):
+    """One job of any user that is pending or holds nodes, from squeue; times are seconds since the epoch."""
+
+    job_id: str
+    phase: Phase
+    state: str = ""
+    """Slurm's word, such as ``PENDING``."""
+    reason: str = ""
+    """Slurm's word, such as ``Resources``; empty for ``None``."""
+    user: str = ""
+    account: str = ""
+    partitions: tuple[str, ...] = ()
+    """The partition it runs in, or those it is pending in."""
+    priority: int = 0
+    """Only the order is meaningful: values start near 2^32 in 22.05 and at 1 in later versions. 0: held."""
+    nodes: tuple[str, ...] = ()
+    """The nodes it holds; none while it is pending."""
+    node_count: int = 1
+    cpus: int = 0
+    """Total over all its nodes."""
+    memory_mib: int = 0
+    """Total over all its nodes."""
+    gpus: tuple[Gres, ...] = ()
+    """``gpu``, ``shard`` and ``mps`` per node; an even share where they were requested for the whole job."""
+    gpus_unknown: bool = False
+    """The request could not be parsed: it may include GPUs of any type, and :attr:`gpus` is empty."""
+    submitted_at: float | None = None
+    starts_at: float | None = None
+    """For a pending job Slurm's estimate; None until there is one."""
+    ends_at: float | None = None
+    """When its time limit ends; None for a job without one, and for a pending job."""
+    time_limit: int | None = None
+    """Seconds; None for UNLIMITED."""
+    reservation: str = ""
+    name: str = ""
+    """Chosen by its owner."""
+    tag: str = ""
+    """Its comment, which its owner may change; see :attr:`JobStatus.tag`."""
+
+    @property
+    def partition(self) -> str:
+        """The first of :attr:`partitions`."""
+        return self.partitions[0] if self.partitions else ""
+
+
+@dataclass(frozen=True)
+class DefaultMemory:
+    """The memory of a job that requests none (slurm.conf), in MiB; None where it is not set."""
+
+    per_cpu_mib: int | None = None
+    per_node_mib: int | None = None
+    per_gpu_mib: int | None = None
+    """For a job that requests GPUs."""
+    allocated: bool = True
+    """Slurm allocates memory to jobs; without a default a job that requests none gets all of a node's."""
+
+
+@dataclass(frozen=True)
+class CpuAllocation:
+    """How Slurm gives CPUs to jobs (slurm.conf)."""
+
+    unit: Literal["cpu", "core", "socket", "node"] = "core"
+    """What a job gets whole, whatever part of it is requested (SelectType, SelectTypeParameters)."""
+    per_gpu: int | None = None
+    """DefCpuPerGPU, for jobs that request GPUs and no CPUs; None where it is not set."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A field or record in Slurm's answer that was not understood. Contains no text that a user chose."""
+
+    kind: str
+    """``job``, ``node``, ``partition`` or ``reservation``."""
+    name: str
+    """Name of the node, partition or reservation, or the job's id; empty if that was not understood either."""
+    field: str
+    """Slurm's name of the field; empty for the whole record."""
+    kept: bool = False
+    """The record is in the snapshot all the same, without this field."""
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """Nodes, partitions, reservations and jobs at one moment."""
+
+    nodes: Sequence[NodeState] = ()
+    partitions: tuple[Partition, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    jobs: Sequence[ClusterJob] = ()
+    """Jobs that are pending or hold nodes; ended ones are not included."""
+    memory: DefaultMemory | None = None
+    """The cluster's defaults for jobs that request no memory; None where they are not known."""
+    cpu_allocation: CpuAllocation = CpuAllocation()
+    preemption: Literal["", "partition", "qos"] = ""
+    """By what jobs preempt others: the PriorityTier of their partition, or their QOS; empty: they do not."""
+    taken_at: float = 0.0
+    """Seconds since the epoch."""
+    unread: tuple[Unread, ...] = ()
+    """Fields and records that were not understood."""
+
+    @cached_property
+    def partial(self) -> bool:
+        """Whether a job or a reservation is missing, so that nothing is certain to be free.
+
+        A missing node is never counted on, and a partition that was not understood is uncertain by itself.
         """
-        taken_at, mark = time.time(), secrets.token_hex(8)
-        entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
-        shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
-        default = asyncio.ensure_future(self._slurm_conf())
-        queue = asyncio.ensure_future(
-            self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark), limit=OUTPUT_LIMIT)
-        )
-        try:
-            nodes, partitions, reservations = await asyncio.gather(*shown)
-            config = await default
-            jobs = good("squeue", await queue)
-        finally:  # if one has failed, nobody needs the others
-            await _cancelled(*shown, default, queue)
+        return any(record.kind == "reservation" or (record.kind == "job" and not record.kept) for record in self.unread)
 
-        def parse() -> ClusterSnapshot:
-            unread: list[Unread] = []
-            snapshot = ClusterSnapshot(
-                nodes=parse_nodes(nodes, unread.append),
-                partitions=parse_partitions(partitions, unread.append),
-                reservations=parse_reservations(reservations, unread.append),
-                jobs=parse_jobs(jobs, mark, unread.append),
-                memory=_default_memory(config) if config is not None else None,
-                cpu_allocation=CpuAllocation(config.cpu_unit, config.default_cpus_per_gpu)
-                if config is not None
-                else CpuAllocation(),
-                preemption=config.preemption if config is not None else "",
-                taken_at=taken_at,
-                unread=tuple(unread),
-            )
-            capacity_of(snapshot).warm()
-            _ = snapshot.job_by_id, snapshot.queue_positions  # indexes for those who wait
-            return snapshot
+    @cached_property
+    def node_table(self) -> Table[NodeState]:
+        """:attr:`nodes` as a table."""
+        return Table.of(NodeState, self.nodes)
 
-        # ten thousand nodes with fifty thousand jobs take about half a second
-        snapshot = await asyncio.to_thread(parse)
-        if snapshot.unread:
-            self._report(snapshot.unread)
-        return snapshot
+    @cached_property
+    def job_table(self) -> Table[ClusterJob]:
+        """:attr:`jobs` as a table."""
+        return Table.of(ClusterJob, self.jobs)
 
-    async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
-        """What each job holds on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all jobs.
+    @cached_property
+    def node_by_name(self) -> Index[int, NodeState]:
+        """Nodes by Slurm's name."""
+        table = self.node_table
+        return Index({name: at for at, name in enumerate(table.column("name"))}, table.__getitem__)
 
-        It costs slurmctld more than a snapshot, so it is meant for an admin's page, not for polling.
+    @cached_property
+    def partition_by_name(self) -> Mapping[str, Partition]:
+        """Partitions by name."""
+        return {partition.name: partition for partition in self.partitions}
+
+    @cached_property
+    def reservation_by_name(self) -> Mapping[str, Reservation]:
+        """Reservations by name."""
+        return {reservation.name: reservation for reservation in self.reservations}
+
+    @cached_property
+    def job_by_id(self) -> Index[int, ClusterJob]:
+        """Jobs by id."""
+        table = self.job_table
+        return Index({job_id: at for at, job_id in enumerate(table.column("job_id"))}, table.__getitem__)
+
+    @cached_property
+    def nodes_by_partition(self) -> Index[Sequence[int], tuple[NodeState, ...]]:
+        """The nodes of each partition in Slurm's order, without those that Slurm hides."""
+        order = self.node_by_name.positions
+        indices = {
+            partition.name: sorted({order[name] for name in partition.nodes if name in order})
+            for partition in self.partitions
+        }
+        return Index(indices, _several(self.node_table))
+
+    def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
+        """The nodes of a partition in Slurm's order; empty for an unknown partition."""
+        return self.nodes_by_partition.get(partition, ())
+
+    @cached_property
+    def jobs_by_node(self) -> Index[tuple[int, ...], tuple[ClusterJob, ...]]:
+        """The jobs on each node, by its name."""
+        indices: dict[str, tuple[int, ...]] = {}
+        for at, nodes in enumerate(self.job_table.column("nodes")):
+            for node in nodes:
+                indices[node] = (*indices[node], at) if node in indices else (at,)
+        return Index(indices, _several(self.job_table))
+
+    @cached_property
+    def waiting_by_partition(self) -> Index[Sequence[int], tuple[ClusterJob, ...]]:
+        """Pending jobs by partition; one that is pending in several appears in each."""
+        indices: dict[str, list[int]] = {}
+        partitions = self.job_table.column("partitions")
+        for at, phase in enumerate(self.job_table.column("phase")):
+            if phase is Phase.QUEUED:
+                for partition in partitions[at]:
+                    indices.setdefault(partition, []).append(at)
+        return Index(indices, _several(self.job_table))
+
+    @cached_property
+    def queue_by_partition(self) -> Mapping[str, Sequence[int]]:
+        """Those of the pending jobs that start as soon as their resources are free, by partition."""
+        priority, reason = self.job_table.column("priority"), self.job_table.column("reason")
+        return {
+            name: [at for at in jobs if waits_for_resources(priority[at], reason[at])]
+            for name, jobs in self.waiting_by_partition.positions.items()
+        }
+
+    @cached_property
+    def queue_positions(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        """The same by job id: the job's position, and how many people have jobs ahead of it.
+
+        Jobs of higher priority are ahead, and older ones of the same. Jobs of its own user count one by one, since an
+        account may submit for many people, and so do jobs whose user is not known.
         """
-        text = await self._show("job", "-a", "-d")
-        return await asyncio.to_thread(parse_allocations, text)
-
-    async def _show(self, what: str, *options: str) -> str:
-        # without --local, a federation's other clusters are shown, too
-        command = ("scontrol", "--local", "show", what, *options, "-o")
-        return good("scontrol", await self._slurm.run(*command, limit=OUTPUT_LIMIT))
-
-    async def _slurm_conf(self) -> SlurmConfig | None:
-        if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
-            try:
-                self._defaults = time.monotonic(), await self._config()
-            except SlurmOutputError:
-                return None
-        return self._defaults[1]
+        priority, user, job_id = (self.job_table.column(field) for field in ("priority", "user", "job_id"))
+        by_partition: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, jobs in self.queue_by_partition.items():
+            ordered = sorted(jobs, key=lambda at: rank(priority[at], job_id[at]))
+            positions, ahead = dict[str, tuple[int, int]](), Counter[str]()
+            for position, at in enumerate(ordered, 1):
+                own = ahead[user[at]]
+                positions[job_id[at]] = position, len(ahead) - (own > 0) + own
+                ahead[user[at] or job_id[at]] += 1
+            by_partition[name] = positions
+        return by_partition
 
 
-def _default_memory(config: SlurmConfig) -> DefaultMemory:
-    return DefaultMemory(
-        per_cpu_mib=config.default_memory_per_cpu_mib,
-        per_node_mib=config.default_memory_per_node_mib,
-        per_gpu_mib=config.default_memory_per_gpu_mib,
-        allocated=config.memory_is_allocated,
-    )
+def waits_for_resources(priority: int, reason: str) -> bool:
+    """Whether a pending job with this reason is neither held nor waiting for anything else."""
+    return priority > 0 and (not reason or meaning(reason).for_resources)
 
 
-async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel the tasks that still run, and wait until all have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def rank(priority: int, job_id: str) -> tuple[int, int]:
+    """A pending job's rank in its queue, the lower the sooner: by priority, and then by age."""
+    return -priority, int(job_id) if job_id.isdigit() else 0

@@ -19,8 +19,8 @@ from weakref import WeakSet
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus, Phase
 
 # A watched job, and a watch on it. Nothing here runs a command.
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.batch.script import options_of, render
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.jobs.identity import tag
 from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.files import read_profiles
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from jupyterhub_gpuspawner.slurm.identity import tag
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 
 HERE = Path(__file__).parents[1]

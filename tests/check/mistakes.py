@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Qos
+from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Qos
 from jupyterhub_gpuspawner.slurm.messages import rejected
-from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.slurm.recorded import recorded
 from tests.snapshots import recorded_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 RECORDED = recorded_snapshot("22.05")
 ERROR, WARNING = Severity.ERROR, Severity.WARNING

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
 from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
-from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
-from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.snapshots import recorded_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jupyterhub_gpuspawner.check.finding import Finding
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
     from jupyterhub_gpuspawner.site.configuration import Site
+    from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 HEAD = """
 c.JupyterHub.spawner_class = "gpu-profiles"

@@ -13,12 +13,12 @@ import pytest
 
 from jupyterhub_gpuspawner.check import machine, run, run_as, seats, settings, slurm
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Finding, Options, Severity
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.jobs.identity import hub_mark
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.identity import hub_mark
+from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
 from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial, of_workshop
 
 CONFIG = Path(__file__).parents[2] / "config"

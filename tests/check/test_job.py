@@ -15,8 +15,8 @@ from jupyterhub_gpuspawner.check.finding import START, Finding, Options, Severit
 from jupyterhub_gpuspawner.check.submit import findings_of
 from jupyterhub_gpuspawner.check.trial import Course, Trial, parse_facts
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 
 TRIAL = Trial(
     partition="gpu",

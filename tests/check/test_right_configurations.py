@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check.finding import Options, Severity
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
-from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association
 from jupyterhub_gpuspawner.profiles.files import read_document
 from jupyterhub_gpuspawner.profiles.profile import slug_of
+from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 from tests.check.sites import HEAD, RecordedClient, context_in, found_in
 from tests.hub.test_workshop import WORKSHOP
 from tests.snapshots import node

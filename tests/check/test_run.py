@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.check import offered
 from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 from tests.check.sites import RecordedClient, context, found_in
 from tests.cli.test_check import ONE_ACCOUNT, check
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.snapshot import (
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
     DefaultMemory,
@@ -19,8 +21,6 @@ from jupyterhub_gpuspawner.cluster.snapshot import (
     Reservation,
     Unread,
 )
-from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting

@@ -19,8 +19,8 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     Totals,
     survey,
 )
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation, parse_gres
 from tests.snapshots import waiting
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import check_document
-from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Limits
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import cluster, node, running

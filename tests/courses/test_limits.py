@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.courses.limits import Admission, JobSize, admit
-from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits, Qos
+from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Limits, Qos
 from tests.snapshots import running
 
 PEOPLE = tuple(f"t{number}" for number in range(1, 9))

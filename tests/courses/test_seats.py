@@ -9,8 +9,8 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import Need
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, CpuAllocation, NodeState, Reservation
 from jupyterhub_gpuspawner.courses.seats import Sharing, count_seats, free_at, remedy
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, CpuAllocation, NodeState, Reservation
 from tests.snapshots import NOW, cluster, node, running
 
 START, END = NOW + 3600, NOW + 4 * 3600

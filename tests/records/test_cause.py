@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from jupyterhub_gpuspawner.jobs.status import ENDS, End
 from jupyterhub_gpuspawner.records.record import (
     Cause,
     Kind,
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.records.record import (
     start_failed,
     stopped_by,
 )
+from jupyterhub_gpuspawner.slurm.job import ENDS, End
 
 JOBS = {
     "COMPLETED": Kind.FINISHED,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     NotPermitted,
@@ -21,9 +20,10 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import DefaultMemory
 from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
 from tests.snapshots import free_gpus
 

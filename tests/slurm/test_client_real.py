@@ -20,9 +20,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
+from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.fixtures.slurm import hanging

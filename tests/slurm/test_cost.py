@@ -11,9 +11,9 @@ from contextlib import ExitStack, closing
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, JobWatcher
 
 pytestmark = pytest.mark.slurm

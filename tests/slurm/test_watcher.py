@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS, JobWatcher, Watch
 
 if TYPE_CHECKING:

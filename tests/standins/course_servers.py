@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.course import actions
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 BEGAN = time.time()

@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
@@ -23,6 +22,7 @@ from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 
 Check = Callable[[Mapping[str, object]], object]

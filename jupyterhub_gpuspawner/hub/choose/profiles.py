@@ -16,7 +16,6 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.choose.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -28,6 +27,7 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 # The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.
 

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, beyond
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection
@@ -26,7 +25,8 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 RETENTION_SECONDS = 30.0
 """Seconds for which an answer is cached."""

@@ -23,7 +23,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
@@ -35,6 +34,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
 from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster import words
 from jupyterhub_gpuspawner.hub.times import clock
-from jupyterhub_gpuspawner.jobs.reason import meaning
+from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted, memory
 

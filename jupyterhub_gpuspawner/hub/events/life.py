@@ -19,7 +19,6 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import (
     Cause,
@@ -33,6 +32,7 @@ from jupyterhub_gpuspawner.records.record import (
     cause_of,
     stages,
 )
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 Take = Callable[["Event"], None]

@@ -15,8 +15,8 @@ from math import inf
 from jupyterhub_gpuspawner.cluster.availability import STALE
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.words import duration
 
 MINUTE = 60

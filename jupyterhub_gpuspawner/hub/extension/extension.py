@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time, refusal
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
 
 FRESH = 5.0

@@ -28,10 +28,10 @@ from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Cause, end_of_job, job_ended_in_start, parse_cause
 from jupyterhub_gpuspawner.records.record import start_failed as failed_start
+from jupyterhub_gpuspawner.slurm.job import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.words import duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 

@@ -15,8 +15,8 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus
 from jupyterhub_gpuspawner.slurm.commands import run
+from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus
 
 # Leaves out the lines of a job's log that say nothing about how its server fares. Pure.
 #

@@ -15,11 +15,11 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, timeout
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_identity
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, never_clears
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_identity
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, never_clears
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")

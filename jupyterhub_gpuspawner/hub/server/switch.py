@@ -23,7 +23,6 @@ from tornado import web
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import what_you_get
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
@@ -38,6 +37,7 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 # The profiles that would start now, for a user whose server waits in the queue.
 #

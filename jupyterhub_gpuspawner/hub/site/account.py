@@ -15,11 +15,11 @@ from typing import Any
 
 from traitlets.config.loader import LazyConfigValue
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 NAMING = ("allowed_users", "admin_users", "username_map")
 """Settings of an authenticator that name users; ``username_map`` does so in its values."""

@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Unread
+from jupyterhub_gpuspawner.cluster.capacity import warm
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 from jupyterhub_gpuspawner.units import NodeAllocation
 
@@ -76,6 +77,9 @@ class SharedView(Generic[Answer]):
             await asyncio.wait({self._asking}, timeout=patience)
         return self.latest
 
+    async def _answer(self) -> Answer:
+        return await self._ask()
+
     def outdate(self) -> None:
         """Have the next caller ask anew, after a change by the hub; the last answer is kept until then."""
         self._answered_at = self._asked_at = -inf
@@ -90,7 +94,7 @@ class SharedView(Generic[Answer]):
     async def _refresh(self) -> None:
         late = asyncio.get_running_loop().call_later(LATE, self._on_silence)
         try:
-            answer = await self._ask()
+            answer = await self._answer()
         except GPUSpawnerError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a page works without an answer, whatever the error
@@ -116,6 +120,11 @@ class SharedView(Generic[Answer]):
 
 class ClusterView(SharedView[ClusterSnapshot]):
     """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` is the time of the last one."""
+
+    async def _answer(self) -> ClusterSnapshot:
+        snapshot = await self._ask()
+        await asyncio.to_thread(warm, snapshot)
+        return snapshot
 
 
 class OperatorView(SharedView[bool]):

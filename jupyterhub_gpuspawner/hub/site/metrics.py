@@ -16,8 +16,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.events.life import STREAM
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.records.record import Event, Ready
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TYPES_AT_MOST = 20

@@ -10,11 +10,11 @@ from functools import partial
 from types import MappingProxyType
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import Refusal, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True)

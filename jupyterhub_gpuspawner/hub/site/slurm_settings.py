@@ -14,13 +14,13 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, tag
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.profile import Idle
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, policy_in_use
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity, tag
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 

@@ -27,8 +27,8 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
 

@@ -68,11 +68,11 @@ from jupyterhub_gpuspawner.hub.start.submission import (
     cancel_surely,
     submit,
 )
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, sentence
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, sentence
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument

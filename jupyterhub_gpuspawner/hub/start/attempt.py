@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jupyterhub_gpuspawner.jobs.reason import reason_name
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.reason import reason_name
 
 AFTER_RESTART = 30.0
 """Seconds that an attempt gets at least after a restart of the hub."""

@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, advice, never_clears, sentence
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, advice, never_clears, sentence
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted
 

@@ -32,9 +32,9 @@ from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage
 from jupyterhub_gpuspawner.hub.start.progress import event, start_facts
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
-from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.job import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 

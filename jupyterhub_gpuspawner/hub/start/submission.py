@@ -25,17 +25,17 @@ from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, TO_START, transaction, written
 from jupyterhub_gpuspawner.hub.site.schema import TABLES
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
-from jupyterhub_gpuspawner.jobs.identity import PREFIX, JobIdentity
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.identity import PREFIX, JobIdentity
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
-    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
+    from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+    from jupyterhub_gpuspawner.slurm.job import JobStatus
 
     Cancel = Callable[[str], Awaitable[None]]
 

@@ -35,8 +35,8 @@ from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_j
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, hub_mark, parse_tag, start_of, start_of_name
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark, parse_tag, start_of, start_of_name
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 

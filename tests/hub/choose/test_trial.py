@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.hub.choose.trial import (
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
 HOUR = 3600.0

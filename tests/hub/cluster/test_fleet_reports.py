@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import merged
 from jupyterhub_gpuspawner.hub.cluster.fleet import report_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.fleet.nodes import GRES, only, topology

@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 ENDS = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)

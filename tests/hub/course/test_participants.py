@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.databases import hub_session
 

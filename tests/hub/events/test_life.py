@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stopper, Usage
+from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
 

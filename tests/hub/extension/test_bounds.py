@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation, Unread
 from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason, more_time
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.job.log import (
     outgrew_memory,
     shown,
 )
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase
 
 
 async def test_the_last_lines_are_shown(tmp_path: Path) -> None:

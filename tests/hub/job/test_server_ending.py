@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.jobs.status import SILENT, End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import SILENT, End, JobDetail, JobStatus, Phase
 
 DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
 FAILED = JobStatus("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")

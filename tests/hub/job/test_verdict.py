@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.ending import why_never
 from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
 

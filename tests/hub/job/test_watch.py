@@ -14,8 +14,8 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.jobs.status import JobStatus
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import JobStatus
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import confirmed
-from jupyterhub_gpuspawner.jobs.status import JobDetail, Phase
+from jupyterhub_gpuspawner.slurm.job import JobDetail, Phase
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, other_nodes, parse_placement
-from jupyterhub_gpuspawner.jobs.status import JobDetail, Phase
+from jupyterhub_gpuspawner.slurm.job import JobDetail, Phase
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 

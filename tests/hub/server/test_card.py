@@ -25,8 +25,8 @@ from jupyterhub_gpuspawner.hub.server.card import (
 from jupyterhub_gpuspawner.hub.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, sentence
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, sentence
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()

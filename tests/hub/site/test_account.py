@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.account import (
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.hub.site.account import (
     refused_names,
 )
 from jupyterhub_gpuspawner.hub.site.tasks import connected
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 
 
 async def test_root_is_refused() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grp
 import pwd
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 
 ME = pwd.getpwnam("nobody").pw_name
 MINE = grp.getgrgid(pwd.getpwnam(ME).pw_gid).gr_name

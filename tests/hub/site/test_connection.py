@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 LOOKED = 1000.0
 """When the hub last looked at the cluster, in seconds since the epoch."""

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.start.test_submission import Slurm, asked, settle

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.connection import FIRST_PAUSE, LATE, ClusterView
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 
 @dataclass

@@ -7,8 +7,8 @@ import logging
 import pytest
 from prometheus_client import REGISTRY
 
-from jupyterhub_gpuspawner.cluster.snapshot import Unread
 from jupyterhub_gpuspawner.hub.site.connection import UnreadRecords
+from jupyterhub_gpuspawner.slurm.snapshot import Unread
 
 
 def counted(kind: str) -> float:

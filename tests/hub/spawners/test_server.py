@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     parse_moment,
     stored_attempt,
 )
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 
 NOW = Moment(1_000_000.0, 5_000.0, "this")
 

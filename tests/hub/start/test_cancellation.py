@@ -9,8 +9,8 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start.submission import Cancellation
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection

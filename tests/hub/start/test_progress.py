@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 NOON = 1_800_000_000.0

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 

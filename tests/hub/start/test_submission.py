@@ -16,8 +16,8 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 
 TAG = "jupyterhub-gpuspawner/demo/ann/#1"
 IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)

@@ -21,8 +21,8 @@ from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
     Reconciliation,
     state_job_ids,
 )
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_tag, tag
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_tag, tag
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 from tests.hub.commands import commands
 from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.site.test_metrics import scrape

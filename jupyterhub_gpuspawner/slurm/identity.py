@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from jupyterhub_gpuspawner.jobs.status import JobStatus
+from jupyterhub_gpuspawner.slurm.job import JobStatus
 
 # The tag in every job's comment: it names hub, user and server, so that the hub can find the job again.
 

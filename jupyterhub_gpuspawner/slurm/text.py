@@ -12,8 +12,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from jupyterhub_gpuspawner.cluster.snapshot import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.snapshot import Unread
 from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse_memory
 
 Notice = Callable[[Unread], None]

@@ -9,11 +9,11 @@ from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner import units
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import JobDetail, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.parse import records
-from jupyterhub_gpuspawner.slurm.parse.records import (
+from jupyterhub_gpuspawner.slurm import text as texts
+from jupyterhub_gpuspawner.slurm.job import JobDetail, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.slurm.text import (
     Layout,
     Memo,
     Notice,
@@ -152,8 +152,8 @@ class _NodeReader:
         self._word = Memo(present)
         self._words = Memo(words)
         self._states = Memo(_states)
-        self._gres = Memo(partial(records.gres, "Gres"))
-        self._gres_used = Memo(partial(records.gres, "GresUsed"))
+        self._gres = Memo(partial(texts.gres, "Gres"))
+        self._gres_used = Memo(partial(texts.gres, "GresUsed"))
 
     def __call__(self, rows: Sequence[_Row]) -> Iterable[Iterable[Any]]:
         """The columns of :class:`NodeState` for these rows; raises SlurmOutputError if one is at fault."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_identity
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_identity
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
 
 TAG = "jupyterhub-gpuspawner/demo/ann/lab#0a1b2c3d-11111111"
 OTHER_START = "jupyterhub-gpuspawner/demo/ann/lab#0a1b2c3d-22222222"

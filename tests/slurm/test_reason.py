@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jupyterhub_gpuspawner.jobs.reason import Meaning, meaning, never_clears
+from jupyterhub_gpuspawner.slurm.reason import Meaning, meaning, never_clears
 from tests.slurm.recorded import VERSIONS, recorded
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.records import Layout, epoch, fields, present, words
+from jupyterhub_gpuspawner.slurm.text import Layout, epoch, fields, present, words
 from tests.slurm.recorded import VERSIONS, all_recorded, recorded
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState
-from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import VERSIONS, recorded

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import VERSIONS, recorded
 

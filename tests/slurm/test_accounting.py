@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.accounting import Association, Limits, Qos
-from jupyterhub_gpuspawner.slurm.accounting import (
+from jupyterhub_gpuspawner.slurm.accounting import Association, Limits, Qos
+from jupyterhub_gpuspawner.slurm.accounting_reader import (
     parse_associations,
     parse_default_accounts,
     parse_qos,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.slurm.parse.squeue import OWN_WORDS, PLAIN, job_columns, parse_jobs
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
+from jupyterhub_gpuspawner.slurm.squeue import OWN_WORDS, PLAIN, job_columns, parse_jobs
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import MARK, VERSIONS, recorded
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jupyterhub_gpuspawner.jobs.status import (
+from jupyterhub_gpuspawner.slurm.job import (
     ENDS,
     PHASES,
     End,

@@ -15,10 +15,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.parse.records import (
+from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
+from jupyterhub_gpuspawner.slurm.text import (
     Memo,
     Notice,
     all_numbers,

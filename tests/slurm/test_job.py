@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
-from jupyterhub_gpuspawner.slurm.parse.scontrol import parse_allocations, parse_job
-from jupyterhub_gpuspawner.slurm.parse.squeue import parse_squeue
+from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_job
+from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.snapshot import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
-from jupyterhub_gpuspawner.slurm.parse.squeue import COLUMNS, columns, parse_squeue
+from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import Unread
+from jupyterhub_gpuspawner.slurm.squeue import COLUMNS, columns, parse_squeue
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
 
 FORGED = "x|\n1|FAILED|NonZeroExitCode|1|2|evil|evil|gpu|root|256|forged|0123456789abcdeg\n1|FAILED|y"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.jobs.identity import hub_mark, job_name, parse_tag, start_of, start_of_name, tag
+from jupyterhub_gpuspawner.slurm.identity import hub_mark, job_name, parse_tag, start_of, start_of_name, tag
 
 names = st.text(st.characters(codec="utf-8"))
 

@@ -1,7 +1,7 @@
 """The state of a Slurm job and what it was allocated. Pure.
 
 :data:`PHASES` maps Slurm's job states to phases. A state that it does not contain is UNKNOWN, and a server whose job is
-in an UNKNOWN state is kept. Reasons are explained in :mod:`jupyterhub_gpuspawner.jobs.reason`.
+in an UNKNOWN state is kept. Reasons are explained in :mod:`jupyterhub_gpuspawner.slurm.reason`.
 
 Source: squeue(1), "JOB STATE CODES", of Slurm 22.05 to 26.05.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 
-from jupyterhub_gpuspawner.jobs.reason import meaning, never_clears
+from jupyterhub_gpuspawner.slurm.reason import meaning, never_clears
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.squeue import WillRun, parse_trial
+from jupyterhub_gpuspawner.slurm.squeue import WillRun, parse_trial
 from tests.slurm.recorded import VERSIONS, Recorded, all_recorded, recorded
 
 answered = [answer for area in ("test_only", "cluster") for answer in all_recorded(area) if "Job " in answer.stderr]

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, request
 
-WRAPPERS = Path(__file__).parents[3] / "config" / "wrappers"
+WRAPPERS = Path(__file__).parents[2] / "config" / "wrappers"
 SSH = """#!/bin/sh
 # as ssh does: options, a destination, and the other words, joined by blanks, for the account's shell
 shift 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.jobs.reason import never_clears
-from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, advice
+from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase, advice
+from jupyterhub_gpuspawner.slurm.reason import never_clears
 
 
 def waiting(reason: str) -> str:

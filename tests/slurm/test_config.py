@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.scontrol import SlurmConfig, parse_config, parse_licenses
+from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_licenses
 
 
 def told(**values: str) -> str:

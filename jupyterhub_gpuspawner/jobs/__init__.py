@@ -1,1 +1,0 @@
-"""Slurm's job states and reasons, and what they mean."""

@@ -1,1 +1,0 @@
-"""Parsers of the output of Slurm's commands."""

@@ -1,0 +1,211 @@
+"""The whole cluster in one snapshot: nodes, partitions, reservations and jobs, read with four commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.command_settings import SystemAccount, parse_identity
+from jupyterhub_gpuspawner.slurm.commands import Installation, good
+from jupyterhub_gpuspawner.slurm.scontrol import (
+    SlurmConfig,
+    parse_allocations,
+    parse_nodes,
+    parse_partitions,
+    parse_reservations,
+)
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, Unread
+from jupyterhub_gpuspawner.slurm.squeue import STATES, job_columns, parse_jobs
+from jupyterhub_gpuspawner.units import NodeAllocation
+
+# Addresses of compute nodes as Slurm knows them, each kept for five minutes.
+
+_NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_ADDRESS = re.compile(r"[A-Za-z0-9:][\w.:-]*", re.ASCII)
+_MAX_AGE = 300.0
+"""Seconds that an address is kept; a cloud node gets a new one each time it starts, before its job runs."""
+
+
+class NodeAddresses:
+    """Looks up NodeAddr, once for all who ask for the same node."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._slurm = installation
+        self._known: dict[str, tuple[float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def of(self, node: str) -> str:
+        """The address by which Slurm reaches a node (NodeAddr).
+
+        Raises SlurmOutputError where Slurm does not know the node or its address, SlurmUnavailable without an answer.
+        """
+        if not _NODE.fullmatch(node):
+            raise SlurmOutputError(f"{node[:80]!r} is not a valid node name.", raw=node)
+        # callers that ask for the same node at once wait for one answer
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            cached = self._known.get(node)
+            if cached is None or time.monotonic() - cached[0] > _MAX_AGE:
+                cached = self._known[node] = (time.monotonic(), await self._ask(node))
+            return cached[1]
+
+    async def _ask(self, node: str) -> str:
+        answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
+        if f"Node {node} not found" in answer.stdout + answer.stderr:
+            raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
+        nodes = parse_nodes(good("scontrol", answer))
+        if len(nodes) != 1 or not _ADDRESS.fullmatch(nodes[0].address):
+            raise SlurmOutputError(f"scontrol gave no address for node {node}.", raw=answer.stdout)
+        return nodes[0].address
+
+
+# What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.
+
+
+def own_account() -> str:
+    """The name of this process's account; empty for a uid without a name."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return ""
+
+
+async def asking_account(slurm: Installation) -> SystemAccount:
+    """The account that Slurm sees in the hub's questions; its name is empty for a uid without one.
+
+    Raises SlurmUnavailable and SlurmOutputError where another machine has to be asked and does not answer.
+    """
+    if not slurm.query_prefix:
+        return SystemAccount(own_account(), os.geteuid())
+    answer = await slurm.run("id")
+    if answer.code != 0:
+        raise SlurmUnavailable(f"id failed on the login node: {answer.stderr.strip()[:200]}")
+    return parse_identity(answer.stdout)
+
+
+async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:
+    """Whether the account is root, SlurmUser, an operator or an administrator; False where that cannot be determined.
+
+    Slurm shows these accounts everything, whatever PrivateData says, and lets them raise time limits.
+    """
+    try:
+        me = await asking_account(slurm)
+        if me.uid in (0, config.slurm_uid):
+            return True
+        if not config.accounting or not me.name:
+            return False
+        answer = await slurm.run(
+            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me.name}", "format=AdminLevel"
+        )
+    except SlurmUnavailable:
+        return False
+    return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
+
+
+OUTPUT_LIMIT = 1 << 26
+"""Bytes that a command about the whole cluster may print."""
+_CONFIG_MAX_AGE = 300.0
+"""Seconds that slurm.conf's defaults are kept."""
+
+
+class SnapshotReader:
+    """Reads snapshots of the cluster; parsing and indexing run in a thread, not in the event loop."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        config: Callable[[], Awaitable[SlurmConfig]],
+        report: Callable[[Sequence[Unread]], None],
+    ) -> None:
+        """``report`` gets the records of an answer that were not understood; it is not called where there are none."""
+        self._slurm = installation
+        self._config = config
+        self._report = report
+        self._defaults: tuple[float, SlurmConfig] | None = None
+
+    async def read(self) -> ClusterSnapshot:
+        """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
+
+        Four commands; a fifth one every five minutes reads slurm.conf's defaults. Raises SlurmUnavailable and
+        SlurmOutputError.
+        """
+        taken_at, mark = time.time(), secrets.token_hex(8)
+        entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
+        shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
+        default = asyncio.ensure_future(self._slurm_conf())
+        queue = asyncio.ensure_future(
+            self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark), limit=OUTPUT_LIMIT)
+        )
+        try:
+            nodes, partitions, reservations = await asyncio.gather(*shown)
+            config = await default
+            jobs = good("squeue", await queue)
+        finally:  # if one has failed, nobody needs the others
+            await _cancelled(*shown, default, queue)
+
+        def parse() -> ClusterSnapshot:
+            unread: list[Unread] = []
+            snapshot = ClusterSnapshot(
+                nodes=parse_nodes(nodes, unread.append),
+                partitions=parse_partitions(partitions, unread.append),
+                reservations=parse_reservations(reservations, unread.append),
+                jobs=parse_jobs(jobs, mark, unread.append),
+                memory=_default_memory(config) if config is not None else None,
+                cpu_allocation=CpuAllocation(config.cpu_unit, config.default_cpus_per_gpu)
+                if config is not None
+                else CpuAllocation(),
+                preemption=config.preemption if config is not None else "",
+                taken_at=taken_at,
+                unread=tuple(unread),
+            )
+            _ = snapshot.job_by_id, snapshot.queue_positions  # indexes for those who wait
+            return snapshot
+
+        # ten thousand nodes with fifty thousand jobs take about half a second
+        snapshot = await asyncio.to_thread(parse)
+        if snapshot.unread:
+            self._report(snapshot.unread)
+        return snapshot
+
+    async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
+        """What each job holds on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all jobs.
+
+        It costs slurmctld more than a snapshot, so it is meant for an admin's page, not for polling.
+        """
+        text = await self._show("job", "-a", "-d")
+        return await asyncio.to_thread(parse_allocations, text)
+
+    async def _show(self, what: str, *options: str) -> str:
+        # without --local, a federation's other clusters are shown, too
+        command = ("scontrol", "--local", "show", what, *options, "-o")
+        return good("scontrol", await self._slurm.run(*command, limit=OUTPUT_LIMIT))
+
+    async def _slurm_conf(self) -> SlurmConfig | None:
+        if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
+            try:
+                self._defaults = time.monotonic(), await self._config()
+            except SlurmOutputError:
+                return None
+        return self._defaults[1]
+
+
+def _default_memory(config: SlurmConfig) -> DefaultMemory:
+    return DefaultMemory(
+        per_cpu_mib=config.default_memory_per_cpu_mib,
+        per_node_mib=config.default_memory_per_node_mib,
+        per_gpu_mib=config.default_memory_per_gpu_mib,
+        allocated=config.memory_is_allocated,
+    )
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel the tasks that still run, and wait until all have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
