@@ -12,7 +12,7 @@ def page() -> str:
     """The page of job states and reasons."""
     rows = []
     for state, phase in jobs.PHASES.items():
-        job = jobs.JobStatus("1", phase, state=state, end=jobs.end_of(state))
+        job = jobs.Job("1", phase, state=state, end=jobs.end_of(state))
         end = jobs.ENDS[state].value if state in jobs.ENDS else ""
         rows.append((code(state), phase.value, end, jobs.sentence(job)))
     reasons = [_reason(name, told) for name, told in reason._REASONS.items()]

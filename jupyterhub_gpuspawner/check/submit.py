@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm import identity
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -120,7 +120,7 @@ def findings_of(
         )
 
 
-def _changes(trial: Trial, job: JobStatus) -> Iterator[Finding]:
+def _changes(trial: Trial, job: Job) -> Iterator[Finding]:
     where = f"job {job.job_id}"
     comment, name = job.tag != trial.tag, job.name != trial.name
     if comment and name:
@@ -149,7 +149,7 @@ def _changes(trial: Trial, job: JobStatus) -> Iterator[Finding]:
         )
 
 
-def _why_pending(job_id: str, job: JobStatus) -> tuple[str, str]:
+def _why_pending(job_id: str, job: Job) -> tuple[str, str]:
     reason = meaning(job.reason).sentence if job.reason else "Slurm gives no reason."
     text = f"job {job_id} did not start within {duration(PATIENCE)} and was cancelled. {reason}"
     return text, "Run the check again while the partition has a free node."

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
 
 MINUTES = 5
@@ -385,9 +385,9 @@ class Course:
     """Empty if the job was not submitted."""
     refused: GPUSpawnerError | None = None
     """Why it was not submitted."""
-    seen: JobStatus | None = None
+    seen: Job | None = None
     """The job as Slurm first showed it."""
-    last: JobStatus | None = None
+    last: Job | None = None
     """The job as Slurm last showed it before it was cancelled."""
     facts: Facts = field(default_factory=Facts)
     log_is_readable: bool = True

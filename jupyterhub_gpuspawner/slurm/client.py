@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
     unanswered,
 )
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
@@ -69,7 +69,7 @@ class _LastAnswer(NamedTuple):
     at: float
     """By the monotonic clock."""
     wanted: frozenset[str]
-    jobs: Mapping[str, JobStatus]
+    jobs: Mapping[str, Job]
 
 
 class SlurmClient:
@@ -195,7 +195,7 @@ class SlurmClient:
 
     # --- as the hub ----------------------------------------------------------------------------
 
-    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         """The jobs with these ids, from one squeue; ids that Slurm does not know are absent.
 
         It does not wait for other commands: behind a hundred submissions each of their servers would be asked for by
@@ -238,18 +238,18 @@ class SlurmClient:
             return None
         return {job_id: state for job_id, _, state in (line.partition("|") for line in good("squeue", answer).split())}
 
-    async def every_job(self) -> dict[str, JobStatus]:
+    async def every_job(self) -> dict[str, Job]:
         """All jobs that Slurm knows and this account may see, ended ones included; 22.05 lists refused ones as failed.
 
         Users can change the comment and name of their jobs, so a job found by these must also be checked for its owner.
         """
         return await self._squeue()
 
-    async def tagged(self, tag: str) -> dict[str, JobStatus]:
+    async def tagged(self, tag: str) -> dict[str, Job]:
         """All jobs whose comment starts with ``tag``; see :meth:`every_job`."""
         return {job_id: status for job_id, status in (await self.every_job()).items() if status.tag.startswith(tag)}
 
-    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, JobStatus]:
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
         """The unfinished jobs of one start, whether or not sbatch has reported them.
 
         If the owner's uid is known, slurmctld is asked for that user's jobs alone.
@@ -262,7 +262,7 @@ class SlurmClient:
             if status.phase not in (Phase.ENDING, Phase.ENDED) and identity.matches(status)
         }
 
-    async def job(self, job_id: str, *, allocations: bool = False) -> JobDetail | None:
+    async def job(self, job_id: str, *, allocations: bool = False) -> Job | None:
         """The details of one job (``scontrol show job``); None if Slurm does not know it, or no longer.
 
         With ``allocations`` (``-d``) also what it holds on each node, for which slurmctld walks its whole node table.
@@ -344,7 +344,7 @@ class SlurmClient:
             return False
         return re.search(r"^Slurmctld\(.*\) at .* is UP", answer.stdout, re.MULTILINE) is not None
 
-    async def _squeue(self, *which: str, ahead: bool = False) -> dict[str, JobStatus]:
+    async def _squeue(self, *which: str, ahead: bool = False) -> dict[str, Job]:
         mark = secrets.token_hex(8)
         # without --local, squeue -j with one id also asks about federations
         command = ("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
@@ -371,7 +371,7 @@ def _signal(code: int) -> int | None:
     return code - 128 if 128 < code <= 128 + 64 else None
 
 
-def _only(wanted: Collection[str], jobs: Mapping[str, JobStatus]) -> dict[str, JobStatus]:
+def _only(wanted: Collection[str], jobs: Mapping[str, Job]) -> dict[str, Job]:
     return {job_id: status for job_id, status in jobs.items() if job_id in wanted}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
-from jupyterhub_gpuspawner.slurm.job import JobStatus
+from jupyterhub_gpuspawner.slurm.job import Job
 
 # The tag in every job's comment: it names hub, user and server, so that the hub can find the job again.
 
@@ -74,7 +74,7 @@ class JobIdentity:
     name: str = ""
     """The job's name, if it contains the start id as well; for sites that replace comments."""
 
-    def owns(self, job: JobStatus) -> bool | None:
+    def owns(self, job: Job) -> bool | None:
         """Whether the job belongs to the owner; None where that is not known."""
         if self.uid is not None and job.uid is not None:
             return self.uid == job.uid
@@ -83,15 +83,15 @@ class JobIdentity:
             return None
         return self.owner == job.user
 
-    def matches(self, job: JobStatus) -> bool:
+    def matches(self, job: Job) -> bool:
         """Whether the job with this id is the start's own, as far as is known."""
         return self.owns(job) is not False and self._named_by(job)
 
-    def proves(self, job: JobStatus) -> bool:
+    def proves(self, job: Job) -> bool:
         """The same for a job whose id did not come from sbatch: the owner must be certain."""
         return self.owns(job) is True and self._named_by(job)
 
-    def _named_by(self, job: JobStatus) -> bool:
+    def _named_by(self, job: Job) -> bool:
         if self._exact:
             return bool(self.tag and job.tag == self.tag) or bool(self.name and job.name == self.name)
         names, others = parse_tag(self.tag), parse_tag(job.tag)
@@ -108,7 +108,7 @@ class JobIdentity:
         """Whether the first answer of Slurm could add nothing."""
         return self._exact and bool(self.owner or self.uid is not None)
 
-    def may_be(self, job: JobStatus) -> bool:
+    def may_be(self, job: Job) -> bool:
         """Whether the job is the start's own, given that sbatch has just returned this id.
 
         A job with this start's comment or name is, whoever owns it, since a site's command may submit as another
@@ -118,7 +118,7 @@ class JobIdentity:
             return True
         return self.owns(job) is not False and (self._named_by(job) or parse_tag(job.tag) is None)
 
-    def learnt(self, job: JobStatus) -> JobIdentity:
+    def learnt(self, job: Job) -> JobIdentity:
         """This identity, with unknown values taken from ``job``, which must be the start's own."""
         is_learnt = (self.owner or self.uid is not None) and self.owns(job) is not False
         identity = self if is_learnt else replace(self, owner=job.user, uid=job.uid)

@@ -12,22 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 
-from jupyterhub_gpuspawner.slurm.reason import meaning, never_clears
+from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.units import NodeAllocation
-
-__all__ = [
-    "ENDS",
-    "PHASES",
-    "End",
-    "JobDetail",
-    "JobStatus",
-    "Phase",
-    "admin_hint",
-    "end_of",
-    "never_clears",
-    "phase_of",
-    "sentence",
-]
 
 
 class Phase(str, Enum):
@@ -120,8 +106,11 @@ def end_of(state: str) -> End | None:
 
 
 @dataclass(frozen=True)
-class JobStatus:
-    """One job as Slurm last reported it. Times are seconds since the epoch, None where Slurm prints N/A."""
+class Job:
+    """One job as Slurm last reported it. Times are seconds since the epoch, None where Slurm prints N/A.
+
+    What follows :attr:`uid` is known from ``scontrol show job -d`` alone.
+    """
 
     job_id: str
     phase: Phase
@@ -146,12 +135,6 @@ class JobStatus:
     """The job's name; its owner may change it, too."""
     uid: int | None = None
     """The owner's uid; ``user`` is the name that Slurm finds for it on this machine, if there is one."""
-
-
-@dataclass(frozen=True)
-class JobDetail(JobStatus):
-    """One job with the details of ``scontrol show job -d`` that a server needs."""
-
     time_limit: int | None = None
     """Seconds; None for UNLIMITED."""
     latest_start: float | None = None
@@ -208,7 +191,7 @@ _NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
 
 
-def sentence(status: JobStatus, *, matching: str = "resources") -> str:
+def sentence(status: Job, *, matching: str = "resources") -> str:
     """One sentence about the job for a participant, without Slurm's terms where plain words suffice.
 
     ``matching`` is what it asks for, such as ``GPUs``, where that is known.
@@ -225,7 +208,7 @@ def sentence(status: JobStatus, *, matching: str = "resources") -> str:
     )
 
 
-def _failed(status: JobStatus) -> str:
+def _failed(status: Job) -> str:
     if status.exit_code == _NO_LOG:
         return "The job failed: its log file could not be written."
     if status.reason and not status.reason.startswith(_EXIT_REASONS):
@@ -239,7 +222,7 @@ def _failed(status: JobStatus) -> str:
     return f"The job failed with exit code {code}{': ' if code in _CODES else ''}{_CODES.get(code, '')}."
 
 
-def admin_hint(status: JobStatus) -> str:
+def admin_hint(status: Job) -> str:
     """What an admin could do about it, in one sentence; empty if there is nothing."""
     if status.phase is Phase.UNKNOWN:
         return f"Please report the state {status.state!r} to the project."
@@ -276,12 +259,12 @@ SILENT = (
 """For a job that ended by itself before its server reported, with an empty log."""
 
 
-def advice(status: JobStatus, *, contact: str = "your administrator") -> str:
+def advice(status: Job, *, contact: str = "your administrator") -> str:
     """One or two sentences; empty where there is no advice. ``contact`` is whom a participant may ask."""
     return _advice(status).replace("{contact}", contact)
 
 
-def _advice(status: JobStatus) -> str:
+def _advice(status: Job) -> str:
     if status.phase is Phase.QUEUED:
         return meaning(status.reason).advice
     if status.phase is not Phase.ENDED or status.end is None:

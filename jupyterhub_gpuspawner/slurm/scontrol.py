@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm import text as texts
-from jupyterhub_gpuspawner.slurm.job import JobDetail, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.slurm.text import (
     Layout,
@@ -444,7 +444,7 @@ _SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
 """Printed between a job's name and its owner since 26.05."""
 
 
-def parse_job(text: str, job_id: str) -> JobDetail | None:
+def parse_job(text: str, job_id: str) -> Job | None:
     """The job ``job_id`` in the answer; None if it is not there (for an array the answer lists all its tasks).
 
     Raises SlurmOutputError if a field is missing or occurs twice.
@@ -478,7 +478,7 @@ def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
     return {job_id: parts for job_id, parts in by_job.items() if parts and job_id not in odd}
 
 
-def _detail(record: str, job_id: str) -> JobDetail:
+def _detail(record: str, job_id: str) -> Job:
     starts: dict[str, int] = {}
     for key in _KEY.finditer(record):
         name = "CoreSpec" if key[1] == _SPECIALISED else key[1]
@@ -504,7 +504,7 @@ def _detail(record: str, job_id: str) -> JobDetail:
     phase = phase_of(state)
     time_limit = read(_time_limit, "TimeLimit", value("TimeLimit"))
     deadline, shortest = epoch(value("Deadline"), "Deadline"), read(_time_limit, "TimeMin", value("TimeMin"))
-    return JobDetail(
+    return Job(
         job_id=job_id,
         phase=phase,
         state=state,

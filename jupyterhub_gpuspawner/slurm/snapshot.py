@@ -231,7 +231,7 @@ class ClusterJob(NamedTuple):
     name: str = ""
     """Chosen by its owner."""
     tag: str = ""
-    """Its comment, which its owner may change; see :attr:`JobStatus.tag`."""
+    """Its comment, which its owner may change; see :attr:`Job.tag`."""
 
     @property
     def partition(self) -> str:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.slurm.text import (
     Memo,
@@ -64,7 +64,7 @@ def columns(mark: str) -> str:
     return ",".join(f"{name}:|" for name in COLUMNS) + f"{mark}|,UserID:|,Name:|{mark}"
 
 
-def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, JobStatus]:
+def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Job]:
     """Every job of an answer to ``squeue -h -O columns(mark)``, by job id, in Slurm's order.
 
     A task of a job array is listed under its own job id. A malformed record is left out and reported to ``notice``.
@@ -76,7 +76,7 @@ def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Jo
     return {status.job_id: status for status in readable(records, _reader(mark), "job", job_id_of, notice)}
 
 
-def _reader(mark: str) -> Callable[[str], JobStatus]:
+def _reader(mark: str) -> Callable[[str], Job]:
     return lambda record: _status(*_parts(record, mark))
 
 
@@ -100,13 +100,13 @@ def _parts(record: str, mark: str) -> tuple[str, str, str]:
     return head, uid, name
 
 
-def _status(record: str, uid: str, name: str) -> JobStatus:
+def _status(record: str, uid: str, name: str) -> Job:
     values = record.split("|", len(COLUMNS) - 1)
     if len(values) != len(COLUMNS) or not job_id_of(record):
         raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
     job_id, state, reason, start, end, host, nodes, partition, user, code, comment = values
     phase = phase_of(state)
-    return JobStatus(
+    return Job(
         job_id=job_id,
         phase=phase,
         state=state,

@@ -20,7 +20,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 
 # A watched job, and a watch on it. Nothing here runs a command.
 
@@ -41,7 +41,7 @@ class Watched:
         """Completed from the first answer."""
         self._new = new
         self._learns = identity != JobIdentity()
-        self.status: JobStatus | None = None
+        self.status: Job | None = None
         self.version = 0
         """Incremented on every change."""
         self.answers = 0
@@ -60,7 +60,7 @@ class Watched:
         self.puzzling = False
         """The failure of its look-up has been logged."""
 
-    def is_own(self, status: JobStatus) -> bool:
+    def is_own(self, status: Job) -> bool:
         """Whether Slurm's answer for this id is about this job."""
         own = self.identity.may_be(status) if self._new else self.identity.matches(status)
         if own:
@@ -142,12 +142,12 @@ class Watch:
         """What distinguishes the job from another one with the same id, as far as is known."""
         return self._watched.identity
 
-    def is_own(self, job: JobStatus) -> bool:
+    def is_own(self, job: Job) -> bool:
         """Whether Slurm's answer for the job's id is about this job."""
         return self._watched.is_own(job)
 
     @property
-    def status(self) -> JobStatus | None:
+    def status(self) -> Job | None:
         """The job as Slurm last reported it; None before the first answer. Never queries Slurm."""
         return self._watched.status
 
@@ -167,7 +167,7 @@ class Watch:
         """Slurm is not responding at the moment, or late; :attr:`status` is what it last reported."""
         return self._silent()
 
-    async def changed(self) -> JobStatus | None:
+    async def changed(self) -> Job | None:
         """Wait until the status or :attr:`stale` differs from the last call; return the status.
 
         Several tasks may wait at the same time; each is told of the next change. Raises RuntimeError once the watch is
@@ -191,7 +191,7 @@ class Watch:
         self._watched.hurried = max(self._watched.hurried, questions)
         self._ask_soon()
 
-    async def update(self) -> JobStatus | None:
+    async def update(self) -> Job | None:
         """Ask Slurm about this job alone and return its status, after a change by the hub that pages show at once.
 
         Raises SlurmUnavailable or SlurmOutputError if there is no answer; the status is then the last one.
@@ -230,10 +230,10 @@ SHOW_JOBS = (
 class JobSource(Protocol):
     """The part of :class:`~jupyterhub_gpuspawner.slurm.client.SlurmClient` that the watcher uses."""
 
-    async def jobs(self, job_ids: Collection[str]) -> Mapping[str, JobStatus]:
+    async def jobs(self, job_ids: Collection[str]) -> Mapping[str, Job]:
         """Those of the jobs that Slurm knows."""
 
-    async def job(self, job_id: str) -> JobDetail | None:
+    async def job(self, job_id: str) -> Job | None:
         """The details of one job, or None."""
 
     async def sees_jobs_of(self, user: str) -> bool:
@@ -306,7 +306,7 @@ class JobWatcher:
         self._open_watches.add(watch)
         return watch
 
-    def status(self, job_id: str, identity: JobIdentity = ANY) -> JobStatus | None:
+    def status(self, job_id: str, identity: JobIdentity = ANY) -> Job | None:
         """A watched job as Slurm last reported it; None if not watched or not yet reported. Never queries Slurm."""
         watched = self._jobs.get((job_id, identity))
         return watched.status if watched is not None else None
@@ -404,7 +404,7 @@ class JobWatcher:
         else:
             watched.absent += 1
 
-    def _statuses(self, watched: Watched, status: JobStatus) -> None:
+    def _statuses(self, watched: Watched, status: Job) -> None:
         if not watched.is_own(status):
             self._another(watched, status)
             return
@@ -415,7 +415,7 @@ class JobWatcher:
         watched.hidden = False
         self._notify(watched, status)
 
-    def _another(self, watched: Watched, status: JobStatus) -> None:
+    def _another(self, watched: Watched, status: Job) -> None:
         watched.absent += 1
         if watched.absent > 1:
             self.log.warning(
@@ -452,7 +452,7 @@ class JobWatcher:
                 *(SHOW_JOBS, watched.job_id),
             )
 
-    def _notify(self, watched: Watched, status: JobStatus) -> None:
+    def _notify(self, watched: Watched, status: Job) -> None:
         if status == watched.status:
             watched.status = status
             return
@@ -494,9 +494,9 @@ class JobWatcher:
             watched.notify()
 
 
-def _gone(watched: Watched, end: End) -> JobStatus:
-    last = watched.status or JobStatus(watched.job_id, Phase.UNKNOWN)
-    return JobStatus(
+def _gone(watched: Watched, end: End) -> Job:
+    last = watched.status or Job(watched.job_id, Phase.UNKNOWN)
+    return Job(
         job_id=last.job_id,
         phase=Phase.ENDED,
         nodes=last.nodes,

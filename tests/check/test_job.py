@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.check.submit import findings_of
 from jupyterhub_gpuspawner.check.trial import Course, Trial, parse_facts
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 TRIAL = Trial(
     partition="gpu",
@@ -29,9 +29,7 @@ TRIAL = Trial(
     log_dir="/home/ada",
     home="/home/ada",
 )
-JOB = JobStatus(
-    "7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=TRIAL.tag, name=TRIAL.name, user="ada"
-)
+JOB = Job("7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=TRIAL.tag, name=TRIAL.name, user="ada")
 GOOD = """\
 slurmstepd: a line of Slurm's
 gpuspawner-check began {}

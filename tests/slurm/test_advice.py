@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase, advice
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, advice
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 
 
 def waiting(reason: str) -> str:
     """The advice for a job pending for this reason."""
-    return advice(JobStatus("7", Phase.QUEUED, "PENDING", reason))
+    return advice(Job("7", Phase.QUEUED, "PENDING", reason))
 
 
 def ended(end: End, exit_code: str = "") -> str:
     """The advice for a job that ended this way."""
-    return advice(JobStatus("7", Phase.ENDED, end=end, exit_code=exit_code))
+    return advice(Job("7", Phase.ENDED, end=end, exit_code=exit_code))
 
 
 BY_ITSELF = "It starts automatically; you only have to wait."
@@ -106,4 +106,4 @@ def test_a_process_that_was_killed_may_have_needed_more_memory(exit_code: str) -
 
 def test_a_job_that_runs_needs_no_advice() -> None:
     """There is no advice for a running job."""
-    assert advice(JobStatus("7", Phase.RUNNING, "RUNNING")) == ""
+    assert advice(Job("7", Phase.RUNNING, "RUNNING")) == ""

@@ -22,7 +22,8 @@ from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
-from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase, never_clears
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.fixtures.slurm import hanging
@@ -56,7 +57,7 @@ class Jobs:
         self.ids.append(job_id)
         return job_id
 
-    async def until(self, job_id: str, good: Callable[[JobStatus], bool], *, seconds: float = 30.0) -> JobStatus:
+    async def until(self, job_id: str, good: Callable[[Job], bool], *, seconds: float = 30.0) -> Job:
         """Wait for a status that satisfies the condition, and return it."""
         deadline = time.monotonic() + seconds
         while True:
@@ -67,7 +68,7 @@ class Jobs:
                 raise AssertionError(f"job {job_id} is {found.get(job_id)} after {seconds} s")
             await asyncio.sleep(0.2)
 
-    async def until_phase(self, job_id: str, phase: Phase) -> JobStatus:
+    async def until_phase(self, job_id: str, phase: Phase) -> Job:
         """Wait for a status with this phase, and return it."""
         return await self.until(job_id, lambda status: status.phase is phase)
 
@@ -105,7 +106,7 @@ async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
     running = await jobs.until_phase(job_id, Phase.RUNNING)
     detail = await client.job(job_id, allocations=True)
     assert detail is not None
-    assert running == JobStatus(
+    assert running == Job(
         job_id,
         Phase.RUNNING,
         state="RUNNING",

@@ -13,7 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, JobWatcher
 
 pytestmark = pytest.mark.slurm
@@ -54,7 +54,7 @@ class Questions:
         self.left = 0
         self.asked = asyncio.Event()
 
-    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         if self.left == 0:
             self.asked.set()
             await asyncio.Event().wait()

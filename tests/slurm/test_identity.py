@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_identity
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 TAG = "jupyterhub-gpuspawner/demo/ann/lab#0a1b2c3d-11111111"
 OTHER_START = "jupyterhub-gpuspawner/demo/ann/lab#0a1b2c3d-22222222"
 NAME = "jupyterhub-0a1b2c3d-11111111"
 SUBMITTED = JobIdentity(owner="ann", uid=1001, tag=TAG, name=NAME)
-JOB = JobStatus("12", Phase.RUNNING, user="ann", uid=1001, tag=TAG, name=NAME)
+JOB = Job("12", Phase.RUNNING, user="ann", uid=1001, tag=TAG, name=NAME)
 
-OWN: dict[str, tuple[JobIdentity, JobStatus, bool]] = {
+OWN: dict[str, tuple[JobIdentity, Job, bool]] = {
     "as it was submitted": (SUBMITTED, JOB, True),
     "its comment was replaced": (SUBMITTED, replace(JOB, tag="project 7"), True),
     "its name was changed": (SUBMITTED, replace(JOB, name="mine"), True),
@@ -41,7 +41,7 @@ OWN: dict[str, tuple[JobIdentity, JobStatus, bool]] = {
 
 
 @pytest.mark.parametrize(("identity", "job", "own"), OWN.values(), ids=OWN.keys())
-def test_which_job_is_a_servers_own(identity: JobIdentity, job: JobStatus, own: bool) -> None:
+def test_which_job_is_a_servers_own(identity: JobIdentity, job: Job, own: bool) -> None:
     """By its owner, and by comment or name."""
     assert identity.matches(job) is own
 
@@ -56,7 +56,7 @@ def test_which_job_is_a_servers_own(identity: JobIdentity, job: JobStatus, own: 
     ],
     ids=["owner and comment", "another job of the owner's", "an owner without a name", "an owner that is not known"],
 )
-def test_a_job_is_proven_only_by_a_certain_owner(identity: JobIdentity, job: JobStatus, proven: bool) -> None:
+def test_a_job_is_proven_only_by_a_certain_owner(identity: JobIdentity, job: Job, proven: bool) -> None:
     """Anybody can write any comment and name."""
     assert identity.proves(job) is proven
 

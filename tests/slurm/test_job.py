@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
@@ -20,7 +20,7 @@ STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
 @pytest.mark.parametrize("version", VERSIONS)
 def test_running_job_with_two_gpus(version: str) -> None:
     """State, times, log and tag are read, and the CPUs, memory and GPU indices on its node."""
-    assert parse_job(recorded(version, "hub", "job_running").stdout, "1") == JobDetail(
+    assert parse_job(recorded(version, "hub", "job_running").stdout, "1") == Job(
         "1",
         Phase.RUNNING,
         state="RUNNING",
@@ -54,7 +54,7 @@ def test_failed_job_keeps_its_exit_code_and_what_it_had(version: str) -> None:
     assert [(one.node, one.memory_mib, one.gres) for one in found.allocations] == [("g1", 100, ())]
 
 
-def only(version: str, area: str, name: str) -> JobDetail:
+def only(version: str, area: str, name: str) -> Job:
     """The job in a recorded answer."""
     text = recorded(version, area, name).stdout
     found = parse_job(text, text.removeprefix("JobId=").split()[0])
@@ -250,7 +250,8 @@ def test_both_commands_tell_the_same(version: str) -> None:
     for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
         detail = parse_job(recorded(version, "hub", name).stdout, job_id)
         assert detail is not None
-        assert {key: getattr(detail, key) for key in JobStatus.__dataclass_fields__} == asdict(squeue[job_id])
+        in_squeue = replace(detail, time_limit=None, latest_start=None, stdout_path="", allocations=())
+        assert in_squeue == squeue[job_id]
 
 
 @pytest.mark.parametrize("version", ["22.05", "24.11"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import Unread
 from jupyterhub_gpuspawner.slurm.squeue import COLUMNS, columns, parse_squeue
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
@@ -37,7 +37,7 @@ def test_running_failed_and_held_jobs_of_each_version(version: str, start: float
     failed_end = float(ends.split("2|FAILED|NonZeroExitCode|")[1].split("|")[1])
     assert {(job.uid, job.name) for job in found.values()} == {(1000, "a job")}
     assert [replace(found[job_id], uid=None, name="") for job_id in ("1", "2", "3", "6")] == [
-        JobStatus(
+        Job(
             "1",
             Phase.RUNNING,
             state="RUNNING",
@@ -49,7 +49,7 @@ def test_running_failed_and_held_jobs_of_each_version(version: str, start: float
             ends_at=start + 86400,
             tag="gpuspawner:hub:alice:",
         ),
-        JobStatus(
+        Job(
             "2",
             Phase.ENDED,
             state="FAILED",
@@ -64,8 +64,8 @@ def test_running_failed_and_held_jobs_of_each_version(version: str, start: float
             end=End.FAILED,
             tag="gpuspawner:hub:alice:lab",
         ),
-        JobStatus("3", Phase.QUEUED, state="PENDING", reason="JobHeldUser", user="ci", partition="gpu"),
-        JobStatus(
+        Job("3", Phase.QUEUED, state="PENDING", reason="JobHeldUser", user="ci", partition="gpu"),
+        Job(
             "6",
             Phase.RUNNING,
             state="RUNNING",

@@ -10,8 +10,7 @@ from jupyterhub_gpuspawner.slurm.job import (
     ENDS,
     PHASES,
     End,
-    JobDetail,
-    JobStatus,
+    Job,
     Phase,
     admin_hint,
     end_of,
@@ -100,9 +99,9 @@ def test_every_state_a_cluster_showed_is_in_the_table(version: str) -> None:
     assert {state for state in shown if phase_of(state) is Phase.UNKNOWN} == set()
 
 
-def job(state: str, **facts: object) -> JobStatus:
+def job(state: str, **facts: object) -> Job:
     """A job in that state."""
-    return JobStatus("7", phase_of(state), state=state, end=end_of(state), **facts)  # type: ignore[arg-type]
+    return Job("7", phase_of(state), state=state, end=end_of(state), **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -144,14 +143,14 @@ def job(state: str, **facts: object) -> JobStatus:
         (job("FAILED", reason="BadConstraints"), "The job failed. No node can satisfy the job's request."),
         (job("FAILED", reason="Sunspots"), "The job failed. Slurm says 'Sunspots'."),
         (job("FAILED"), "The job failed."),
-        (JobStatus("7", Phase.ENDED, end=End.VANISHED), "Slurm no longer has a record of the job."),
+        (Job("7", Phase.ENDED, end=End.VANISHED), "Slurm no longer has a record of the job."),
         (
             job("HIBERNATING"),
             "The job's state (HIBERNATING) is unknown to this hub, which keeps the server.",
         ),
     ],
 )
-def test_participant_reads_one_plain_sentence(status: JobStatus, words: str) -> None:
+def test_participant_reads_one_plain_sentence(status: Job, words: str) -> None:
     """Each state, with its reason or exit code, has a plain sentence."""
     assert sentence(status) == words
 
@@ -178,12 +177,12 @@ def test_no_state_is_without_words(state: str) -> None:
         (job("HIBERNATING"), "Please report the state 'HIBERNATING' to the project."),
     ],
 )  # fmt: skip
-def test_admin_reads_what_could_be_done(status: JobStatus, hint: str) -> None:
+def test_admin_reads_what_could_be_done(status: Job, hint: str) -> None:
     """Where an admin can do something, the hint names it."""
     assert admin_hint(status) == hint
 
 
 def test_end_of_a_job_is_told_in_utc() -> None:
     """A job's end is ISO 8601 in UTC; a job without time limit has none."""
-    assert JobDetail("7", Phase.RUNNING, ends_at=1795259689.0).ends_at_iso == "2026-11-21T11:14:49+00:00"
-    assert JobDetail("7", Phase.RUNNING).ends_at_iso is None
+    assert Job("7", Phase.RUNNING, ends_at=1795259689.0).ends_at_iso == "2026-11-21T11:14:49+00:00"
+    assert Job("7", Phase.RUNNING).ends_at_iso is None

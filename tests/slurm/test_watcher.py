@@ -12,24 +12,24 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS, JobWatcher, Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
 
-def job(job_id: str, state: str) -> JobStatus:
+def job(job_id: str, state: str) -> Job:
     """A job in this state."""
-    return JobStatus(job_id, phase_of(state), state=state, end=end_of(state))
+    return Job(job_id, phase_of(state), state=state, end=end_of(state))
 
 
 class Cluster:
     """A stand-in for Slurm with the test's jobs, which records its queries."""
 
     def __init__(self) -> None:
-        self.held: dict[str, JobStatus] = {}
-        self.forgotten: dict[str, JobDetail] = {}
+        self.held: dict[str, Job] = {}
+        self.forgotten: dict[str, Job] = {}
         """Jobs that scontrol still shows although squeue does not."""
         self.hides: set[str] = set()
         """Users whose jobs are not shown; the empty name stands for jobs whose user is unknown."""
@@ -41,7 +41,7 @@ class Cluster:
         self.asked: list[list[str]] = []
         self.looked_up: list[str] = []
 
-    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         """What squeue returns."""
         self.asked.append(sorted(job_ids))
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ class Cluster:
         found = {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
         return found if self.states_alone else {job_id: replace(status) for job_id, status in found.items()}
 
-    async def job(self, job_id: str) -> JobDetail | None:
+    async def job(self, job_id: str) -> Job | None:
         """What scontrol returns."""
         self.looked_up.append(job_id)
         await asyncio.sleep(0)
@@ -322,7 +322,7 @@ async def test_job_that_left_squeue_is_looked_up_once_for_its_end(
     watch = watcher.watch("7")
     await clock.pass_(1.0)
     del cluster.held["7"]
-    ended = JobDetail("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="3:0")
+    ended = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="3:0")
     cluster.forgotten["7"] = ended
     await clock.pass_(30.0)
     assert (watch.status, cluster.looked_up) == (ended, ["7"])
@@ -334,7 +334,7 @@ async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
     """The first absence does not count, the second, 1.5 s later, does; the job's known data is kept."""
-    running = JobStatus("7", Phase.RUNNING, state="RUNNING", batch_host="g1", nodes="g1", user="alice", tag="t")
+    running = Job("7", Phase.RUNNING, state="RUNNING", batch_host="g1", nodes="g1", user="alice", tag="t")
     cluster.held["7"] = running
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -342,9 +342,7 @@ async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
     await clock.pass_(29.5)
     assert (watch.status, cluster.looked_up) == (running, ["7"])
     await clock.pass_(1.5)
-    assert watch.status == JobStatus(
-        "7", Phase.ENDED, batch_host="g1", nodes="g1", user="alice", end=End.VANISHED, tag="t"
-    )
+    assert watch.status == Job("7", Phase.ENDED, batch_host="g1", nodes="g1", user="alice", end=End.VANISHED, tag="t")
     assert cluster.looked_up == ["7", "7"]
 
 
@@ -414,7 +412,7 @@ async def test_a_running_job_that_slurm_shows_no_more_is_kept(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
     """PrivateData is set while servers run: each keeps its last status."""
-    running = JobStatus("7", Phase.RUNNING, state="RUNNING", user="alice")
+    running = Job("7", Phase.RUNNING, state="RUNNING", user="alice")
     cluster.held["7"] = running
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -426,7 +424,7 @@ async def test_a_running_job_that_slurm_shows_no_more_is_kept(
 
 async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
     """Slurm always shows users their own jobs, so an absent one has ended."""
-    cluster.held["7"] = JobStatus("7", Phase.RUNNING, state="RUNNING", user="hub")
+    cluster.held["7"] = Job("7", Phase.RUNNING, state="RUNNING", user="hub")
     watch = watcher.watch("7")
     await clock.pass_(1.0)
     cluster.hides = {"", "alice"}
@@ -500,7 +498,7 @@ async def test_a_late_answer_is_told_before_it_comes(cluster: Cluster, clock: Cl
     answers.set()
 
     class Slow(Cluster):
-        async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
             await answers.wait()
             return await super().jobs(job_ids)
 
@@ -646,7 +644,7 @@ async def test_aclose_leaves_nothing(clock: Clock) -> None:
     hangs = asyncio.Event()
 
     class Hanging(Cluster):
-        async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
             hangs.set()
             await asyncio.Event().wait()
             return await super().jobs(job_ids)
@@ -666,7 +664,7 @@ ANNS = JobIdentity(owner="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0
 
 async def test_an_answer_about_states_alone_is_no_second_one(watcher: JobWatcher, cluster: Cluster) -> None:
     """It says nothing new of the reason or the nodes, so nothing is decided by it."""
-    cluster.held["7"] = JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
+    cluster.held["7"] = Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
     with closing(watcher.watch("7")) as watch:
         answers = []
         for states_alone in (True, True, False):
@@ -677,8 +675,8 @@ async def test_an_answer_about_states_alone_is_no_second_one(watcher: JobWatcher
     assert [answer - answers[0] for answer in answers] == [0, 0, 1]
 
 
-ANNS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="ann", uid=1001, tag=ANNS.tag)
-BOBS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="bob", uid=1002)
+ANNS_JOB = Job("7", Phase.RUNNING, state="RUNNING", user="ann", uid=1001, tag=ANNS.tag)
+BOBS_JOB = Job("7", Phase.RUNNING, state="RUNNING", user="bob", uid=1002)
 
 
 async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so(
@@ -694,7 +692,7 @@ async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so
         watch.hurry()
         await clock.pass_(1.5)
         told.append(watch.status)
-    ended = JobStatus("7", Phase.ENDED, user="ann", uid=1001, tag=ANNS.tag, end=End.REPLACED)
+    ended = Job("7", Phase.ENDED, user="ann", uid=1001, tag=ANNS.tag, end=End.REPLACED)
     assert told == [ANNS_JOB, ANNS_JOB, ANNS_JOB, ended]
 
 

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.course import actions
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 BEGAN = time.time()
@@ -37,10 +37,10 @@ def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one
     if state == "running":
         return Server(user, ready=True, job_id=placement.job_id or "", placement=placement)
     if state == "starting":
-        job = JobStatus("1", Phase.RUNNING, batch_host=placement.node)
+        job = Job("1", Phase.RUNNING, batch_host=placement.node)
         return Server(user, pending="spawn", job=job, start=StartFacts("1", job=job))
     if state in ("waiting", "stuck"):
-        job = JobStatus("2", Phase.QUEUED, reason="Resources" if state == "waiting" else "BadConstraints")
+        job = Job("2", Phase.QUEUED, reason="Resources" if state == "waiting" else "BadConstraints")
         place = QueuePosition(number, 9, "gpu", people=number % 3, starts_at=BEGAN + 1200)
         return Server(
             user, pending="spawn", job=job, start=StartFacts("2", job=job, matching="GPUs", queue_position=place)

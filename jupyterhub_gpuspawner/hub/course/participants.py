@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
-from jupyterhub_gpuspawner.slurm.job import never_clears
+from jupyterhub_gpuspawner.slurm.reason import never_clears
 
 EARLIER = 3600.0
 """Seconds before the beginning of a session from which an ending counts as one of that session."""

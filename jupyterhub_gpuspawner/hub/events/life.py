@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.records.record import (
     cause_of,
     stages,
 )
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 Take = Callable[["Event"], None]
@@ -246,7 +246,7 @@ class Life:
             )
         )
 
-    def ended(self, cause_so_far: Cause | None = None, job: JobStatus | None = None) -> None:
+    def ended(self, cause_so_far: Cause | None = None, job: Job | None = None) -> None:
         """The session is over.
 
         ``known`` is the cause that the spawner's ending holds; ``job`` is the job as Slurm last reported it.

@@ -15,7 +15,7 @@ from math import inf
 from jupyterhub_gpuspawner.cluster.availability import STALE
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.words import duration
 
@@ -71,7 +71,7 @@ class _Bound:
 
 
 def more_time(
-    job: JobStatus | None,
+    job: Job | None,
     snapshot: ClusterSnapshot | None,
     *,
     wanted: int,
@@ -99,9 +99,7 @@ def more_time(
     )
 
 
-def _bounds(
-    job: JobStatus, held: ClusterJob, snapshot: ClusterSnapshot, *, although_others_wait: bool
-) -> Iterator[_Bound]:
+def _bounds(job: Job, held: ClusterJob, snapshot: ClusterSnapshot, *, although_others_wait: bool) -> Iterator[_Bound]:
     """The moments that the job must not pass; the last one is never."""
     end = job.ends_at or 0.0
     yield _of_partition(job, held, snapshot)
@@ -114,7 +112,7 @@ def _bounds(
     yield _Bound(inf, Reason.UNKNOWN)
 
 
-def _of_partition(job: JobStatus, held: ClusterJob, snapshot: ClusterSnapshot) -> _Bound:
+def _of_partition(job: Job, held: ClusterJob, snapshot: ClusterSnapshot) -> _Bound:
     partition = snapshot.partition_by_name.get(held.partition)
     if partition is None or "MaxTime" in partition.unread or job.starts_at is None:
         return _Bound(job.ends_at or 0.0, Reason.UNKNOWN)

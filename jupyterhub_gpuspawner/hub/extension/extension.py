@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time, refusal
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
 
 FRESH = 5.0
@@ -189,9 +189,9 @@ class Extension:
         if not running:
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
 
-    async def _own_job(self, job_id: str) -> JobStatus:
+    async def _own_job(self, job_id: str) -> Job:
         """The job as Slurm reports it now; raises NotExtended if it is gone, or the id is another job's."""
-        status: JobStatus | None = (await self._server.connection().client.jobs([job_id])).get(job_id)
+        status: Job | None = (await self._server.connection().client.jobs([job_id])).get(job_id)
         if status is None or not self._job.is_own(status):
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         return status
@@ -203,7 +203,7 @@ class Extension:
         if latest is None or self._job.job_id not in latest.job_by_id or time.time() - latest.taken_at > max_age:
             await cluster.recent(0.0, patience)
 
-    def _bounded(self, status: JobStatus, wanted: int, now: float) -> MoreTime:
+    def _bounded(self, status: Job, wanted: int, now: float) -> MoreTime:
         snapshot = self._server.connection().cluster.latest
         others = self._server.extend_when_others_wait
         return more_time(status, snapshot, wanted=wanted, now=now, although_others_wait=others)

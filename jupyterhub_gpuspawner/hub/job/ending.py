@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Cause, end_of_job, job_ended_in_start, parse_cause
 from jupyterhub_gpuspawner.records.record import start_failed as failed_start
-from jupyterhub_gpuspawner.slurm.job import SILENT, End, JobStatus, Phase, admin_hint, advice, sentence
+from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase, admin_hint, advice, sentence
 from jupyterhub_gpuspawner.words import duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 
@@ -198,7 +198,7 @@ class ServerEnding:
 
     # --- starts that failed ---------------------------------------------------------------------
 
-    def never_starts(self, status: JobStatus, *, why: str = "") -> Exception:
+    def never_starts(self, status: Job, *, why: str = "") -> Exception:
         """The error of a start whose job waits for what will not come; ``why`` is known better than from its reason."""
         ending = Ending(
             why or sentence(status),
@@ -216,7 +216,7 @@ class ServerEnding:
             ending=ending,
         )
 
-    async def died(self, status: JobStatus, *, reported: bool) -> Exception:
+    async def died(self, status: Job, *, reported: bool) -> Exception:
         """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
         return await self.failed(
             f"Job {self._job.job_id} ended before your server was ready: {sentence(status)}",
@@ -287,7 +287,7 @@ class ServerEnding:
 
     # --- servers that ended ---------------------------------------------------------------------
 
-    async def keep_job_end(self, status: JobStatus) -> None:
+    async def keep_job_end(self, status: Job) -> None:
         """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it."""
         if self.last is None and not self._job.stopping:
             at = status.ends_at if status.ends_at is not None else time.time()
@@ -307,7 +307,7 @@ class ServerEnding:
         if self.last is not None and self.last.stopped:
             self.last = replace(self.last, what=words.stop_unconfirmed(self._job.job_id))
 
-    async def _completed(self, ending: Ending, status: JobStatus | None = None) -> Ending:
+    async def _completed(self, ending: Ending, status: Job | None = None) -> Ending:
         """``ending`` with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`; kept before and after."""
         self.last = ending
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
@@ -316,7 +316,7 @@ class ServerEnding:
             self.last = ending
         return ending
 
-    async def _with_log(self, ending: Ending, status: JobStatus | None) -> Ending:
+    async def _with_log(self, ending: Ending, status: Job | None) -> Ending:
         detail = await self._log.job()
         if detail is None:
             return ending

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.commands import run
-from jupyterhub_gpuspawner.slurm.job import End, JobDetail, JobStatus
+from jupyterhub_gpuspawner.slurm.job import End, Job
 
 # Leaves out the lines of a job's log that say nothing about how its server fares. Pure.
 #
@@ -183,7 +183,7 @@ class JobLog:
         self._server = server
         self._log = log
 
-    async def job(self) -> JobDetail | None:
+    async def job(self) -> Job | None:
         """The job as Slurm reports it now, with the path of its log; None if it does not. Raises GPUSpawnerError."""
         detail = await self._spawner.connection().client.job(self._job.job_id)
         return detail if detail is not None and self._job.is_own(detail) else None
@@ -233,7 +233,7 @@ class JobLog:
             return ""
 
 
-def outgrew_memory(status: JobStatus, lines: str) -> bool:
+def outgrew_memory(status: Job, lines: str) -> bool:
     """Whether slurmd killed a job for its memory that Slurm reports as failed by signal 9: its log says so."""
     return status.end is End.FAILED and status.exit_code in ("0:9", "137:0") and bool(_OUTGROWN.search(lines))
 

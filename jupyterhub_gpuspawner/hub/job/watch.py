@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, timeout
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_identity
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, never_clears
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import Watch
 
@@ -86,14 +87,14 @@ class JobWatch:
         # stored by an earlier version, or by batchspawner: Slurm's first answer completes it
         return self._submitted if self._submitted is not None else self._spawner.expected_identity()
 
-    def is_own(self, job: JobStatus) -> bool:
+    def is_own(self, job: Job) -> bool:
         """Whether ``job``, which Slurm reports under the id, is the server's."""
         return self._watch.is_own(job) if self._watch is not None else self.identity.matches(job)
 
     # --- state ----------------------------------------------------------------------------------
 
     @property
-    def status(self) -> JobStatus | None:
+    def status(self) -> Job | None:
         """The job as Slurm last reported it; None until it has."""
         return self._watch.status if self._watch is not None else None
 
@@ -124,7 +125,7 @@ class JobWatch:
         status = self.status
         return status is not None and (status.phase is Phase.ENDED or self._requeued(status))
 
-    def _requeued(self, status: JobStatus) -> bool:
+    def _requeued(self, status: Job) -> bool:
         """Whether the job of a server that ran is pending again, by an answer that is surely newer than the server.
 
         Only an answer that shows the job counts: where Slurm hides it from now on, it was last seen pending.
@@ -150,7 +151,7 @@ class JobWatch:
             while watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED):
                 await watch.changed()
 
-    async def first_status(self) -> JobStatus | None:
+    async def first_status(self) -> Job | None:
         """The job as Slurm last reported it; after a restart of the hub it waits a while for the first report."""
         watch = self.watch()
         if watch.status is None:
@@ -185,7 +186,7 @@ class JobWatch:
             while self.job_id and not self.stopping and await notify() is None:  # noqa: ASYNC110 - the database has no event
                 await asyncio.sleep(NOTIFY_RETRY_SECONDS)
 
-    async def update(self) -> JobStatus | None:
+    async def update(self) -> Job | None:
         """Ask Slurm about the job now, so that all pages have the answer; raises SlurmUnavailable."""
         watch = self.watch()
         watch.hurry(2)  # an answer from before may still be under way
@@ -240,10 +241,10 @@ VERDICT_QUESTIONS = 3
 async def verdict(
     watch: Watch,
     *,
-    first_answer: Callable[[JobStatus], None] = lambda _: None,
-    on_status: Callable[[JobStatus | None], None] = lambda _: None,
+    first_answer: Callable[[Job], None] = lambda _: None,
+    on_status: Callable[[Job | None], None] = lambda _: None,
     sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
-) -> JobStatus:
+) -> Job:
     """Wait until the job has ended or can never start, and return the status that says so.
 
     Two answers in a row must say that it can never start: Slurm may report BadConstraints once while nodes register.
@@ -271,6 +272,6 @@ async def verdict(
         await first_of(watch.changed(), sleep(VERDICT_POLL_SECONDS))
 
 
-def _never_starts(status: JobStatus) -> bool:
+def _never_starts(status: Job) -> bool:
     """Whether the job can never start; a held job can be released by its owner or an admin."""
     return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")

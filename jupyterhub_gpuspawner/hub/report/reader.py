@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.slurm.job import JobDetail
+from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist
 from jupyterhub_gpuspawner.wire import bounds
 from jupyterhub_gpuspawner.wire.documents import (
@@ -150,7 +150,7 @@ def _strict_json(body: bytes, name: str) -> Any:
 # Compares what a node reports with what Slurm reports of the job.
 
 
-def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocument:
+def confirmed(claimed: PlacementDocument, detail: Job) -> PlacementDocument:
     """The placement that the node claims, with Slurm's facts in place of the node's.
 
     Its memory is what the hub requested, unless ``detail`` has the job's allocations.
@@ -172,17 +172,17 @@ def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocumen
     )
 
 
-def _allocated_mib(detail: JobDetail) -> int:
+def _allocated_mib(detail: Job) -> int:
     return sum(allocation.memory_mib for allocation in detail.allocations if allocation.node == detail.batch_host)
 
 
-def names_a_node_of(detail: JobDetail, claimed: PlacementDocument) -> bool:
+def names_a_node_of(detail: Job, claimed: PlacementDocument) -> bool:
     """Whether the report names a node of the job; it may use the node's full host name, or none at all."""
     nodes = expand_nodelist(detail.nodes)
     return not claimed.node or claimed.node in nodes or claimed.node.partition(".")[0] in nodes
 
 
-def other_nodes(detail: JobDetail) -> tuple[NodeGrant, ...]:
+def other_nodes(detail: Job) -> tuple[NodeGrant, ...]:
     """The job's nodes except the first, in Slurm's order; at most as many as a placement holds."""
     others = [allocation for allocation in detail.allocations if allocation.node != detail.batch_host]
     return tuple(map(_grant, others[:LIST_LIMIT]))

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.hub.events.life import STREAM
 from jupyterhub_gpuspawner.records.record import Event, Ready
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TYPES_AT_MOST = 20
@@ -180,7 +180,7 @@ def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str], int]:
 
 def _partition(server: Spawner) -> str | None:
     """Return the partition in which the server's job runs, as Slurm names it; None unless it runs."""
-    job: JobStatus | None = server.job
+    job: Job | None = server.job
     placement: PlacementDocument | None = server.placement
     if job is not None and job.phase in (Phase.RUNNING, Phase.ENDING):
         return job.partition

@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
 
@@ -74,7 +74,7 @@ class Server:
     """The name of its profile's application; empty for Jupyter, for a server that is not active, and if not known."""
     job_id: str = ""
     """Empty for a server that is no Slurm job, or has not been submitted."""
-    job: JobStatus | None = None
+    job: Job | None = None
     """The job as Slurm last reported it; None until it has."""
     placement: PlacementDocument | None = None
     """Where it runs and what it got; its end is the one that Slurm reports now. None until that is known."""
@@ -155,7 +155,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     """
     inner = _inner(spawner)
     failure = _failure(spawner)
-    job: JobStatus | None = getattr(inner, "job", None)
+    job: Job | None = getattr(inner, "job", None)
     placement: PlacementDocument | None = getattr(inner, "placement", None)
     address = getattr(spawner, "server", None)
     stored_ending = _stored_ending(spawner)
@@ -290,7 +290,7 @@ def other_nodes_of(spawner: Any) -> int:
     request = getattr(inner, "request", None)
     if request is not None:
         return int(request.resources.nodes) - 1
-    job: JobStatus | None = getattr(inner, "job", None)
+    job: Job | None = getattr(inner, "job", None)
     return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
 
 
@@ -315,7 +315,7 @@ def starts_slurm_jobs(spawner_class: type) -> bool:
     return issubclass(spawner_class, GPUSlurmSpawner)
 
 
-def with_current_end(placement: PlacementDocument, job: JobStatus | None) -> PlacementDocument:
+def with_current_end(placement: PlacementDocument, job: Job | None) -> PlacementDocument:
     """The placement with the end that Slurm reports now: an admin may have changed the job's time limit."""
     if job is None or job.phase is not Phase.RUNNING or job.ends_at is None:
         return placement

@@ -72,7 +72,7 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, sentence
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, sentence
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
@@ -125,7 +125,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         return self._job.identity
 
     @property
-    def job(self) -> JobStatus | None:
+    def job(self) -> Job | None:
         """The job as Slurm last reported it; None until it has."""
         return self._job.status
 
@@ -505,7 +505,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         code = status.exit_code.partition(":")[0]
         return int(code) if code.isdigit() and int(code) else 1
 
-    def _lives(self, status: JobStatus | None) -> None:
+    def _lives(self, status: Job | None) -> None:
         metrics.adopted(self, "running")
         if self.pending != "spawn" and status is not None and status.phase in (Phase.RUNNING, Phase.ENDING):
             self._job.served_before()

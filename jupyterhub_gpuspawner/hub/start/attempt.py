@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 
 AFTER_RESTART = 30.0
@@ -145,7 +145,7 @@ class Attempt:
         if at is not None:
             self.reached[Stage.ALLOCATED.value] = at
 
-    def follow(self, job: JobStatus | None, now: Moment, *, since_pending: float | None) -> bool:
+    def follow(self, job: Job | None, now: Moment, *, since_pending: float | None) -> bool:
         """Take note of Slurm's last answer about the job; return whether another limit counts from now on.
 
         The job's start is Slurm's time, unless the clocks disagree: it is not in the future, and not before the job was

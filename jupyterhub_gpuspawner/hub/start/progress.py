@@ -19,7 +19,8 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, advice, never_clears, sentence
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, advice, sentence
+from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted
 
@@ -43,7 +44,7 @@ class StartFacts:
     reached: Mapping[str, float] = field(default_factory=dict)
     """By the hub's clock: when it was ``submitted``, ``queued`` (sbatch answered) and ``starting`` (the node reported).
     Empty for a start that another version of this package began."""
-    job: JobStatus | None = None
+    job: Job | None = None
     """The job as Slurm last reported it; None until it has."""
     placement: PlacementDocument | None = None
     matching: str = "resources"

@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.hub.start.progress import event, start_facts
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.job import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
@@ -100,7 +100,7 @@ class Readiness:
         )
         return self.ending.timed_out(limit, event(facts, now=time.time())["message"])
 
-    def _follow(self, status: JobStatus | None) -> None:
+    def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
@@ -119,7 +119,7 @@ class Readiness:
         )
         raise self.ending.never_starts(status, why=why)
 
-    def _check_comment(self, status: JobStatus) -> None:
+    def _check_comment(self, status: Job) -> None:
         identity = self.job.submitted_identity
         if identity is not None:
             check_comment(status, identity, self.spawner.log)
@@ -176,7 +176,7 @@ class Readiness:
                     self.spawner.log.warning("Slurm is asked again where job %s runs: %s", self.job.job_id, error)
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _keep_placement(self, detail: JobDetail) -> None:
+    def _keep_placement(self, detail: Job) -> None:
         """Keep the placement to show: what the node claims, as far as Slurm confirms it."""
         report = self.report
         claimed = report.claimed or report.placement or PlacementDocument()
@@ -188,14 +188,14 @@ class Readiness:
         self.life.waited_for(tuple(self.attempt.reasons))
         self.life.placed(placement, self.attempt.reached.get(Stage.ALLOCATED))
 
-    def _watched_detail(self) -> JobDetail | None:
+    def _watched_detail(self) -> Job | None:
         """The job as the watcher knows it, if by that it runs on the node that the report names."""
         status, reported = self.job.status, self.report.claimed or self.report.placement
         if status is None or reported is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
             return None
-        return JobDetail(**asdict(status)) if status.batch_host == reported.node else None
+        return Job(**asdict(status)) if status.batch_host == reported.node else None
 
-    async def _detail(self, client: SlurmClient) -> JobDetail | None:
+    async def _detail(self, client: SlurmClient) -> Job | None:
         """The job as Slurm reports it now; what it holds on each node is asked for only where it has several."""
         several = self._has_several_nodes()
         detail = await client.job(self.job.job_id, allocations=several)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
     from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-    from jupyterhub_gpuspawner.slurm.job import JobStatus
+    from jupyterhub_gpuspawner.slurm.job import Job
 
     Cancel = Callable[[str], Awaitable[None]]
 
@@ -163,7 +163,7 @@ _LOGGED: set[str] = set()
 """The warnings that this process has logged."""
 
 
-def check_comment(job: JobStatus, submitted: JobIdentity, log: logging.Logger) -> None:
+def check_comment(job: Job, submitted: JobIdentity, log: logging.Logger) -> None:
     """Log, once, where the site has replaced the comment with which a job was submitted; ``job`` is Slurm's answer."""
     if job.tag == submitted.tag or "replaced" in _LOGGED:
         return

@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark, parse_tag, start_of, start_of_name
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 
@@ -47,7 +47,7 @@ ALIVE = (Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 class Orphan:
     """A job without a server, and the recorded start that submitted it."""
 
-    job: JobStatus
+    job: Job
     start: RecordedStart
 
     @property
@@ -56,7 +56,7 @@ class Orphan:
         return self.job.job_id
 
 
-def marked(jobs: Iterable[JobStatus], *, hub: str, mark: str, name_template: str) -> Iterator[tuple[JobStatus, str]]:
+def marked(jobs: Iterable[Job], *, hub: str, mark: str, name_template: str) -> Iterator[tuple[Job, str]]:
     """Yield the jobs that have not ended and carry the hub's mark, each with the id of its start.
 
     The id begins with the mark. It is in the job's comment or, if a plugin has replaced that, in the job's name.
@@ -70,7 +70,7 @@ def marked(jobs: Iterable[JobStatus], *, hub: str, mark: str, name_template: str
             yield job, start_id
 
 
-def owned(job: JobStatus, start: RecordedStart, owner: Callable[[str], JobIdentity]) -> bool:
+def owned(job: Job, start: RecordedStart, owner: Callable[[str], JobIdentity]) -> bool:
     """Whether the job may belong to the server of ``start``: the user's account owns it, and its comment fits.
 
     ``owner`` returns who owns a user's jobs, as far as that is known.
@@ -155,7 +155,7 @@ class Reconciliation:
         # if the owner is unknown, Slurm decides whether that account may cancel the job
         return JobIdentity(owner=job_owner(prefix, user), uid=None if prefix.strip() else os.getuid())
 
-    def _leave_alone(self, jobs: Iterable[JobStatus]) -> None:
+    def _leave_alone(self, jobs: Iterable[Job]) -> None:
         """Log and count jobs that another copy of this hub has started, each once."""
         job_ids = set()
         for job in jobs:

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.fleet.node_record import merged
 from jupyterhub_gpuspawner.hub.cluster.fleet import report_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
@@ -83,7 +83,7 @@ def test_a_grant_is_judged_where_the_free_gpus_are_known(
 @pytest.mark.parametrize(("age", "late"), [(60, False), (7200, True)])
 def test_a_job_that_started_long_ago_is_not_judged_by_what_is_free_now(age: float, late: bool) -> None:
     """As when the hub was down meanwhile; others held the better GPUs, perhaps, when it started."""
-    job = JobStatus("7", Phase.RUNNING, starts_at=time.time() - age)
+    job = Job("7", Phase.RUNNING, starts_at=time.time() - age)
     cluster = snapshot("gpu:v100:2(IDX:0,2)", 2)
     report = report_of(replace(server(0, 2), job=job), cluster)
 

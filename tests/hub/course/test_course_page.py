@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 ENDS = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
@@ -45,14 +45,14 @@ PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0), PlacedGpu
 DIED = Ending("Job 12 failed.", at=NOW - 60, lines="no such module")
 
 
-def starting(job: JobStatus | None = None, **facts: Any) -> Server:
+def starting(job: Job | None = None, **facts: Any) -> Server:
     """A server that is being started."""
     return Server("ada", pending="spawn", job=job, start=StartFacts("12", job=job, **facts))
 
 
-def pending(reason: str, **more: Any) -> JobStatus:
+def pending(reason: str, **more: Any) -> Job:
     """A job in the queue."""
-    return JobStatus("12", Phase.QUEUED, reason=reason, **more)
+    return Job("12", Phase.QUEUED, reason=reason, **more)
 
 
 BUSY = ("message", "stop")
@@ -99,11 +99,11 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile("ada", "starting", lines=(Line("Submitting the job"),), actions=BUSY),
     ),
     "a job that has a node": (
-        starting(JobStatus("12", Phase.RUNNING, batch_host="g1")),
+        starting(Job("12", Phase.RUNNING, batch_host="g1")),
         Tile("ada", "starting", lines=(Line("Node allocated: g1"),), actions=BUSY),
     ),
     "a node that has reported": (
-        replace(starting(JobStatus("12", Phase.RUNNING, batch_host="g1"), placement=PLACED), placement=PLACED),
+        replace(starting(Job("12", Phase.RUNNING, batch_host="g1"), placement=PLACED), placement=PLACED),
         Tile("ada", "starting", lines=(Line("Server starting: g1"),), actions=BUSY),
     ),
     "another package's server that starts": (

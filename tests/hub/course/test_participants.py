@@ -23,12 +23,12 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.databases import hub_session
 
 EIGHT, NINE, TEN = 28800.0, 32400.0, 36000.0
-QUEUED = JobStatus("12", Phase.QUEUED, reason="Resources")
+QUEUED = Job("12", Phase.QUEUED, reason="Resources")
 PLACED = PlacementDocument(job_id="12", node="g1")
 DIED = Ending("The job failed.", at=NINE)
 
@@ -41,9 +41,9 @@ STATES = {
         State.STARTING,
         False,
     ),
-    "its job runs": (Server(pending="spawn", job=JobStatus("12", Phase.RUNNING)), State.STARTING, False),
+    "its job runs": (Server(pending="spawn", job=Job("12", Phase.RUNNING)), State.STARTING, False),
     "it waits for what never comes": (
-        Server(pending="spawn", job=JobStatus("12", Phase.QUEUED, reason="BadConstraints")),
+        Server(pending="spawn", job=Job("12", Phase.QUEUED, reason="BadConstraints")),
         State.WAITING,
         True,
     ),

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stopper, Usage
-from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
 
@@ -39,7 +39,7 @@ PLACEMENT = PlacementDocument(
 GPU = GpuUse(0, utilization_mean=25.0, utilization_samples=10, memory_used_max_mib=2000, energy_joules=4500.0)
 SUMMARY = UsageSummary(seconds=300.0, samples=10, gpus=(GPU, replace(GPU, index=1)), memory_max_mib=1500)
 REACHED = {"submitted": NOON, "queued": NOON + 1, "allocated": NOON + 31, "starting": NOON + 41}
-TIMED_OUT = JobStatus("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
+TIMED_OUT = Job("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
 
 
 class Server:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason, more_time
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600
 ENDS = NOW + 600
-JOB = JobStatus("1", Phase.RUNNING, "RUNNING", partition="gpu", starts_at=NOW - 3000, ends_at=ENDS)
+JOB = Job("1", Phase.RUNNING, "RUNNING", partition="gpu", starts_at=NOW - 3000, ends_at=ENDS)
 OWN = running("1", "g1", "gpu:k80:1", partitions=("gpu",))
 
 
@@ -130,6 +130,6 @@ STATES = {
 
 
 @pytest.mark.parametrize(("job", "found"), STATES.values(), ids=STATES.keys())
-def test_a_job_that_cannot_be_extended(job: JobStatus | None, found: MoreTime) -> None:
+def test_a_job_that_cannot_be_extended(job: Job | None, found: MoreTime) -> None:
     """Only a running job that has an end."""
     assert more_time(job, site(), wanted=HOUR, now=NOW) == found

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.job.log import (
     outgrew_memory,
     shown,
 )
-from jupyterhub_gpuspawner.slurm.job import End, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 
 
 async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ class Wrapped:
         self.path = path
         self.client = self
 
-    def is_own(self, _: JobStatus) -> bool:
+    def is_own(self, _: Job) -> bool:
         return False
 
     def as_user(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ async def test_a_wrapper_is_not_asked_for_the_log_of_another_job(path: str, line
     assert await log.lines_of_ended("/home/ada/7.log", "7", OF_PAGE) == lines
 
 
-KILLED = JobStatus("7", Phase.ENDED, end=End.FAILED, exit_code="0:9")
+KILLED = Job("7", Phase.ENDED, end=End.FAILED, exit_code="0:9")
 SLURMD = "slurmstepd-g1: error: Step 7.4294967291 exceeded memory limit (245760 > 51200), being killed"
 SLURMD_26_05 = (
     "[2026-11-22T17:59:59.022] error: StepId=7.batch exceeded memory limit (431042560 > 52428800), being killed"
@@ -161,7 +161,7 @@ SLURMD_26_05 = (
     ],
     ids=["slurmd says so", "slurmd 26.05 says so", "nobody says so", "quoted", "it ended by itself", "cancelled"],
 )
-def test_memory_is_named_where_slurmd_has_killed_for_it(status: JobStatus, lines: str, memory: bool) -> None:
+def test_memory_is_named_where_slurmd_has_killed_for_it(status: Job, lines: str, memory: bool) -> None:
     """Signal 9 alone may have another reason."""
     assert outgrew_memory(status, lines) is memory
 

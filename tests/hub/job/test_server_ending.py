@@ -12,13 +12,13 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.slurm.job import SILENT, End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase
 
-DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
-FAILED = JobStatus("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
+DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
+FAILED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
 
 
-class Job:
+class JobStandIn:
     """The server's job, and the reader of its log."""
 
     wrapper_dir = ""
@@ -27,7 +27,7 @@ class Job:
         self.job_id = "7"
         self.stopping = False
 
-    def is_own(self, _job: JobStatus) -> bool:
+    def is_own(self, _job: Job) -> bool:
         return True
 
     def as_user(self) -> tuple[str, ...]:
@@ -40,11 +40,11 @@ class Job:
 class Log(JobLog):
     """A log with these lines; without a detail Slurm does not answer."""
 
-    def __init__(self, job: Any, lines: str = "last line", detail: JobDetail | None = DETAIL) -> None:
+    def __init__(self, job: Any, lines: str = "last line", detail: Job | None = DETAIL) -> None:
         super().__init__(job, job, server="ada", log=logging.getLogger("test"))
         self.lines, self.detail = lines, detail
 
-    async def job(self) -> JobDetail | None:
+    async def job(self) -> Job | None:
         if self.detail is None:
             raise SlurmUnavailable("slurmctld is not responding.")
         return self.detail
@@ -58,7 +58,7 @@ class Server:
     """A server, and what is kept of its end."""
 
     def __init__(self, **log: Any) -> None:
-        self.job = cast("JobWatch", Job())
+        self.job = cast("JobWatch", JobStandIn())
         self.ended = ServerEnding(self.job, Log(self.job, **log), GPUSlurmSpawner())
 
     @property
@@ -106,7 +106,7 @@ async def test_without_slurm_an_ending_has_no_log() -> None:
 async def test_a_time_limit_is_named() -> None:
     """As Slurm has it."""
     server = Server()
-    await server.ended.keep_job_end(JobStatus("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
+    await server.ended.keep_job_end(Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
 
     assert server.ending is not None
     assert server.ending.what == "The job reached its time limit of 1 h."
@@ -115,7 +115,7 @@ async def test_a_time_limit_is_named() -> None:
 async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped() -> None:
     """A poll may see the end again."""
     server, stopped = Server(), Server()
-    await server.ended.keep_job_end(JobStatus("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
+    await server.ended.keep_job_end(Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
     first = server.ending
     await server.ended.keep_job_end(FAILED)
     stopped.job.stopping = True
@@ -139,10 +139,10 @@ async def test_a_queue_that_was_too_long_is_no_fault_of_the_hub() -> None:
 async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once() -> None:
     """Nothing is asked for these."""
     server = Server(detail=None)
-    never = server.ended.never_starts(JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
+    never = server.ended.never_starts(Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
     kept = server.ending
     known = server.ended.never_starts(
-        JobStatus("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
+        Job("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
     )
     again = server.ending
     late = server.ended.timed_out(600, "Job 7: Waiting")

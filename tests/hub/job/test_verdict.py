@@ -15,14 +15,14 @@ from jupyterhub_gpuspawner.hub.job.ending import why_never
 from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
 
-BAD = JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
-WAITS = JobStatus("7", Phase.QUEUED, state="PENDING", reason="Resources")
-HELD = JobStatus("7", Phase.QUEUED, state="PENDING", reason="JobHeldUser")
+BAD = Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
+WAITS = Job("7", Phase.QUEUED, state="PENDING", reason="Resources")
+HELD = Job("7", Phase.QUEUED, state="PENDING", reason="JobHeldUser")
 
 
 @pytest.fixture

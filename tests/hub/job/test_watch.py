@@ -15,7 +15,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import JobStatus
+from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
 
@@ -52,7 +52,7 @@ class Server(GPUSlurmSpawner):
         await self.clock.pass_(30.0)
 
 
-def own(state: str) -> JobStatus:
+def own(state: str) -> Job:
     """The server's job in this state."""
     return replace(job("7", state), user="ann", tag=TAG)
 

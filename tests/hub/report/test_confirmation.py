@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import confirmed
-from jupyterhub_gpuspawner.slurm.job import JobDetail, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 CLAIMED = PlacementDocument(
     job_id="1", node="g1", partition="debug", gpus=(PlacedGpu(2),), ends_at="2026-05-04T20:30:00+00:00"
 )
-DETAIL = JobDetail(job_id="17", phase=Phase.RUNNING, nodes="g[1-2]", batch_host="g1")
+DETAIL = Job(job_id="17", phase=Phase.RUNNING, nodes="g[1-2]", batch_host="g1")
 
 
 def test_what_slurm_says_goes_over_the_nodes_word() -> None:
@@ -27,7 +27,7 @@ def test_what_slurm_says_goes_over_the_nodes_word() -> None:
     assert confirmed(CLAIMED, DETAIL) == replace(CLAIMED, job_id="17")
 
 
-MEMORY: dict[str, tuple[JobDetail, int | None, int | None]] = {
+MEMORY: dict[str, tuple[Job, int | None, int | None]] = {
     "as allocated on the server's node": (
         replace(DETAIL, allocations=(NodeAllocation("g1", memory_mib=500), NodeAllocation("g2", memory_mib=900))),
         700,
@@ -39,7 +39,7 @@ MEMORY: dict[str, tuple[JobDetail, int | None, int | None]] = {
 
 
 @pytest.mark.parametrize(("detail", "requested", "memory_mib"), MEMORY.values(), ids=MEMORY.keys())
-def test_the_memory_of_the_job(detail: JobDetail, requested: int | None, memory_mib: int | None) -> None:
+def test_the_memory_of_the_job(detail: Job, requested: int | None, memory_mib: int | None) -> None:
     """What Slurm has allocated, else what was requested as an amount."""
     assert confirmed(replace(CLAIMED, memory_mib=requested), detail).memory_mib == memory_mib
 
@@ -61,5 +61,5 @@ def test_of_a_report_from_elsewhere_nothing_is_kept() -> None:
 def test_a_nodes_own_word_on_other_nodes_does_not_count() -> None:
     """Slurm's answer replaces it, even if Slurm reports no other nodes."""
     told = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
-    detail = JobDetail(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
+    detail = Job(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
     assert confirmed(told, detail).other_nodes == ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, other_nodes, parse_placement
-from jupyterhub_gpuspawner.slurm.job import JobDetail, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
@@ -28,7 +28,7 @@ TWO_NODES = f"""
 
 def test_nodes_beside_the_servers() -> None:
     """Every node except the batch host, with Slurm's GPUs and counts; GPUs of different types have no common name."""
-    detail = JobDetail(
+    detail = Job(
         job_id="1",
         phase=Phase.RUNNING,
         batch_host="g1",

@@ -26,12 +26,12 @@ from jupyterhub_gpuspawner.hub.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase, sentence
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, sentence
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
 PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
-QUEUED = StartFacts("12", job=JobStatus("12", Phase.QUEUED, reason="Priority"))
+QUEUED = StartFacts("12", job=Job("12", Phase.QUEUED, reason="Priority"))
 RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12"), can_show_log=True)
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
@@ -56,7 +56,7 @@ CARDS = {
     ),
     "one that waits in line says what the waiting page says": (
         Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s"),
-        ServerCard("", "Two K80s", "waiting", f"Job 12: {sentence(JobStatus('12', Phase.QUEUED, reason='Priority'))}"),
+        ServerCard("", "Two K80s", "waiting", f"Job 12: {sentence(Job('12', Phase.QUEUED, reason='Priority'))}"),
     ),
     "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),
     "another package's server that starts": (Server(pending="spawn"), ServerCard("", "My server", "starting")),

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.start.test_submission import Slurm, asked, settle
@@ -116,20 +116,20 @@ class Server:
     """What is counted of a server."""
 
     placement: PlacementDocument | None
-    job: JobStatus | None
+    job: Job | None
     address: str = ""
 
     @classmethod
     def of(cls, *names: str, phase: Phase = Phase.RUNNING, partition: str = "gpu") -> Server:
         gpus = tuple(PlacedGpu(number, name=name) for number, name in enumerate(names))
-        return cls(PlacementDocument(partition="elsewhere", gpus=gpus), JobStatus("1", phase, partition=partition))
+        return cls(PlacementDocument(partition="elsewhere", gpus=gpus), Job("1", phase, partition=partition))
 
 
 MIG = PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA A100", mig="1g.10gb"),))
 SEVERAL_NODES = PlacementDocument(
     gpus=(PlacedGpu(0, name="Tesla K80"),), other_nodes=(NodeGrant("g2", (0, 1), "k80"), NodeGrant("g3", (0,)))
 )
-RUNNING = JobStatus("1", Phase.RUNNING, partition="gpu")
+RUNNING = Job("1", Phase.RUNNING, partition="gpu")
 COUNTED = {
     "none": ([], {}),
     "two servers": ([Server.of("K80", "K80"), Server.of("K80", "P100")], {("gpu", "K80"): 3, ("gpu", "P100"): 1}),

@@ -28,18 +28,18 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 ADA = SimpleNamespace(name="ada")
 
 
-class Job:
+class JobStandIn:
     """The spawner of a Slurm job, as far as it is read."""
 
     job_id = "12"
-    job = JobStatus("12", Phase.RUNNING, ends_at=1777896000.0)
+    job = Job("12", Phase.RUNNING, ends_at=1777896000.0)
     placement = PLACED
     topology = MappingProxyType({"version": 1})
     reported_port = 2000
@@ -65,7 +65,7 @@ OF_THE_JOB = Server(
     ready=True,
     profile="k80",
     job_id="12",
-    job=Job.job,
+    job=JobStandIn.job,
     placement=replace(PLACED, ends_at="2026-05-04T12:00:00+00:00"),
     topology={"version": 1},
     start=StartFacts("12", silent=True),
@@ -76,7 +76,9 @@ OF_THE_JOB = Server(
 )
 KNOWN = {
     "a profile's server": (
-        stock(ready=True, server=SimpleNamespace(port=2000), child_spawner=Job(), child_profile="k80", ending=None),
+        stock(
+            ready=True, server=SimpleNamespace(port=2000), child_spawner=JobStandIn(), child_profile="k80", ending=None
+        ),
         replace(OF_THE_JOB, profile_name="k80"),
     ),
     "a profile's server whose profile had a name": (
@@ -84,7 +86,7 @@ KNOWN = {
             ready=True,
             server=SimpleNamespace(port=2000),
             chosen=ChosenProfile("k80", "slurm", display_name="Two K80s"),
-            child_spawner=Job(),
+            child_spawner=JobStandIn(),
             child_profile="k80",
             ending=None,
         ),
@@ -95,7 +97,7 @@ KNOWN = {
             ready=True,
             server=SimpleNamespace(port=2000),
             chosen=ChosenProfile("k80", "slurm", display_name="Code", app="code-server"),
-            child_spawner=Job(),
+            child_spawner=JobStandIn(),
             child_profile="k80",
             ending=None,
         ),
@@ -153,7 +155,7 @@ async def test_failed_starts() -> None:
 
 async def test_the_queue_is_updated_first_where_that_is_wanted() -> None:
     """By the spawner that starts the server; those of other packages have no queue."""
-    child = Job()
+    child = JobStandIn()
     server = await updated_server(stock(child_spawner=child), patience=0.5)
     assert (child.updates, server.start) == (1, StartFacts("12", silent=True))
     assert await updated_server(stock(), patience=0.5) == Server("ada")
@@ -161,13 +163,13 @@ async def test_the_queue_is_updated_first_where_that_is_wanted() -> None:
 
 def test_the_servers_of_a_hub_that_have_a_job() -> None:
     """Without their starts: a job's position in the queue costs too much for all at once. The others are not read."""
-    ada = SimpleNamespace(name="ada", spawners={"": stock(child_spawner=Job()), "two": Unread()})
+    ada = SimpleNamespace(name="ada", spawners={"": stock(child_spawner=JobStandIn()), "two": Unread()})
     assert [(each.name, each.job_id, each.start) for each in servers_with_jobs([ada])] == [("", "12", None)]
 
 
 async def test_a_log_is_the_jobs() -> None:
     """Its path and its last lines."""
-    assert await running_log(stock(child_spawner=Job()), OF_PAGE) == ("/home/ada/job.log", "line 400")
+    assert await running_log(stock(child_spawner=JobStandIn()), OF_PAGE) == ("/home/ada/job.log", "line 400")
 
 
 async def test_the_log_of_an_ended_server_is_read_again_where_that_is_possible() -> None:
@@ -197,8 +199,8 @@ def test_who_takes_a_report() -> None:
     [
         (stock(), 0),
         (stock(request=SimpleNamespace(resources=SimpleNamespace(nodes=4)), job=None), 3),
-        (stock(request=None, job=replace(Job.job, nodes="g[1-3],h1")), 3),
-        (stock(request=None, job=replace(Job.job, nodes="")), 0),
+        (stock(request=None, job=replace(JobStandIn.job, nodes="g[1-3],h1")), 3),
+        (stock(request=None, job=replace(JobStandIn.job, nodes="")), 0),
         (stock(request=None, job=None), 0),
     ],
 )
@@ -223,7 +225,7 @@ def test_active_and_reachable(server: Server, states: tuple[bool, bool]) -> None
 
 def test_the_end_is_the_one_that_slurm_reports_now() -> None:
     """An admin has changed the time limit; a job that does not run, or has no limit, changes nothing."""
-    running = JobStatus("12", Phase.RUNNING, ends_at=1777900000.0)
+    running = Job("12", Phase.RUNNING, ends_at=1777900000.0)
     assert with_current_end(PLACED, running) == replace(PLACED, ends_at="2026-05-04T13:06:40+00:00")
     for job in (None, replace(running, phase=Phase.ENDING), replace(running, ends_at=None)):
         assert with_current_end(PLACED, job) is PLACED
@@ -251,7 +253,7 @@ class Unread:
 
 def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
     """A hub with many servers would stand still for a query each, in every check after a rollback."""
-    users = [SimpleNamespace(spawners={"": Unread(Job()), "second": Unread()}), SimpleNamespace(spawners={})]
+    users = [SimpleNamespace(spawners={"": Unread(JobStandIn()), "second": Unread()}), SimpleNamespace(spawners={})]
 
     assert job_ids_of(users) == {"12"}
     assert keeps_ending(Unread())

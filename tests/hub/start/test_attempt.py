@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     parse_moment,
     stored_attempt,
 )
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 NOW = Moment(1_000_000.0, 5_000.0, "this")
 
@@ -82,8 +82,8 @@ BEGUN = Attempt(stage=Stage.SUBMITTED, since=NOW, start_timeout=300.0, queue_tim
 QUEUED = replace(BEGUN, stage=Stage.QUEUED, since=later(2))
 ALLOCATED = replace(QUEUED, stage=Stage.ALLOCATED, since=later(1000), starts_at=NOW.wall + 1000)
 REPORTED = replace(QUEUED, reached={"starting": NOW.wall + 1003})
-PENDING = JobStatus("7", Phase.QUEUED, "PENDING", starts_at=NOW.wall + 9000)
-RUNNING = JobStatus("7", Phase.RUNNING, "RUNNING", starts_at=NOW.wall + 1000)
+PENDING = Job("7", Phase.QUEUED, "PENDING", starts_at=NOW.wall + 9000)
+RUNNING = Job("7", Phase.RUNNING, "RUNNING", starts_at=NOW.wall + 1000)
 
 LEFT: dict[str, tuple[Attempt, Moment, float | None]] = {
     "sbatch has not answered": (BEGUN, later(2), 298.0),
@@ -107,10 +107,10 @@ def test_what_is_left_of_a_stages_time(attempt: Attempt, now: Moment, left: floa
 
 SLOW_CLOCK = replace(RUNNING, starts_at=NOW.wall - 2600)
 FAST_CLOCK = replace(RUNNING, starts_at=NOW.wall + 4600)
-FOLLOWED: dict[str, tuple[Attempt, JobStatus | None, float | None, float, Stage, float]] = {
+FOLLOWED: dict[str, tuple[Attempt, Job | None, float | None, float, Stage, float]] = {
     "Slurm has not answered": (QUEUED, None, None, 100, Stage.QUEUED, 2),
     "it is pending": (QUEUED, PENDING, None, 100, Stage.QUEUED, 2),
-    "its state is unknown": (QUEUED, JobStatus("7", Phase.UNKNOWN, "NEW"), None, 100, Stage.QUEUED, 2),
+    "its state is unknown": (QUEUED, Job("7", Phase.UNKNOWN, "NEW"), None, 100, Stage.QUEUED, 2),
     "it runs": (QUEUED, RUNNING, None, 1003, Stage.ALLOCATED, 1000),
     "its node is prepared": (QUEUED, replace(RUNNING, phase=Phase.STARTING), None, 1003, Stage.ALLOCATED, 1000),
     "it was seen pending a second ago": (QUEUED, RUNNING, 1.0, 1003, Stage.ALLOCATED, 1002),
@@ -136,7 +136,7 @@ FOLLOWED: dict[str, tuple[Attempt, JobStatus | None, float | None, float, Stage,
     ("attempt", "job", "since_pending", "now", "stage", "since"), FOLLOWED.values(), ids=FOLLOWED.keys()
 )
 def test_which_time_counts_after_an_answer(
-    attempt: Attempt, job: JobStatus | None, since_pending: float | None, now: float, stage: Stage, since: float
+    attempt: Attempt, job: Job | None, since_pending: float | None, now: float, stage: Stage, since: float
 ) -> None:
     """From the allocation by Slurm's clock, but never from a time at which the job was still pending."""
     attempt = replace(attempt, reached=dict(attempt.reached))
@@ -161,7 +161,7 @@ def test_the_queue_has_its_own_time() -> None:
     facts = [(attempt.in_queue, attempt.left(later(2)), attempt.queued_until)]
     attempt.queued(later(2))
     facts.append((attempt.in_queue, attempt.left(later(2)), attempt.queued_until))
-    moved = attempt.follow(JobStatus("7", Phase.RUNNING), later(2), since_pending=None)
+    moved = attempt.follow(Job("7", Phase.RUNNING), later(2), since_pending=None)
     facts.append((attempt.in_queue, attempt.left(later(2)), attempt.queued_until))
 
     assert facts == [(False, 298.0, None), (True, 3600.0, NOW.wall + 3602), (False, 300.0, None)]

@@ -10,26 +10,26 @@ import pytest
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start.submission import Cancellation
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-OWN = JobStatus("7", Phase.RUNNING, user="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0a-1")
+OWN = Job("7", Phase.RUNNING, user="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0a-1")
 IDENTITY = JobIdentity(owner="ann", uid=1001, tag=OWN.tag)
-ANOTHER = JobStatus("7", Phase.RUNNING, user="ann", uid=1001, tag="", name="train.sh")
-STRANGERS = JobStatus("7", Phase.RUNNING, user="bob", uid=1002, tag=OWN.tag)
+ANOTHER = Job("7", Phase.RUNNING, user="ann", uid=1001, tag="", name="train.sh")
+STRANGERS = Job("7", Phase.RUNNING, user="bob", uid=1002, tag=OWN.tag)
 
 
 class Slurm:
     """A stand-in for the client, with one job or none."""
 
-    def __init__(self, job: JobStatus | None, *, silent: bool = False) -> None:
+    def __init__(self, job: Job | None, *, silent: bool = False) -> None:
         self.found = {"7": job} if job else {}
         self.silent = silent
         self.cancelled: list[str] = []
 
-    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         assert list(job_ids) == ["7"]
         if self.silent:
             raise SlurmUnavailable("squeue got no answer.")
@@ -55,7 +55,7 @@ def cancellation(slurm: Slurm, trusted_until: float | None = 0.0) -> Cancellatio
     [(OWN, ["7"]), (None, ["7"]), (ANOTHER, []), (STRANGERS, [])],
     ids=["the start's own", "none that squeue shows", "the person's own batch job", "a stranger's"],
 )
-async def test_whose_job_is_cancelled(job: JobStatus | None, cancelled: list[str]) -> None:
+async def test_whose_job_is_cancelled(job: Job | None, cancelled: list[str]) -> None:
     """A job that is hidden from the hub's account is cancelled: scancel runs as its owner, and knows more."""
     slurm = Slurm(job)
     await cancellation(slurm)("7")

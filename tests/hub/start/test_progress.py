@@ -9,12 +9,12 @@ import pytest
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 NOON = 1_800_000_000.0
-QUEUED = JobStatus("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
-RUNNING = JobStatus("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", partition="gpu", starts_at=NOON + 60)
+QUEUED = Job("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
+RUNNING = Job("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", partition="gpu", starts_at=NOON + 60)
 PLACED = PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7")
 REACHED = {"submitted": NOON, "queued": NOON + 1}
 TOLD: dict[str, tuple[StartFacts, int, str]] = {
@@ -60,12 +60,12 @@ STAGES: dict[str, tuple[StartFacts, str, list[float | None]]] = {
     "sbatch has not answered": (StartFacts(reached={"submitted": NOON}), "submitted", [NOON]),
     "it waits": (StartFacts("7", REACHED, QUEUED), "queued", [NOON, NOON + 1]),
     "it was put back": (
-        StartFacts("7", REACHED, JobStatus("7", Phase.QUEUED, "REQUEUED", starts_at=NOON + 900)),
+        StartFacts("7", REACHED, Job("7", Phase.QUEUED, "REQUEUED", starts_at=NOON + 900)),
         "queued",
         [NOON, NOON + 1],
     ),
     "a node is prepared": (
-        StartFacts("7", REACHED, JobStatus("7", Phase.STARTING, "CONFIGURING", starts_at=NOON + 60)),
+        StartFacts("7", REACHED, Job("7", Phase.STARTING, "CONFIGURING", starts_at=NOON + 60)),
         "allocated",
         [NOON, NOON + 1, NOON + 60],
     ),
@@ -116,7 +116,7 @@ HEADLINES = {
     "sbatch has not answered": (StartFacts(), "Starting", "Submitting the job to Slurm."),
     "Slurm has not": (StartFacts("7"), "Starting", "Submitted as job 7."),
     "Slurm has only just accepted it": (
-        StartFacts("7", job=JobStatus("7", Phase.QUEUED, "PENDING", "None")),
+        StartFacts("7", job=Job("7", Phase.QUEUED, "PENDING", "None")),
         "Starting",
         "Slurm has accepted the job and will consider it shortly.",
     ),
@@ -145,7 +145,7 @@ def test_the_headline_says_the_stage(known: StartFacts, headline: str, sentence:
 
 def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[str, Any]:
     """The document of a pending job, without its stages."""
-    job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
+    job = Job("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     told = document(StartFacts("7", REACHED, job, **more), now=NOON)
     assert [stage["name"] for stage in told.pop("stages")] == list(words.STAGES)
     assert told.pop("sentence") == told["reason"]
@@ -229,7 +229,7 @@ def test_a_place_in_the_queue_is_told_in_people(people: int, text: str) -> None:
 )
 def test_what_is_waited_for_is_named(matching: str, text: str) -> None:
     """GPUs for a profile with GPUs."""
-    job = JobStatus("7", Phase.QUEUED, reason="Resources")
+    job = Job("7", Phase.QUEUED, reason="Resources")
 
     assert document(StartFacts("7", REACHED, job, matching=matching), now=NOON)["reason"] == text
 

@@ -17,12 +17,12 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.slurm.job import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
 
-class Job:
+class JobStandIn:
     """A job that is pending, and its own watch."""
 
     job_id = "7"
@@ -30,12 +30,12 @@ class Job:
     submitted_identity = None
     since_pending: float | None = 0.0
     answers = 1
-    status: JobStatus | None = JobStatus("7", Phase.QUEUED, "PENDING", "Priority")
+    status: Job | None = Job("7", Phase.QUEUED, "PENDING", "Priority")
 
     def __init__(self) -> None:
         self.silent = False
 
-    def watch(self) -> Job:
+    def watch(self) -> JobStandIn:
         return self
 
     def hurry(self, questions: int) -> None: ...
@@ -44,7 +44,7 @@ class Job:
         await asyncio.Event().wait()
 
 
-def readiness_of(job: Job, attempt: Attempt, report: Any, spawner: Any, **parts: Any) -> Readiness:
+def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, **parts: Any) -> Readiness:
     """The wait for the server of this job."""
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
@@ -64,7 +64,7 @@ def readiness_of(job: Job, attempt: Attempt, report: Any, spawner: Any, **parts:
     )
 
 
-def waiting(job: Job, *, start_timeout: float, queue_timeout: float | None = None) -> asyncio.Task[None]:
+def waiting(job: JobStandIn, *, start_timeout: float, queue_timeout: float | None = None) -> asyncio.Task[None]:
     """The wait for a server whose job was submitted just now, and whose node never reports."""
     attempt = new_attempt("", start_timeout=start_timeout, queue_timeout=queue_timeout)
     attempt.queued(Moment.now())
@@ -74,7 +74,7 @@ def waiting(job: Job, *, start_timeout: float, queue_timeout: float | None = Non
 
 async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
     """The job may have left the queue meanwhile; the next answer decides."""
-    job = Job()
+    job = JobStandIn()
     job.silent = True
     wait = waiting(job, start_timeout=300.0, queue_timeout=0.05)
     await asyncio.wait({wait}, timeout=0.3)
@@ -89,7 +89,7 @@ async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
 
 async def test_without_a_limit_a_place_is_kept() -> None:
     """However short a start may take."""
-    wait = waiting(Job(), start_timeout=0.01)
+    wait = waiting(JobStandIn(), start_timeout=0.01)
     await asyncio.wait({wait}, timeout=0.3)
 
     assert wait.done() is False
@@ -108,7 +108,7 @@ class Placed(Life):
         self.is_placed.set()
 
 
-def reported(job: Job, client: Client) -> tuple[Readiness, ServerReport, asyncio.Event]:
+def reported(job: JobStandIn, client: Client) -> tuple[Readiness, ServerReport, asyncio.Event]:
     """The wait for a server whose node has reported; its report; the event that its placement is known."""
     connection, life = SimpleNamespace(client=client), Placed()
     spawner: Any = SimpleNamespace(http_timeout=30, connection=lambda: connection, log=logging.getLogger())
@@ -126,12 +126,12 @@ class Client:
         self.asked: list[bool] = []
         self.faults: list[Exception] = []
 
-    async def job(self, job_id: str, *, allocations: bool = False) -> JobDetail:
+    async def job(self, job_id: str, *, allocations: bool = False) -> Job:
         """The job; ``asked`` has for each question whether it was about the allocations, too."""
         self.asked.append(allocations)
         if self.faults:
             raise self.faults.pop()
-        detail = JobDetail(job_id, Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
+        detail = Job(job_id, Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
         granted = (NodeAllocation("g1", (0, 1), 100), NodeAllocation("g2", (0, 1), 100))
         return replace(detail, allocations=granted) if allocations else detail
 
@@ -144,7 +144,7 @@ async def test_an_answer_that_is_not_understood_ends_no_start(
 ) -> None:
     """Its server runs: Slurm is asked again where, and the fault is logged once."""
     monkeypatch.setattr(readiness, "RETRY_SECONDS", 0.0)
-    job, client = Job(), Client()
+    job, client = JobStandIn(), Client()
     client.faults = [SlurmOutputError("scontrol printed no job.", raw="") for _ in range(2)]
     job.is_own = lambda _detail: True  # type: ignore[attr-defined]
     ready, _, shown = reported(job, client)
@@ -166,8 +166,8 @@ async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
     nodes: str | None, asked: list[bool]
 ) -> None:
     """A hub without profiles, or one that was restarted, knows no request: what Slurm granted counts."""
-    job, client = Job(), Client()
-    job.status = JobStatus("7", Phase.RUNNING, "RUNNING", nodes=nodes, batch_host="g9") if nodes else None
+    job, client = JobStandIn(), Client()
+    job.status = Job("7", Phase.RUNNING, "RUNNING", nodes=nodes, batch_host="g9") if nodes else None
     job.is_own = lambda _detail: True  # type: ignore[attr-defined]
     ready, report, shown = reported(job, client)
     wait = asyncio.ensure_future(ready.wait())

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 TAG = "jupyterhub-gpuspawner/demo/ann/#1"
 IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)
@@ -29,7 +29,7 @@ class Slurm:
 
     def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0, uid: int | None = 1001) -> None:
         self.answer = answer
-        job = JobStatus(tagged, Phase.QUEUED, user="ann" if uid == 1001 else "nobody", uid=uid, tag=TAG)
+        job = Job(tagged, Phase.QUEUED, user="ann" if uid == 1001 else "nobody", uid=uid, tag=TAG)
         self.found = {tagged: job} if tagged else {}
         self.looks = 0
         self.silent = silent
@@ -43,7 +43,7 @@ class Slurm:
             raise self.answer
         return self.answer
 
-    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, JobStatus]:
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
         assert identity == IDENTITY
         self.looks += 1
         if self.silent:
@@ -153,7 +153,7 @@ class Stepping(Slurm):
             raise self.answer
         return self.answer
 
-    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, JobStatus]:
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
         await asyncio.sleep(0)
         return await super().jobs_of_start(identity) if self.there else {}
 

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
     state_job_ids,
 )
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_tag, tag
-from jupyterhub_gpuspawner.slurm.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from tests.hub.commands import commands
 from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.site.test_metrics import scrape
@@ -64,7 +64,7 @@ async def test_which_jobs_belong_to_no_server(
 ) -> None:
     """It has not ended, its mark and recorded start are this hub's, its user owns it, and it has no server or start."""
     monkeypatch.setattr(submission, "IN_PROGRESS", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
-    job = JobStatus(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
+    job = Job(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
     site = Site(job, starts=(START, f"{MARK}-22222222"))
     site.in_memory.add("7")
     looks = reconciliation(site)
@@ -76,7 +76,7 @@ async def test_which_jobs_belong_to_no_server(
 
 async def test_an_account_that_acts_for_all_may_be_any() -> None:
     """If exec_prefix names one account, the owner is unknown: Slurm decides what that account may cancel."""
-    site = Site(JobStatus("12", Phase.QUEUED, user="service", tag=TAG))
+    site = Site(Job("12", Phase.QUEUED, user="service", tag=TAG))
     site.exec_prefix = "sudo -u service"
     looks = reconciliation(site)
     await looks.run_once()
@@ -109,7 +109,7 @@ class Site:
     exec_prefix = "sudo -n -E -u {username}"
     job_name = "jupyterhub-{start}"
 
-    def __init__(self, *jobs: JobStatus, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
+    def __init__(self, *jobs: Job, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
         self.jobs = {job.job_id: job for job in jobs}
         self.recorded = {start: RecordedStart("ann", "") for start in starts}
         self.faults = [fault] if fault else []
@@ -122,7 +122,7 @@ class Site:
     def connection(self) -> Any:
         return SimpleNamespace(client=self)
 
-    async def every_job(self) -> dict[str, JobStatus]:
+    async def every_job(self) -> dict[str, Job]:
         self.at_the_question()
         return self.jobs
 
@@ -159,7 +159,7 @@ def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.reconciliation.CONFIRMED_AFTER", 0.0)
 
 
-JOB = JobStatus("12", Phase.RUNNING, user="ann", tag=TAG)
+JOB = Job("12", Phase.RUNNING, user="ann", tag=TAG)
 
 
 async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
@@ -206,8 +206,8 @@ async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None
 async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its job exists before its id is stored; and a job that is being cancelled is not cancelled twice."""
     monkeypatch.setattr(submission, "IN_PROGRESS", {TAG, "13"})
-    named = JobStatus("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
-    site = Site(JOB, JobStatus("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
+    named = Job("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
+    site = Site(JOB, Job("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
     looks = reconciliation(site)
     await looks.run_once()
     await looks.run_once()
