@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

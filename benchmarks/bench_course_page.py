@@ -20,9 +20,9 @@ from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.page import CourseFeed
 from jupyterhub_gpuspawner.hub.course.participants import participants_of
-from jupyterhub_gpuspawner.hub.course.room import CourseFeed, CourseView, course_view
-from jupyterhub_gpuspawner.hub.course.tiles import Tile
+from jupyterhub_gpuspawner.hub.course.view import CourseView, Tile, course_view
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.routes import PageTools

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
-from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner

@@ -37,7 +37,7 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
     for the configured GPUs; where Slurm does not answer, those of the last reports count.
     """
     from jupyterhub_gpuspawner.hub.cluster.fleet import forget_in_database, read_database
-    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+    from jupyterhub_gpuspawner.hub.site.database import DEFAULT
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     if numa_node_as_socket and gres_conf is None:

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.words import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.hub.idle.servers import IdleTime
+    from jupyterhub_gpuspawner.hub.idle import IdleTime
 
 _UNITS = {"min": 60, "h": 3600, "d": 86400}
 HEAD = ("user", "server", "profile", "job", "GPUs", "from", "to", "due", "action", "GPU-hours", "after due")
@@ -75,8 +75,8 @@ def idle(config: Path, *, since: float, as_json: bool) -> None:
 def _times(config: Path, since: float) -> list[IdleTime]:
     from sqlalchemy.exc import SQLAlchemyError
 
-    from jupyterhub_gpuspawner.hub.idle.servers import due_since
-    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
+    from jupyterhub_gpuspawner.hub.idle import due_since
+    from jupyterhub_gpuspawner.hub.site.database import DEFAULT, open_database
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     hub = load_site(config).config.JupyterHub

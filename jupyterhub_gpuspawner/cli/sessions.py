@@ -64,7 +64,7 @@ def file_of(config: Path, database: Path | None) -> Path:
 
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
-    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+    from jupyterhub_gpuspawner.hub.site.database import DEFAULT
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     if database is not None:
@@ -264,8 +264,8 @@ def _forget_idle_times(config: Path, _database: Path | None, user: str) -> int:
     from sqlalchemy.exc import SQLAlchemyError
 
     from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.idle.servers import forget_user
-    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
+    from jupyterhub_gpuspawner.hub.idle import forget_user
+    from jupyterhub_gpuspawner.hub.site.database import DEFAULT, open_database
     from jupyterhub_gpuspawner.site.configuration import load_site
 
     hub = load_site(config).config.JupyterHub

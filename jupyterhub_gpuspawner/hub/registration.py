@@ -9,12 +9,12 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
   that has no effect named in the log;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
-* brings the tables of this package in the hub's database up to date (:mod:`.site.schema`);
-* sets the objects of the started hub aside from garbage collections (:mod:`.site.tasks`);
-* starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
-  watch (:mod:`.upkeep.unfinished`);
-* looks each minute for servers that do not use their GPUs (:mod:`.upkeep.idle`);
-* keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`);
+* brings the tables of this package in the hub's database up to date (:mod:`.site.database`);
+* sets the objects of the started hub aside from garbage collections (:mod:`.site.background`);
+* starts the search for jobs without a server (:mod:`.upkeep`) and for servers that the hub does not
+  watch;
+* looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
+* keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.course.ahead`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
 * writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
   (:mod:`.records.keeper`).
@@ -39,9 +39,10 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
+from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.course.upkeep import begin_courses
 from jupyterhub_gpuspawner.hub.events.life import begin_events
+from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     change_template_loader,
     leave_out_of_spawn_limit,
@@ -52,18 +53,13 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import refused_names
-from jupyterhub_gpuspawner.hub.site.database import register_descriptions
-from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
-from jupyterhub_gpuspawner.hub.site.schema import bring_up_to_date
+from jupyterhub_gpuspawner.hub.site.background import begin_garbage
+from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database, register_descriptions
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
-from jupyterhub_gpuspawner.hub.site.tasks import begin_garbage
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
-from jupyterhub_gpuspawner.hub.upkeep.idle import begin_idle
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import begin_reconciliation
-from jupyterhub_gpuspawner.hub.upkeep.slugs import begin_slugs
-from jupyterhub_gpuspawner.hub.upkeep.unfinished import begin_unfinished
+from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
 
 SETTINGS_CLASSES = (GPUCourses, GPUSessions)
 """The classes of settings that each hub makes one object of, beside its spawners."""

@@ -26,7 +26,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account
-from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.values import refusal

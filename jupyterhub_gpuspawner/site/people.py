@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
-from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
-from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, full_url
+from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.check.finding import CODES, Finding, Severity
+from jupyterhub_gpuspawner.hub.choose.offer import profile_statuses
 from jupyterhub_gpuspawner.hub.site.account import job_owner
-from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from tests.check.mistakes import MISTAKES, Mistake
 from tests.check.sites import RecordedClient, context, found_in

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.hub.idle.servers import IdleTime, IdleTimes, due_since
+from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.cli.runner import cli_runner
 from tests.fixtures.databases import session_of, with_tables

@@ -16,7 +16,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import state_job_ids
+from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
 from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, StartHub

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import profile_statuses
 from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.files import FILES_LIMIT, ProfileFolder, read_document
 from jupyterhub_gpuspawner.profiles.profile import Profile

@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_a_link,
     of_the_last_time,
     offers,
+    profile_statuses,
     with_courses,
 )
 from jupyterhub_gpuspawner.hub.job.ending import contact_of, ending_of, start_failed
@@ -40,7 +41,6 @@ from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.switch import as_query
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
-from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, job_ids_of, server_of, with_profiles

@@ -17,10 +17,10 @@ from tornado import web
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.choose.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults

@@ -27,11 +27,9 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, gpu_count, merged, record_from
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault
-from jupyterhub_gpuspawner.hub.site.database_file import open_database
-from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.site.background import every
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, fault, open_database
 from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
-from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState

@@ -9,41 +9,249 @@ one after the other in the background, so an action returns at once, with an :cl
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, TypeAlias
+from functools import cached_property
+from ssl import SSLContext
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from jupyterhub.roles import create_role, grant_role
+from jupyterhub.utils import make_ssl_context
 from sqlalchemy import select
+from tornado.httpclient import HTTPError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.pace import Pace, Queue, WorkKind
 from jupyterhub_gpuspawner.hub.course.participants import (
     NO_STARTS,
+    CourseStart,
+    CourseStarts,
     Participant,
     ServerKey,
+    Stage,
     State,
+    WorkKind,
     ended_servers,
     participants_of,
     servers_of,
 )
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.course.service_account import BUSY, READY, Answer, ServiceAccount
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.course.rights import (
+    GPUCourses,
+)
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server
 from jupyterhub_gpuspawner.records.record import Stopper
 from jupyterhub_gpuspawner.words import duration
+
+# Does work for many people one after the other, at a rate that neither hub nor slurmctld feels.
+
+
+class Queue(NamedTuple):
+    """Work that waits for its turn behind other work of the same queue, and of no other."""
+
+    course: str
+    """The course's slug."""
+    kind: WorkKind
+
+
+@dataclass(frozen=True)
+class _Item:
+    work: Callable[[], Awaitable[None]]
+    every: float
+
+
+class Pace:
+    """Queues with one piece of work for each person; a new one takes the place of one that has not begun.
+
+    Each course has a queue for starts and one for stops: no course waits for another, and no stop for starts.
+    """
+
+    def __init__(self, every: float, concurrency: int) -> None:
+        """``every``: seconds between two pieces of a queue; ``at_once``: how many of a kind may be under way."""
+        self._every = every
+        self._free = {kind: asyncio.Semaphore(concurrency) for kind in WorkKind}
+        self._queued: dict[Queue, dict[str, _Item]] = {}
+        self._busy: dict[str, tuple[WorkKind, asyncio.Task[None]]] = {}
+        self._runners: dict[Queue, asyncio.Task[None]] = {}
+
+    def put(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], *, every: float = 0.0) -> None:
+        """Do ``work`` when its turn comes; ``every`` asks for a longer pause than usual after it."""
+        self.drop(person)
+        self._queued.setdefault(queue, {})[person] = _Item(work, max(every, self._every))
+        if queue not in self._runners:
+            self._runners[queue] = asyncio.ensure_future(self._run(queue))
+
+    def drop(self, person: str) -> bool:
+        """Forget what is queued for this person and has not begun; return whether there was anything."""
+        return any(items.pop(person, None) is not None for items in self._queued.values())
+
+    def kind(self, person: str) -> WorkKind | None:
+        """What is queued for this person, or else under way; None where nothing is."""
+        queued = next((queue.kind for queue, items in self._queued.items() if person in items), None)
+        return queued or (self._busy[person][0] if person in self._busy else None)
+
+    def __contains__(self, person: str) -> bool:
+        """Whether something is queued or under way for this person."""
+        return self.kind(person) is not None
+
+    async def _run(self, queue: Queue) -> None:
+        items, free = self._queued[queue], self._free[queue.kind]
+        while items:
+            await free.acquire()
+            person = next((name for name in items if name not in self._busy), None)
+            if person is None:
+                free.release()
+                await asyncio.sleep(self._every)
+                continue
+            item = items.pop(person)
+            task = asyncio.ensure_future(item.work())
+            self._busy[person] = (queue.kind, task)
+            task.add_done_callback(lambda done, name=person: self._done(queue.kind, name, done))  # type: ignore[misc]
+            await asyncio.sleep(item.every)
+        del self._queued[queue], self._runners[queue]
+
+    def _done(self, kind: WorkKind, person: str, task: asyncio.Task[None]) -> None:
+        self._free[kind].release()
+        del self._busy[person]
+        if not task.cancelled() and task.exception() is not None:
+            get_logger().error("Work for %s in a course failed", person, exc_info=task.exception())
+
+
+# The hub's own account for courses: a JupyterHub service that may start and stop the servers of courses' people.
+#
+# Servers are started and stopped through JupyterHub's REST API, so its limits, hooks, events and log apply. The service
+# has no process and no URL. It is made when the hub has started and removed by JupyterHub at the next start, since it
+# is not in the configuration; its token is known to this process alone.
+
+NAME = "gpuspawner-courses"
+"""The name of the service and of its role."""
+TIME_LIMIT = 120.0
+"""Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
+UNSEEN = 404
+"""JupyterHub's answer where the rights do not cover a user."""
+RETRY_SECONDS = 6.0
+"""Seconds until such a request is repeated once: a login with ``manage_groups`` has just taken the user out of the
+course's group, and :mod:`.upkeep` puts them back within five seconds."""
+READY = 201
+"""JupyterHub's answer where the server is ready; 202 where it is still starting."""
+BUSY = 429
+"""HTTP status where a limit of JupyterHub's is reached."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """JupyterHub's answer to a request."""
+
+    status: int
+    """HTTP status; 599 where there was no answer."""
+    message: str = ""
+    """JupyterHub's sentence about an error."""
+    retry_after: float | None = None
+    """Seconds after which JupyterHub wants the request repeated."""
+
+    @property
+    def is_success(self) -> bool:
+        """It was done, or is under way."""
+        return self.status < 300
+
+
+class ServiceAccount:
+    """Starts and stops servers through JupyterHub's REST API."""
+
+    def __init__(self, app: JupyterHub, concurrency: int) -> None:
+        """``at_once``: how many starts may be under way at the same time, and how many stops."""
+        self._app = app
+        self._at_once = concurrency
+        self._token = ""
+
+    @cached_property
+    def _client(self) -> SimpleAsyncHTTPClient:
+        """A client of its own: the ten requests at once of tornado's shared one are other people's, too."""
+        return SimpleAsyncHTTPClient(force_instance=True, max_clients=2 * self._at_once)
+
+    @cached_property
+    def _certificates(self) -> SSLContext | None:
+        """With ``internal_ssl`` the hub answers only those who have a certificate of its authority."""
+        app = self._app
+        if not app.internal_ssl:
+            return None
+        context: SSLContext = make_ssl_context(app.internal_ssl_key, app.internal_ssl_cert, app.internal_ssl_ca)
+        return context
+
+    def update(self, groups: Collection[str]) -> None:
+        """Have the service's rights cover exactly the users in these groups; raises SQLAlchemyError."""
+        db = self._app.db
+        if not groups and not self._token:
+            return
+        scopes = [
+            f"{scope}!group={group}"
+            for group in sorted(groups)
+            for scope in dict.fromkeys((START_SERVERS, "delete:servers"))
+        ]
+        role = orm.Role.find(db, NAME)
+        if role is None or (role.scopes or []) != scopes:
+            create_role(db, {"name": NAME, "description": "Starts and stops the servers of courses", "scopes": scopes})
+        service = orm.Service.find(db, NAME)
+        if service is None:
+            service = orm.Service(name=NAME, admin=False, from_config=True)
+            db.add(service)
+            db.commit()
+        grant_role(db, service, rolename=NAME)
+        if not self._token:
+            self._token = service.new_api_token(note="Servers of courses; made when the hub started")
+
+    async def start(self, server: ServerKey, options: Mapping[str, Any]) -> Answer:
+        """Start a server."""
+        return await self._ask("POST", server, json.dumps(start_body(options)))
+
+    async def stop(self, server: ServerKey) -> Answer:
+        """Stop a server."""
+        return await self._ask("DELETE", server)
+
+    async def _ask(self, method: str, server: ServerKey, body: str | None = None) -> Answer:
+        path = f"servers/{quote(server.name, safe='')}" if server.name else "server"
+        request = HTTPRequest(
+            f"{self._app.hub.api_url}/users/{quote(server.user, safe='@')}/{path}",
+            method=method,
+            headers={"Authorization": f"token {self._token}", "Content-Type": "application/json"},
+            body=body,
+            request_timeout=TIME_LIMIT,
+            ssl_options=self._certificates,
+        )
+        try:
+            answer = await self._client.fetch(request, raise_error=False)
+            if answer.code == UNSEEN:
+                await asyncio.sleep(RETRY_SECONDS)
+                answer = await self._client.fetch(request, raise_error=False)
+        except (OSError, HTTPError) as error:  # raise_error=False is for answers only, not for a time-out
+            return Answer(599, str(error))
+        if answer.code < 300:
+            return Answer(answer.code)
+        retry = answer.headers.get("Retry-After", "")
+        return Answer(answer.code, _message(answer.body) or answer.reason, float(retry) if retry.isdigit() else None)
+
+
+def _message(body: bytes) -> str:
+    try:
+        document = json.loads(body or b"null")
+    except ValueError:
+        return ""
+    return str(document.get("message") or "") if isinstance(document, dict) else ""
+
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 
@@ -410,3 +618,13 @@ def _not_in_course(user: str) -> Outcome:
 def _timestamp(moment: datetime) -> float:
     """JupyterHub's times are in UTC, and do not say so."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+ACTIONS = "gpuspawner_course_actions"
+"""Where the hub's tornado settings hold the actions."""
+
+
+def course_actions(settings: Mapping[str, Any]) -> CourseActions:
+    """The actions in a hub that has a :func:`course_book`."""
+    actions: CourseActions = settings[ACTIONS]
+    return actions

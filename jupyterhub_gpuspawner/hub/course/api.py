@@ -17,12 +17,10 @@ from tornado import web
 from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, session_name
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import Participant
+from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, course_actions, session_name
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
+from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Participant
 from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, teaches
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart
-from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST

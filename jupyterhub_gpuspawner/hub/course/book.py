@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Any, Protocol
 
 from traitlets.log import get_logger
 
@@ -24,6 +24,8 @@ from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 
 # Who takes a course and who teaches it, among the users and groups of this hub.
 
@@ -405,3 +407,19 @@ def with_people(
         unknown=unknown,
         sessions=file.course.dates,
     )
+
+
+def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
+    """The courses of the hub with these tornado settings (``handler.settings``, ``user.settings``).
+
+    None in a hub without ``courses_dir``.
+    """
+    book: CourseBook | None = settings.get(SETTING)
+    return book
+
+
+def course_audiences(settings: Mapping[str, Any], user_name: str) -> tuple[Audience, ...]:
+    """The audiences of instructors' messages to which this user belongs: everybody in their courses, and they alone."""
+    book = course_book(settings)
+    courses = book.courses_of(user_name) if book is not None else ()
+    return tuple(Audience(Kind.COURSE, course.slug, to) for course in courses for to in ("", user_name))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
-from collections.abc import Mapping
-from contextlib import aclosing
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlunparse
@@ -14,23 +18,332 @@ from urllib.parse import urlunparse
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import Scope
 from markupsafe import Markup
+from sqlalchemy import Column, Integer, String, Table, UnicodeText, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 from tornado import web
 from tornado.iostream import StreamClosedError
 
+from jupyterhub_gpuspawner.courses.check import CourseInputs
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
+from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result, course_actions
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, course_book
+from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS, Participant
 from jupyterhub_gpuspawner.hub.course.rights import STARTING, STOPPING, teaches
-from jupyterhub_gpuspawner.hub.course.room import CourseRoom, Snapshot, room_of_course
-from jupyterhub_gpuspawner.hub.course.tiles import ACTIONS, EXTEND, MESSAGE, START, STOP, Wish, result_line, wish_of
-from jupyterhub_gpuspawner.hub.course.upkeep import course_actions, course_book
+from jupyterhub_gpuspawner.hub.course.view import (
+    ACTIONS,
+    EXTEND,
+    MESSAGE,
+    START,
+    STOP,
+    CourseView,
+    Line,
+    SeatsLeft,
+    Tile,
+    Wish,
+    course_view,
+    result_line,
+    seats_left,
+    wish_of,
+)
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.server.waiting import OpenStreams
-from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
+from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, roll_back, transaction
+from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+
+# What instructors did on a course's page, in a table of our own in the hub's database.
+
+
+_RECENT_ACTIONS_TABLE = Table(
+    "gpuspawner_course_actions",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("course", String(64), nullable=False, index=True),
+    Column("at", SECONDS, nullable=False),
+    Column("text", UnicodeText, nullable=False),
+)
+
+
+class RecentActions:
+    """The table, through JupyterHub's session.
+
+    Every method blocks for as long as the database takes, and may raise SQLAlchemyError.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def latest(self, course: str, number: int) -> tuple[tuple[str, float], ...]:
+        """The last actions, newest first: a sentence, and when it was done in seconds since the epoch."""
+        query = (
+            select(_RECENT_ACTIONS_TABLE)
+            .where(_RECENT_ACTIONS_TABLE.c.course == course)
+            .order_by(_RECENT_ACTIONS_TABLE.c.id.desc())
+            .limit(number)
+        )
+        return tuple((row.text, row.at) for row in self._session.execute(query))
+
+    def keep(self, course: str, sentences: Iterable[str], at: float) -> None:
+        """Write what was done at one time, delete what is older than :data:`RETENTION_SECONDS`, and commit."""
+        with transaction(self._session):
+            self._session.execute(
+                delete(_RECENT_ACTIONS_TABLE).where(_RECENT_ACTIONS_TABLE.c.at < time.time() - RETENTION_SECONDS)
+            )
+            for text in sentences:
+                self._session.execute(insert(_RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))
+
+
+# A course in a running hub, as its page shows it: reads the hub's servers and its last snapshot of the cluster.
+
+# The page of a course as HTML, made once for all who look at it, with what has changed since the last time.
+#
+# Nothing is done while nobody looks.
+
+# What the page of a course shows at one moment, the same for all who look at it.
+
+
+INTERVAL = 2.0
+"""Seconds for which a picture of the course is used."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The page at one moment."""
+
+    view: CourseView
+    head: str
+    """HTML of what stands above the tiles."""
+    tiles: Mapping[str, str]
+    """HTML of each tile, by user, in order."""
+    version: str
+    before: str = ""
+    """The version before this one."""
+    changes: str = ""
+    """An event with what has changed since then, as JSON."""
+
+    @cached_property
+    def full(self) -> str:
+        """An event with everything, as JSON."""
+        return _event(self.version, self.head, self.tiles, self.tiles)
+
+    def event_since(self, version: str) -> str:
+        """The event for a page that shows ``version``; empty where that is this one."""
+        if version == self.version:
+            return ""
+        return self.changes if self.changes and version == self.before else self.full
+
+
+class CourseFeed:
+    """One course."""
+
+    def __init__(
+        self,
+        read_view: Callable[[], Awaitable[CourseView]],
+        *,
+        head: Callable[[CourseView], str],
+        tiles: Callable[[Sequence[Tile]], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``head`` and ``tiles`` render HTML; they are called in a thread."""
+        self._look = read_view
+        self._head = head
+        self._tiles = tiles
+        self._clock = clock
+        self._made_at = float("-inf")
+        self._task: asyncio.Task[Snapshot] | None = None
+        self._making = asyncio.Lock()
+        self._last: Snapshot | None = None
+        self._seen: dict[str, Tile] = {}
+
+    async def recent(self, max_age: float = INTERVAL) -> Snapshot:
+        """The page, at most ``max_age`` seconds old; whoever asks at the same time gets the same."""
+        if self._task is None or (self._task.done() and self._clock() - self._made_at > max_age):
+            self._made_at = self._clock()
+            self._task = asyncio.ensure_future(self._make())
+        return await asyncio.shield(self._task)
+
+    def expire(self) -> None:
+        """Make the next page anew, however old this one is: something was done."""
+        self._task = None
+
+    async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncGenerator[str, None]:
+        """An event for each change since ``version``, and an empty text after each look that found none; for ever."""
+        while True:
+            now = await self.recent(interval)
+            yield now.event_since(version)
+            version = now.version
+            await asyncio.sleep(interval)
+
+    async def _make(self) -> Snapshot:
+        async with self._making:  # the one before may have expired before it was done
+            view = await self._look()
+            self._last = await asyncio.to_thread(self._rendered, view, self._last)
+            return self._last
+
+    def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
+        """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""
+        earlier = self._seen
+        anew = [tile for tile in view.tiles if earlier.get(tile.user) != tile]
+        rendered = {
+            **(last.tiles if last is not None else {}),
+            **dict(zip((t.user for t in anew), self._tiles(anew), strict=True)),
+        }
+        tiles = {tile.user: rendered[tile.user] for tile in view.tiles}
+        version = f"{zlib.crc32(repr([view.version, *((t.user, t.version) for t in view.tiles)]).encode()):08x}"
+        self._seen = {tile.user: tile for tile in view.tiles}
+        if last is not None and last.version == version:
+            return replace(last, view=view, tiles=tiles)
+        head = self._head(view)
+        changed = [t.user for t in anew if t.user not in earlier or earlier[t.user].version != t.version]
+        return Snapshot(
+            view,
+            head,
+            tiles,
+            version,
+            before=last.version if last is not None else "",
+            changes=_event(version, head, tiles, changed) if last is not None else "",
+        )
+
+
+def _event(version: str, head: str, tiles: Mapping[str, str], changed: Iterable[str]) -> str:
+    parts = {user: tiles[user] for user in changed}
+    return json.dumps({"version": version, "head": head, "order": list(tiles), "tiles": parts})
+
+
+SETTING = "gpuspawner_course_rooms"
+AGE = 15.0
+"""Seconds for which one answer of Slurm, and the seats counted in it, are used."""
+RECENT = 6
+"""Actions that the page shows."""
+
+
+class CourseRoom:
+    """One course of a hub, for all who look at its page."""
+
+    def __init__(self, slug: str, settings: Mapping[str, Any], template: Callable[..., Any], tools: Any) -> None:
+        """``settings`` are the hub's, ``template`` finds its templates, and ``tools`` are what ours use."""
+        self._slug = slug
+        self._settings = settings
+        self._tools = tools
+        self._head = template("course_head.html", sync=True)
+        self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
+        self._actions = RecentActions(settings["db"])
+        self._recent: tuple[Line, ...] | None = None
+        """Newest first; None before they are read from the database."""
+        self._seats: SeatsLeft | None = None
+        self._seats_at = 0.0
+        self.feed = CourseFeed(self._view, head=self._rendered_head, tiles=self._rendered_tiles)
+
+    def participants(self) -> tuple[Participant, ...]:
+        """Everybody on the course, as the hub knows them now."""
+        course = self._course()
+        return self._of(course) if course is not None else ()
+
+    def entry(self, course: HubCourse) -> CourseView:
+        """The course in a list: its people only where a session is under way."""
+        return course_view(course, self._of(course) if course.session_at() is not None else (), now=time.time())
+
+    def note(self, sentences: Sequence[str]) -> None:
+        """Show on the page what was done now; and after a restart of the hub, unless the database is away."""
+        actions, now = self._recent_actions(), time.time()
+        self._recent = (*(Line(text, now) for text in reversed(sentences)), *actions)[:RECENT]
+        self.feed.expire()
+        with self._database_may_be_away():
+            self._actions.keep(self._slug, sentences, now)
+
+    def _recent_actions(self) -> tuple[Line, ...]:
+        if self._recent is None:
+            with self._database_may_be_away():
+                self._recent = tuple(Line(*action) for action in self._actions.latest(self._slug, RECENT))
+        return self._recent or ()
+
+    @contextmanager
+    def _database_may_be_away(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError:  # the hub logs what it does while the database is away
+            roll_back(self._settings["db"])
+
+    def _course(self) -> HubCourse | None:
+        book = course_book(self._settings)
+        return book.get(self._slug) if book is not None else None
+
+    def _of(self, course: HubCourse) -> tuple[Participant, ...]:
+        actions = course_actions(self._settings)
+        try:
+            return actions.participants(course, with_start=True)
+        except SQLAlchemyError:  # the hub logs what it does while the database is away
+            roll_back(self._settings["db"])
+            return actions.participants_in_memory(course)
+
+    async def _view(self) -> CourseView:
+        course = self._course()
+        if course is None:
+            raise LookupError(self._slug)
+        seats = await self._seats_left(course)
+        room, recent, now = self._of(course), self._recent_actions(), time.time()
+        return await asyncio.to_thread(course_view, course, room, now=now, seats=seats, recent=recent)
+
+    async def _seats_left(self, course: HubCourse) -> SeatsLeft | None:
+        if time.monotonic() - self._seats_at < AGE and self._seats_at:
+            return self._seats
+        try:
+            site = await self._site()
+        except GPUSpawnerError:  # logged where settings and profiles are read
+            site = None
+        except SQLAlchemyError:
+            roll_back(self._settings["db"])
+            site = None
+        now = time.time()
+        self._seats = await asyncio.to_thread(seats_left, course, site, now=now) if site is not None else None
+        self._seats_at = time.monotonic()
+        return self._seats
+
+    async def _site(self) -> CourseInputs | None:
+        """What the course is checked against; None where there are no profiles, or Slurm does not respond."""
+        spawner_class = self._settings["spawner_class"]
+        if not starts_slurm_jobs(spawner_class):
+            return None
+        spawner = with_profiles(spawner_class(config=self._settings["config"], hub=self._settings["hub"]))
+        if spawner is None:
+            return None
+        slurm = spawner.connection()
+        snapshot = await slurm.cluster.recent(AGE)
+        if snapshot is None or slurm.silent:
+            return None
+        offered = spawner.offered()
+        return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=self._groups(offered))
+
+    def _groups(self, offered: Sequence[Profile]) -> dict[str, Collection[str]]:
+        """The groups that profiles are for and those on the roster, with their members."""
+        book, course = course_book(self._settings), self._course()
+        if book is None or course is None:
+            return {}
+        on_roster = course.course.roster.groups if course.course is not None else ()
+        named = {*on_roster, *(group for profile in offered for group in profile.allow.groups)}
+        members = book.directory.people(named).groups
+        return {**members, course.group: course.people}
+
+    def _rendered_head(self, view: CourseView) -> str:
+        return str(self._head.render(view=view, gpuspawner=self._tools))
+
+    def _rendered_tiles(self, tiles: Sequence[Tile]) -> list[str]:
+        return [str(self._tile(tile)) for tile in tiles]
+
+
+def room_of_course(slug: str, settings: dict[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:
+    """The one for this course and hub; made when it is first asked for."""
+    rooms: dict[str, CourseRoom] = settings.setdefault(SETTING, {})
+    if slug not in rooms:
+        rooms[slug] = CourseRoom(slug, settings, template, tools)
+    return rooms[slug]
+
 
 REST = 10.0
 """Seconds after which a stream without news says that it is alive."""

@@ -8,26 +8,148 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jupyterhub import orm
-from sqlalchemy import Integer, Text, Unicode, column, select, table
+from sqlalchemy import (
+    Column,
+    Integer,
+    String,
+    Table,
+    Text,
+    Unicode,
+    bindparam,
+    column,
+    delete,
+    insert,
+    select,
+    table,
+)
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.pace import WorkKind
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
 from jupyterhub_gpuspawner.slurm.reason import never_clears
+
+# The starts that courses have asked for, in a table of our own in the hub's database.
+#
+# A start is recorded before JupyterHub is asked for it, so that no hub, however often it is restarted, asks twice for
+# the same person and session.
+
+RETENTION_SECONDS = 30 * 86400.0
+"""Seconds that a record is kept."""
+FAULT_LIMIT = 1000
+"""Characters of a fault that are kept."""
+
+_TABLE = Table(
+    "gpuspawner_course_starts",
+    TABLES,
+    Column("course", String(64), primary_key=True),
+    Column("session", String(32), primary_key=True),
+    Column("user", Unicode(255), primary_key=True),
+    Column("stage", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("asked_at", SECONDS, nullable=False),
+    Column("ready_at", SECONDS, nullable=False),
+    Column("fault", Unicode(FAULT_LIMIT), nullable=False),
+)
+
+
+class Stage(str, Enum):
+    """How far a start for a course is."""
+
+    LEFT = "left"
+    """Nothing is started: the server was active already, or a person stopped it before it had been started."""
+    ASKED = "asked"
+    """Its turn has not come (no tries yet), or JupyterHub was asked and Slurm has not accepted a job yet: a hub that is
+    restarted has to ask again."""
+    STARTED = "started"
+    """Slurm has accepted the job, or the server is ready."""
+    VISITED = "visited"
+    """The server became ready, and somebody has opened it since."""
+    FAILED = "failed"
+    UNVISITED = "unvisited"
+    """The server was stopped, since nobody had opened it."""
+
+
+@dataclass(frozen=True)
+class CourseStart:
+    """A start for one person and session."""
+
+    user: str
+    stage: Stage
+    tries: int = 0
+    """How often JupyterHub was asked."""
+    asked_at: float = 0.0
+    """Seconds since the epoch, as all times here."""
+    ready_at: float = 0.0
+    """When the server was first seen ready; 0 until then."""
+    fault: str = ""
+    """Why the last try failed, in JupyterHub's or Slurm's words; escape it."""
+
+
+class CourseStarts:
+    """The table, through JupyterHub's session.
+
+    Every method blocks for as long as the database takes, and may raise SQLAlchemyError.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def find(self, course: str, session: str) -> dict[str, CourseStart]:
+        """The starts of a session, by user."""
+        query = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
+        return {row.user: _start(row) for row in self._session.execute(query)}
+
+    def under_way(self) -> frozenset[tuple[str, str]]:
+        """The courses and sessions in which starts are at :attr:`Stage.ASKED`."""
+        rows = select(_TABLE.c.course, _TABLE.c.session).where(_TABLE.c.stage == Stage.ASKED.value).distinct()
+        return frozenset((row.course, row.session) for row in self._session.execute(rows))
+
+    def get(self, course: str, session: str, user: str) -> CourseStart | None:
+        """The start for one person; None where there was none."""
+        query = select(_TABLE).filter_by(course=course, session=session, user=user)
+        row = self._session.execute(query).one_or_none()
+        return _start(row) if row is not None else None
+
+    def keep(self, course: str, session: str, start: CourseStart) -> None:
+        """Write a start, in the place of the one for the same person and session, and commit."""
+        self.keep_all(course, session, [start])
+
+    def keep_all(self, course: str, session: str, starts: Iterable[CourseStart]) -> None:
+        """Write starts of one session as :meth:`keep` does, all of them or none, with one commit."""
+        key = {"course": course, "session": session}
+        rows = [
+            {**key, **asdict(start), "stage": start.stage.value, "fault": start.fault[:FAULT_LIMIT]} for start in starts
+        ]
+        if not rows:
+            return
+        old = delete(_TABLE).filter_by(**key).where(_TABLE.c.user == bindparam("person"))
+        with transaction(self._session):
+            self._session.execute(old, [{"person": row["user"]} for row in rows])
+            self._session.execute(insert(_TABLE), rows)
+
+    def forget_old(self) -> None:
+        """Delete records older than :data:`RETENTION_SECONDS`."""
+        with transaction(self._session):
+            self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - RETENTION_SECONDS))
+
+
+def _start(row: Any) -> CourseStart:
+    return CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
+
 
 EARLIER = 3600.0
 """Seconds before the beginning of a session from which an ending counts as one of that session."""
@@ -246,3 +368,10 @@ def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
             ending = stored_ending(json.loads(state) if state else {})
             if ending is not None:
                 yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)
+
+
+class WorkKind(Enum):
+    """What is done."""
+
+    START = "start"
+    STOP = "stop"

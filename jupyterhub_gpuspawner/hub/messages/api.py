@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.hub.course.upkeep import course_audiences
+from jupyterhub_gpuspawner.hub.course.book import course_audiences
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back

@@ -11,8 +11,7 @@ from typing import Any
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
-from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
 
 # A message, and to whom it is.
 

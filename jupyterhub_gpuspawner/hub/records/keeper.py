@@ -26,9 +26,9 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.events.life import STREAM, session_in
-from jupyterhub_gpuspawner.hub.site.database_file import full_url
+from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
+from jupyterhub_gpuspawner.hub.site.database import full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
-from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
 from jupyterhub_gpuspawner.records.record import Event
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extension import bounds
+from jupyterhub_gpuspawner.hub import extension, words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, server_facts, usage_card
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
@@ -154,7 +153,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
     card = replace(card, usage=usage_card(server.usage, now=now), idle=idle_notice(server))
     placement, done = server.placement, server.extended
     if done is not None:
-        card = replace(card, extended=bounds.extended(done.seconds, done.by), extended_at=done.at)
+        card = replace(card, extended=extension.extended(done.seconds, done.by), extended_at=done.at)
     if placement is None:
         return card
     left = time_left(placement.ends_at, now)
@@ -187,8 +186,8 @@ def _extending(server: Server) -> Extending | None:
     if offer is None:
         return None
     possible = offer.bounded.seconds > 0
-    uses = bounds.uses(offer.uses_left) if possible else ""
-    return Extending(bounds.more(offer.bounded), offer.bounded.ends_at, possible, uses)
+    uses = extension.uses(offer.uses_left) if possible else ""
+    return Extending(extension.more(offer.bounded), offer.bounded.ends_at, possible, uses)
 
 
 def _dated(card: ServerCard, server: Server) -> ServerCard:

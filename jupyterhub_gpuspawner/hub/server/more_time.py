@@ -13,11 +13,10 @@ from tornado import web
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.course.book import course_book
 from jupyterhub_gpuspawner.hub.course.rights import teaches
-from jupyterhub_gpuspawner.hub.course.upkeep import course_book
-from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
-from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
-from jupyterhub_gpuspawner.hub.idle.servers import IdleServer, NotKept
+from jupyterhub_gpuspawner.hub.extension import NotExtended, Reason, refusal
+from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
 from jupyterhub_gpuspawner.hub.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, keep_server, refresh_more_time, server_of

@@ -13,7 +13,7 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from tornado import web
 
-from jupyterhub_gpuspawner.hub.course.upkeep import course_book
+from jupyterhub_gpuspawner.hub.course.book import course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
 from jupyterhub_gpuspawner.hub.messages.store import Message

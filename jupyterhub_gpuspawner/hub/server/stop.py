@@ -21,7 +21,7 @@ from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.idle.servers import NotKept
+from jupyterhub_gpuspawner.hub.idle import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for

@@ -24,11 +24,10 @@ from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.choose.offer import what_you_get
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, profile_statuses, what_you_get
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

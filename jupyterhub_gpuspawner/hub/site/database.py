@@ -9,24 +9,50 @@ ready without a process. So our spawners report that a server has started or end
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from jupyterhub.spawner import Spawner
+from jupyterhub.utils import utcnow
 from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
     Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    Unicode,
+    UnicodeText,
+    create_engine,
+    delete,
     event,
+    insert,
+    inspect,
+    select,
     update,
 )
-from sqlalchemy.engine import Engine, ExceptionContext
-from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.engine import Engine, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
+from jupyterhub_gpuspawner.hub.site.account import configured_value
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
@@ -124,3 +150,275 @@ def describe_errors(engine: Engine) -> None:
 def register_descriptions(app: JupyterHub) -> None:
     """Describe the errors of this hub's database as soon as it is opened."""
     app.observe(lambda change: describe_errors(change.new.kw["bind"]), "session_factory")
+
+
+# The hub's database by its URL: opened by commands, and whether other accounts can read its file.
+
+DEFAULT = "sqlite:///jupyterhub.sqlite"
+"""The default of ``c.JupyterHub.db_url``."""
+_READERS = stat.S_IRGRP | stat.S_IROTH
+_PASSERS = stat.S_IXGRP | stat.S_IXOTH
+
+
+def full_url(db_url: str) -> str:
+    """Return the URL for ``c.JupyterHub.db_url``, which may be the name of an SQLite file."""
+    return db_url if "://" in db_url else f"sqlite:///{db_url}"
+
+
+def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
+    """Return an engine for the database of a hub with these settings of ``c.JupyterHub``.
+
+    It makes no file. Raises ConfigError for a database that is not there, or that only the hub's process has.
+    """
+    where = "c.JupyterHub.db_url"
+    try:
+        url = make_url(full_url(db_url))
+        engine = create_engine(url, **(configured_value(db_kwargs) or {}))
+    except (ArgumentError, ImportError, TypeError) as error:  # TypeError: an unknown name in db_kwargs
+        raise ConfigError(str(error), where=where) from error
+    if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:"):
+        if url.database in (None, "", ":memory:"):
+            raise ConfigError("the database is in the hub's memory, where no command can read it.", where=where)
+        if not Path(url.database).is_file():
+            raise ConfigError(
+                f"there is no database {Path(url.database).absolute()}.",
+                where=where,
+                hint="Run the command in the hub's working directory, once the hub has been started.",
+            )
+    return engine
+
+
+def exposed_database(db_url: str) -> str:
+    """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
+
+    The database holds who uses what, the users' cookie ids, the hashes of all tokens, and for each server how its last
+    job ended, with lines of its log. A parent folder that others may not enter protects it, too.
+    """
+    try:
+        url = make_url(full_url(db_url))
+    except ArgumentError:
+        return ""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
+        return ""
+    path = Path(os.path.abspath(url.database))  # noqa: PTH100 - links are not resolved: their folders protect, too
+    try:
+        mode = path.stat().st_mode
+        closed = any(not folder.stat().st_mode & _PASSERS for folder in path.resolve().parents)
+    except OSError:
+        return ""
+    if closed or not mode & _READERS:
+        return ""
+    return (
+        f"the hub's database can be read by others (mode {stat.S_IMODE(mode):04o}): "
+        f"restrict it to its owner with chmod 600 {path}"
+    )
+
+
+# The tables of this package in the hub's database, and the steps from each version of them to the next.
+#
+# A store declares its table in :data:`TABLES`, as this version of the package uses it. When a table changes, a step is
+# added to :data:`STEPS`: a hub that is started takes those that its database lacks, all of them or none, before it uses
+# a table. Steps that were released are never changed. MySQL cannot take back what was done to a table, so a step there
+# may be repeated after a failure.
+
+TABLES = MetaData()
+"""The tables as this version of the package uses them."""
+
+_SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
+"""One row; there is none in a database of before this table, version 0."""
+
+
+def _create_tables(op: Operations) -> None:
+    """Version 0 to 1: create all tables. Until then each was created when it was first used."""
+    tables = MetaData()
+    Table(
+        "gpuspawner_starts",
+        tables,
+        Column("start_id", String(64), primary_key=True),
+        Column("user_name", Unicode(255), nullable=False),
+        Column("server_name", Unicode(255), nullable=False),
+        Column("made_at", SECONDS, nullable=False),
+    )
+    Table(
+        "gpuspawner_slugs",
+        tables,
+        Column("slug", String(63), primary_key=True),
+        Column("file", Unicode(255), nullable=False),
+    )
+    Table(
+        "gpuspawner_messages",
+        tables,
+        Column("kind", String(16), primary_key=True),
+        Column("name", Unicode(255), primary_key=True),
+        Column("user", Unicode(255), primary_key=True),
+        Column("sender", Unicode(255), nullable=False),
+        Column("text", Unicode(500), nullable=False),
+        Column("at", SECONDS, nullable=False),
+        Column("until", SECONDS, nullable=False),
+    )
+    Table(
+        "gpuspawner_course_starts",
+        tables,
+        Column("course", String(64), primary_key=True),
+        Column("session", String(32), primary_key=True),
+        Column("user", Unicode(255), primary_key=True),
+        Column("stage", String(16), nullable=False),
+        Column("tries", Integer, nullable=False),
+        Column("asked_at", SECONDS, nullable=False),
+        Column("ready_at", SECONDS, nullable=False),
+        Column("fault", Unicode(1000), nullable=False),
+    )
+    Table(
+        "gpuspawner_course_actions",
+        tables,
+        Column("id", Integer, primary_key=True),
+        Column("course", String(64), nullable=False, index=True),
+        Column("at", SECONDS, nullable=False),
+        Column("text", UnicodeText, nullable=False),
+    )
+    Table(
+        "gpuspawner_idle",
+        tables,
+        Column("id", Integer, primary_key=True),
+        Column("user", Unicode(255), nullable=False),
+        Column("server", Unicode(255), nullable=False),
+        Column("profile", Unicode(255), nullable=False),
+        Column("job_id", String(64), nullable=False),
+        Column("gpus", Integer, nullable=False),
+        Column("since", SECONDS, nullable=False),
+        Column("seen", SECONDS, nullable=False),
+        Column("most", SECONDS, nullable=False),
+        Column("held_mib", Integer, nullable=False),
+        Column("due_at", SECONDS),
+        Column("action", String(16), nullable=False),
+        Column("told_at", SECONDS),
+        Column("keeps", Integer, nullable=False),
+        Column("kept", SECONDS, nullable=False),
+        Column("stopped", Boolean, nullable=False),
+        Column("over", Boolean, nullable=False),
+    )
+    Table(
+        "gpuspawner_fleet_nodes",
+        tables,
+        Column("node", String(255), primary_key=True),
+        Column("seen_at", SECONDS, nullable=False),
+        Column("record", Text, nullable=False),
+    )
+    Table(
+        "gpuspawner_fleet_grants",
+        tables,
+        Column("job_id", String(64), primary_key=True),
+        Column("node", String(255), nullable=False),
+        Column("at", SECONDS, nullable=False, index=True),
+        Column("facts", Text, nullable=False),
+    )
+    tables.create_all(op.get_bind())  # those that are there stay
+
+
+STEPS: tuple[Callable[[Operations], None], ...] = (_create_tables,)
+"""The step from each version to the next; ``op`` is Alembic's, such as ``op.add_column``."""
+
+
+def upgrade(session: Session, steps: Sequence[Callable[[Operations], None]] = STEPS) -> None:
+    """Take the steps that the database lacks, in one transaction.
+
+    Raises ConfigError for a database that a later version of the package has changed, and SQLAlchemyError.
+    """
+    with transaction(session):
+        connection = session.connection()
+        version = _version(connection)
+        if version > len(steps):
+            raise ConfigError(
+                f"the tables of gpuspawner in the hub's database have version {version}, and this version of "
+                f"jupyterhub-gpuspawner knows them up to {len(steps)}.",
+                where="c.JupyterHub.db_url",
+                hint="Install the version that the hub ran with before, or restore the backup of before that upgrade.",
+            )
+        if version == len(steps):
+            return
+        if connection.dialect.name == "sqlite" and not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
+            # Python's driver begins a transaction for changes of rows, not of tables
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        op = Operations(MigrationContext.configure(connection))
+        for step in steps[version:]:
+            step(op)
+        _SCHEMA.create(connection, checkfirst=True)
+        connection.execute(delete(_SCHEMA))
+        connection.execute(insert(_SCHEMA).values(version=len(steps)))
+
+
+def _version(connection: Connection) -> int:
+    if not inspect(connection).has_table(_SCHEMA.name):
+        return 0
+    return connection.execute(select(_SCHEMA.c.version)).scalar() or 0
+
+
+def bring_up_to_date(app: JupyterHub) -> None:
+    """Bring the tables of this hub up to date, or have it exit if that cannot be done."""
+    try:
+        upgrade(app.db)
+    except ConfigError as error:
+        app.log.critical("%s", error)
+        app.exit(1)
+    except SQLAlchemyError as error:
+        app.log.critical(
+            "The tables of gpuspawner in the hub's database cannot be brought up to date: %s", fault(error)
+        )
+        app.exit(1)
+
+
+# A server's state in the hub's database, written when something happens to it.
+#
+# JupyterHub writes a spawner's state after ``start()`` and when the server ends. What is learned in between, such as
+# the id of a job, would be lost with a hub that is killed.
+
+
+class StoredState:
+    """Writes the state of one spawner to its row and commits."""
+
+    def __init__(self, spawner: Spawner, *, server: str, log: logging.Logger) -> None:
+        """``server`` is the name for the log."""
+        self._spawner = spawner
+        self._server = server
+        self._log = log
+
+    def count_age_from_now(self) -> None:
+        """Have the server's age and its idle time count from now on; the caller commits.
+
+        JupyterHub notes when the server was asked for. A culler with a ``max_age`` would count the time in the queue.
+        """
+        row = self._spawner.orm_spawner
+        if row is not None:
+            row.started = row.last_activity = utcnow(with_tz=False)
+
+    def store(self) -> None:
+        """Write the state now, and the port of the server's address. Raises SQLAlchemyError."""
+        spawner = self._spawner
+        session = self.session
+        if session is not None:
+            server = spawner.server
+            # JupyterHub writes a port to the row when it is set: a rollback since then has undone that
+            if server is not None and server.orm_server is not None and server.orm_server.port != server.port:
+                server.orm_server.port = server.port
+            spawner.orm_spawner.state = spawner.get_state()
+            session.commit()
+
+    def store_soon(self) -> None:
+        """Write the state now or, while the database takes no changes, in the background as soon as it does."""
+        try:
+            self.store()
+        except AWAY as error:
+            session = self.session
+            assert session is not None  # noqa: S101 - for mypy: without one nothing fails
+            roll_back(session)
+            self._log.warning("The state of %s is not in the hub's database yet: %s", self._server, fault(error))
+            in_background(self._store_later(session))
+
+    async def _store_later(self, session: Session) -> None:
+        if not await written(session, self.store, TO_STOP):
+            self._log.error("The state of %s could not be stored in the hub's database", self._server)
+
+    @property
+    def session(self) -> Session | None:
+        """The session of the hub's database; None for a spawner without a row."""
+        return session_of(self._spawner.orm_spawner)

@@ -1,27 +1,18 @@
-"""Small asyncio functions that never lose a cancellation or a task, and the loops that run as long as the hub does."""
+"""Small asyncio functions that never lose a cancellation or a task."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import inspect
-import logging
 import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from jupyterhub.app import JupyterHub
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 from traitlets.log import get_logger
-
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -31,10 +22,8 @@ else:
 
 __all__ = [
     "ChangePoller",
-    "Failures",
     "News",
     "connected",
-    "every",
     "first_of",
     "in_background",
     "in_name_thread",
@@ -51,10 +40,6 @@ _NAME_THREADS = ThreadPoolExecutor(16, thread_name_prefix="gpuspawner-names")
 _CONNECT = 2.0
 """Seconds for one try to connect."""
 _LONGEST_PAUSE = 1.0
-DAY_SECONDS = 86400.0
-RETRY_SECONDS = 30.0
-"""The most seconds until something is done again that has failed."""
-_START_POLL_SECONDS = 0.5
 _BATCH_SIZE = 200
 """Values that are looked at before the event loop does other things."""
 
@@ -183,102 +168,15 @@ class ChangePoller:
             pause = max(self._interval, 100 * spent)
 
 
-def in_background(work: Coroutine[Any, Any, None]) -> None:
+def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Run ``work`` independently of the caller; its exception is logged."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.get_running_loop().create_task(work)
     _TASKS.add(task)
     task.add_done_callback(_done)
+    return task
 
 
 def _done(task: asyncio.Task[Any]) -> None:
     _TASKS.discard(task)
     if not task.cancelled() and task.exception() is not None:
         get_logger().error("Work in the background failed", exc_info=task.exception())
-
-
-class Failures:
-    """Logs what fails, once until it works again or fails in another way, and rolls JupyterHub's session back."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._logged: dict[str, tuple[type, str]] = {}
-
-    @contextmanager
-    def of(self, work: str) -> Iterator[None]:
-        """Let no Exception out of the block; ``work`` begins the sentence for the log: "The search for lost jobs"."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - whatever is wrong now, it is tried again
-            roll_back(self._session)
-            expected = isinstance(error, (SQLAlchemyError, GPUSpawnerError))
-            message = fault(error) if isinstance(error, SQLAlchemyError) else str(error)
-            if self._logged.get(work) != (type(error), message):
-                self._logged[work] = (type(error), message)
-                get_logger().log(
-                    *(logging.WARNING if expected else logging.ERROR, "%s failed and is repeated: %s", work, message),
-                    exc_info=None if expected else error,
-                )
-        else:
-            if self._logged.pop(work, None) is not None:
-                get_logger().info("%s works again", work)
-
-
-def every(
-    app: JupyterHub, seconds: float, action: Callable[[], object], work: str, *, wake: asyncio.Event | None = None
-) -> asyncio.Task[None]:
-    """Call ``look`` when the hub has started, and again after so many seconds, as long as the hub runs.
-
-    ``look`` may be a coroutine function. If it returns a number, the next call is after that many seconds; with 0
-    ``seconds``, a call that returns none is the last. ``wake`` ends a pause. What fails is logged and repeated, see
-    :class:`Failures`, after :data:`RETRY_SECONDS` at most.
-    """
-    task = asyncio.get_running_loop().create_task(_repeat(app, seconds, action, work, wake), name=work)
-    _TASKS.add(task)
-    task.add_done_callback(_done)
-    return task
-
-
-async def _repeat(
-    app: JupyterHub, seconds: float, action: Callable[[], object], work: str, wake: asyncio.Event | None
-) -> None:
-    failures = Failures(app.db)
-    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
-        await asyncio.sleep(_START_POLL_SECONDS)
-    while True:
-        pause = min(seconds or RETRY_SECONDS, RETRY_SECONDS)
-        with failures.of(work):
-            result = action()
-            if inspect.isawaitable(result):
-                result = await result
-            if not isinstance(result, (int, float)) and not seconds:
-                return
-            pause = result if isinstance(result, (int, float)) else seconds
-        await _pause(pause, wake)
-
-
-async def _pause(seconds: float, wake: asyncio.Event | None) -> None:
-    if wake is None:
-        await asyncio.sleep(seconds)
-        return
-    with suppress(asyncio.TimeoutError):
-        async with timeout(seconds):
-            await wake.wait()
-    wake.clear()
-
-
-# Leave the objects of a started hub out of Python's garbage collections.
-#
-# A full collection visits every object of the process and holds the event loop meanwhile: 0.2 seconds for the modules,
-# tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once, when it has
-# started (gc.freeze). What is made later is collected as before.
-
-
-def set_aside() -> None:
-    """Collect what is garbage now, and leave all other objects out of later collections."""
-    gc.collect()
-    gc.freeze()
-
-
-def begin_garbage(app: JupyterHub) -> None:
-    """Set the objects of the hub aside once it has started."""
-    every(app, 0, set_aside, "Setting the hub's objects aside from garbage collections")

@@ -16,9 +16,8 @@ from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.extension.bounds import Reason, refusal
-from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, NotExtended, Offer
-from jupyterhub_gpuspawner.hub.idle.servers import IdleServer, idle_server, keep
+from jupyterhub_gpuspawner.hub.extension import Extended, Extension, NotExtended, Offer, Reason, refusal
+from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, parse_ending
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_admin, last_start, log_name

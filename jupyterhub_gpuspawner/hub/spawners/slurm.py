@@ -17,7 +17,7 @@ from traitlets import TraitError, default
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.extension.extension import Extension
+from jupyterhub_gpuspawner.hub.extension import Extension
 from jupyterhub_gpuspawner.hub.job.ending import (
     Ending,
     ServerEnding,
@@ -42,9 +42,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
-from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, fault, takes_changes
+from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, StoredState, fault, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, CheckedTimeouts, SlurmSettings
-from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings

@@ -26,8 +26,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage
 from jupyterhub_gpuspawner.hub.start.progress import event, start_facts

@@ -22,8 +22,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TO_START, transaction, written
-from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, TO_START, transaction, written
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.identity import PREFIX, JobIdentity

@@ -23,10 +23,10 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_a_link,
     of_the_last_time,
     offers,
+    profile_statuses,
     what_you_get,
 )
 from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
-from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles

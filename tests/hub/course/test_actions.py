@@ -16,15 +16,12 @@ from jupyterhub import orm, roles
 
 from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
+from jupyterhub_gpuspawner.hub.course.actions import NO_SESSION, Answer, CourseActions, Outcome, Result, shown_until
 from jupyterhub_gpuspawner.hub.course.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import ServerKey
+from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts, ServerKey, Stage
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.course.service_account import Answer
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, Stage
-from jupyterhub_gpuspawner.hub.extension.bounds import Reason
-from jupyterhub_gpuspawner.hub.extension.extension import Extended, NotExtended
+from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from tests.fixtures.databases import hub_session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.hub.course.ahead import ServerFacts, Step, Window, facts_of, next_step, next_step_by_hand
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 

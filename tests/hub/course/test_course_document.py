@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.course.api import CoursePerson, course_document
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import participants_of
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage, participants_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.page import CourseFeed, Snapshot
 from jupyterhub_gpuspawner.hub.course.participants import (
     Participant,
     ServerKey,
@@ -28,8 +29,18 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     participants_of,
     since,
 )
-from jupyterhub_gpuspawner.hub.course.room import CourseFeed, CourseView, SeatsLeft, Snapshot, course_view
-from jupyterhub_gpuspawner.hub.course.tiles import Line, Tile, Wish, concerns, result_line, tile, wish_of
+from jupyterhub_gpuspawner.hub.course.view import (
+    CourseView,
+    Line,
+    SeatsLeft,
+    Tile,
+    Wish,
+    concerns,
+    course_view,
+    result_line,
+    tile,
+    wish_of,
+)
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft

@@ -9,7 +9,7 @@ import pytest
 from jupyterhub_gpuspawner.courses.check import CourseInputs
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.room import SeatsLeft, seats_left
+from jupyterhub_gpuspawner.hub.course.view import SeatsLeft, seats_left
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.courses.test_course import DEEP_LEARNING, course

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from jupyterhub_gpuspawner.hub.course.pace import Pace, Queue, WorkKind
+from jupyterhub_gpuspawner.hub.course.actions import Pace, Queue
+from jupyterhub_gpuspawner.hub.course.participants import WorkKind
 
 STARTS, STOPS = Queue("deep", WorkKind.START), Queue("deep", WorkKind.STOP)
 

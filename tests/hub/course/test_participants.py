@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import pytest
 from jupyterhub import orm
 
-from jupyterhub_gpuspawner.hub.course.pace import WorkKind
 from jupyterhub_gpuspawner.hub.course.participants import (
+    CourseStart,
     Participant,
+    Stage,
     State,
+    WorkKind,
     ended_servers,
     natural,
     participant,
@@ -20,7 +22,6 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     servers_of,
     totals,
 )
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

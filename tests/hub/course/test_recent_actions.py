@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from jupyterhub_gpuspawner.hub.course.starts import RETENTION_SECONDS, RecentActions
+from jupyterhub_gpuspawner.hub.course.page import RecentActions
+from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS
 from tests.fixtures.databases import session_of
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jupyterhub.utils import make_ssl_context
 
-from jupyterhub_gpuspawner.hub.course import service_account
+from jupyterhub_gpuspawner.hub.course import actions
+from jupyterhub_gpuspawner.hub.course.actions import Answer, ServiceAccount
 from jupyterhub_gpuspawner.hub.course.participants import ServerKey
-from jupyterhub_gpuspawner.hub.course.service_account import Answer, ServiceAccount
 
 
 async def answer_to_stop(how: str) -> Answer:
@@ -35,7 +35,7 @@ async def answer_to_stop(how: str) -> Answer:
 @pytest.mark.parametrize("how", ["hangs", "closes the connection"])
 def test_no_answer_is_status_599(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what was noted for a stop is taken back, and a start is tried again."""
-    monkeypatch.setattr(service_account, "TIME_LIMIT", 0.5)
+    monkeypatch.setattr(actions, "TIME_LIMIT", 0.5)
 
     answer = asyncio.run(answer_to_stop(how))
 

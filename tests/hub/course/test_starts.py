@@ -7,7 +7,7 @@ import time
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from jupyterhub_gpuspawner.hub.course.starts import RETENTION_SECONDS, CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS, CourseStart, CourseStarts, Stage
 from tests.fixtures.databases import hub_session
 
 ASKED = {name: CourseStart(name, Stage.ASKED, 1, 1000.0) for name in ("ada", "bob")}

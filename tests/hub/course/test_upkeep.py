@@ -14,10 +14,10 @@ from jupyterhub.auth import Authenticator
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT
+from jupyterhub_gpuspawner.hub.course.actions import ServiceAccount
+from jupyterhub_gpuspawner.hub.course.ahead import CourseUpkeep
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
 from jupyterhub_gpuspawner.hub.course.rights import MARK, files_of_courses
-from jupyterhub_gpuspawner.hub.course.service_account import ServiceAccount
-from jupyterhub_gpuspawner.hub.course.upkeep import CourseUpkeep
 from tests.fixtures.databases import hub_session
 
 

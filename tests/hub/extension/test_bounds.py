@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason, more_time
+from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason, more_time
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
 from tests.snapshots import NOW, cluster, node, running, waiting

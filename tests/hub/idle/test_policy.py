@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.idle_table import CURVES, Outcome, replay
-from jupyterhub_gpuspawner.hub.idle.policy import Span, Standing, State, Unused, Using, Verdict, follow, judge
+from jupyterhub_gpuspawner.hub.idle import Span, Standing, State, Unused, Using, Verdict, follow, judge
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 
 ROOT = Path(__file__).parents[3]

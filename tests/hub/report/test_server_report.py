@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
-from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacementDocument
 
 LOG = logging.getLogger("test")

@@ -7,10 +7,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason
-from jupyterhub_gpuspawner.hub.extension.extension import Extended, Offer
-from jupyterhub_gpuspawner.hub.idle.policy import State, Verdict
-from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
+from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Offer, Reason
+from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.server.card import (

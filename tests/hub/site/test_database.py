@@ -17,11 +17,11 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
-from jupyterhub_gpuspawner.hub.site import database, tasks
+from jupyterhub_gpuspawner.hub.site import background, database
+from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, fault, takes_changes, written
-from jupyterhub_gpuspawner.hub.site.tasks import every
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
-from jupyterhub_gpuspawner.hub.upkeep import reconciliation
+from jupyterhub_gpuspawner.hub.upkeep import Reconciliation
 
 
 class Database:
@@ -104,7 +104,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     hub_database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says so, and JupyterHub's session can be used by the next request."""
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(background, "RETRY_SECONDS", 0.0)
     users: list[str | None] = []
 
     class Client:
@@ -127,7 +127,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
             return {}
 
     site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", job_name="jupyterhub")
-    look = reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
+    look = Reconciliation(site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
     app: Any = SimpleNamespace(db=hub_database.session, http_server=object())
     await every(app, 0, look, "The check for jobs without a server")
 

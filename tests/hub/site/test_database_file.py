@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.database_file import exposed_database, open_database
+from jupyterhub_gpuspawner.hub.site.database import exposed_database, open_database
 
 
 @pytest.fixture

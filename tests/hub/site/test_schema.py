@@ -19,12 +19,13 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
-from jupyterhub_gpuspawner.hub.course.starts import CourseStart, CourseStarts, RecentActions, Stage
-from jupyterhub_gpuspawner.hub.idle.servers import IdleTime, IdleTimes
+from jupyterhub_gpuspawner.hub.course.page import RecentActions
+from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages
-from jupyterhub_gpuspawner.hub.site.schema import STEPS, TABLES, bring_up_to_date, upgrade
+from jupyterhub_gpuspawner.hub.site.database import STEPS, TABLES, bring_up_to_date, upgrade
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.hub.upkeep.slugs import KeptSlugs
+from jupyterhub_gpuspawner.hub.upkeep import KeptSlugs
 from tests.fixtures.databases import disposed
 from tests.fixtures.postgres import PrivatePostgres
 from tests.fleet.nodes import DAY

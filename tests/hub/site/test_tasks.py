@@ -13,8 +13,9 @@ from jupyterhub import orm
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site import tasks
-from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller, connected, every, first_of
+from jupyterhub_gpuspawner.hub.site import background
+from jupyterhub_gpuspawner.hub.site.background import every
+from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller, connected, first_of
 from tests.fixtures.databases import hub_session
 from tests.fixtures.postgres import about_sqlite
 
@@ -129,7 +130,7 @@ async def test_a_value_that_cannot_be_had_wakes_whoever_waits_and_ends_no_other_
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A hub that has started, with a real database; what fails is repeated at once."""
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(background, "RETRY_SECONDS", 0.0)
     with hub_session() as session:
         yield SimpleNamespace(db=session, http_server=object())
 
@@ -193,7 +194,7 @@ async def test_background_work_begins_when_the_hub_listens_and_ends_with_its_tas
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancellation is not taken for a fault."""
-    monkeypatch.setattr(tasks, "_START_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(background, "_START_POLL_SECONDS", 0.0)
     app.http_server, begun, looks = None, asyncio.Event(), 0
 
     async def look() -> None:

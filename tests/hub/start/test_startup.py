@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.spawners import slurm
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.fixtures.databases import hub_session, new_database

@@ -9,11 +9,11 @@ import sys
 PROGRAM = """
 import asyncio, gc, json
 from jupyterhub.app import JupyterHub
-from jupyterhub_gpuspawner.hub.site import tasks
-from jupyterhub_gpuspawner.hub.site.tasks import begin_garbage
+from jupyterhub_gpuspawner.hub.site import background
+from jupyterhub_gpuspawner.hub.site.background import begin_garbage
 
 async def hub():
-    tasks._START_POLL_SECONDS = 0.01
+    background._START_POLL_SECONDS = 0.01
     app = JupyterHub()
     app.db = None
     begin_garbage(app)

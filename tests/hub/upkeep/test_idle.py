@@ -13,12 +13,11 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.idle.policy import State
-from jupyterhub_gpuspawner.hub.idle.servers import SERVERS, NotKept, due_since
+from jupyterhub_gpuspawner.hub.idle import SERVERS, NotKept, State, due_since
+from jupyterhub_gpuspawner.hub.idle_watch import IdleWatch, idle_record
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.upkeep.idle import IdleWatch, idle_record
 from jupyterhub_gpuspawner.records.record import Cause, Kind
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 from tests.fixtures.databases import hub_session

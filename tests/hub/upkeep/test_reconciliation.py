@@ -16,11 +16,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import (
-    Orphan,
-    Reconciliation,
-    state_job_ids,
-)
+from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_tag, tag
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from tests.hub.commands import commands
@@ -156,7 +152,7 @@ def reconciliation(site: Site) -> Reconciliation:
 @pytest.fixture(autouse=True)
 def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the seconds between the checks."""
-    monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.reconciliation.CONFIRMED_AFTER", 0.0)
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.CONFIRMED_AFTER", 0.0)
 
 
 JOB = Job("12", Phase.RUNNING, user="ann", tag=TAG)

@@ -13,7 +13,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.spawners.offers import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.upkeep.slugs import KeptSlugs, begin_slugs
+from jupyterhub_gpuspawner.hub.upkeep import KeptSlugs, begin_slugs
 from jupyterhub_gpuspawner.site.people import stored_slugs
 from tests.fixtures.databases import hub_session, new_database
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jupyterhub.spawner import Spawner
 
-from jupyterhub_gpuspawner.hub.upkeep.unfinished import Unfinished
+from jupyterhub_gpuspawner.hub.upkeep import Unfinished
 
 
 class Lost(Spawner):  # type: ignore[misc]

@@ -23,15 +23,28 @@ from typing import Any, Protocol
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from jupyterhub.spawner import Spawner
+from jupyterhub.user import User
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy.orm import Session
+from traitlets import TraitError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_failed
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    is_polled,
+    last_start,
+    log_name,
+    set_last_start,
+    stop_single_user,
+)
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.account import job_owner
-from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
+from jupyterhub_gpuspawner.hub.site.database import TABLES, transaction
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
@@ -261,3 +274,139 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")
     every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")
+
+
+# Finish the starts and stops of servers that JupyterHub shows as ready and does not poll.
+#
+# JupyterHub writes to its database at several steps of a start and of a stop. A database error in a step that it does
+# not guard leaves a server that is ready according to its row, but has no route or no job, until somebody stops it.
+# Such servers are looked for in memory every few seconds: one that runs gets its route and is polled, any other is
+# stopped.
+
+UNWATCHED_SECONDS = 10.0
+"""Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
+LOST = Ending(
+    "The hub's database failed while your server was being started or stopped, and the server is gone.",
+    advice="Please start your server again.",
+)
+
+
+def unwatched(spawner: Spawner) -> bool:
+    """Whether the hub shows this server as ready, but would not notice its end."""
+    return bool(spawner.server is not None and spawner.pending is None and not is_polled(spawner))
+
+
+class Unfinished:
+    """Finishes starts and stops that JupyterHub has left unfinished."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._failures = Failures(app.db)
+        self._seen: set[tuple[str, str]] = set()
+
+    async def run_once(self) -> None:
+        """Finish the servers that this check and the one before it have found."""
+        unwatched_servers = {
+            (user.name, name): (user, spawner)
+            for user in self._app.users.values()
+            for name, spawner in list(user.spawners.items())
+            if keeps_ending(spawner) and unwatched(spawner)
+        }
+        repeated, self._seen = self._seen & unwatched_servers.keys(), set(unwatched_servers)
+        for key in sorted(repeated):
+            user, spawner = unwatched_servers[key]
+            with self._failures.of(f"Finishing the start or stop of {log_name(spawner)}"):
+                await self._finish(user, spawner)
+
+    async def _finish(self, user: User, spawner: Spawner) -> None:
+        start = last_start(spawner)
+        status = await spawner.poll()
+        if not unwatched(spawner):  # somebody stops it, or it was stopped meanwhile
+            return
+        if status is None and server_of(spawner, with_start=False).reachable:
+            get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
+            await self._app.proxy.add_user(user, spawner.name)
+            set_last_start(spawner, None)
+            spawner.add_poll_callback(self._stop, user, spawner.name)
+            spawner.start_polling()
+            return
+        get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
+        spawner.ending = spawner.ending or LOST
+        if start is not None and start.done() and not start.cancelled():
+            start.exception()
+        await self._stop(user, spawner.name)
+
+    async def _stop(self, user: User, name: str) -> None:
+        spawner = user.spawners.get(name)
+        if spawner is not None:
+            await stop_single_user(self._app.proxy, user, spawner)
+
+
+def begin_unfinished(app: JupyterHub) -> None:
+    """Begin the checks."""
+    if starts_slurm_jobs(app.spawner_class):
+        every(app, UNWATCHED_SECONDS, Unfinished(app).run_once, "The check for servers that are not polled")
+
+
+# Which file each profile's slug belongs to, in a table of our own in the hub's database.
+#
+# A slug belongs to the file that used it first. Times of files do not tell which that was: an editor replaces a file,
+# so that the older profile looks like the newer one. So the hub writes down what it has found, and a hub that is
+# restarted goes on from there.
+
+SLUGS_SECONDS = 30.0
+"""Seconds between two looks at whether slugs have changed."""
+_TABLE = Table(
+    "gpuspawner_slugs",
+    TABLES,
+    Column("slug", String(63), primary_key=True),
+    Column("file", Unicode(255), nullable=False),
+)
+
+
+def read_slugs(session: Session) -> dict[str, str]:
+    """The file of each slug, from a database that has the table; raises SQLAlchemyError."""
+    return {row.slug: row.file for row in session.execute(select(_TABLE))}
+
+
+class KeptSlugs:
+    """The table, through JupyterHub's session. Every method may raise SQLAlchemyError."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def find(self) -> dict[str, str]:
+        """The file of each slug."""
+        return read_slugs(self._session)
+
+    def keep(self, owners: Mapping[str, str]) -> None:
+        """Write the file of each slug in the place of all that was written, and commit."""
+        with transaction(self._session):
+            self._session.execute(delete(_TABLE))
+            if owners:
+                self._session.execute(insert(_TABLE), [{"slug": slug, "file": file} for slug, file in owners.items()])
+
+
+def begin_slugs(app: JupyterHub) -> None:
+    """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
+    if not issubclass(app.spawner_class, GPUProfilesSpawner):
+        return
+    try:
+        folder = app.spawner_class(config=app.config).source.folder
+    except TraitError:  # the hub's check of its configuration, which comes next, says so
+        return
+    if folder is None:
+        return
+    stored, written = KeptSlugs(app.db), dict[str, str]()
+    with Failures(app.db).of("Reading the slugs of profiles"):
+        written = stored.find()
+        folder.remember(written)
+
+    def write() -> None:
+        nonlocal written
+        owners = folder.owners()
+        if owners != written:
+            stored.keep(owners)
+            written = owners
+
+    every(app, SLUGS_SECONDS, write, "Writing down the slugs of profiles")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
+from jupyterhub_gpuspawner.courses.check import CourseInputs, check_course
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
-from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State, since, totals
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, time_left
 from jupyterhub_gpuspawner.hub.server.facts import got, in_a_line
 from jupyterhub_gpuspawner.hub.start.progress import document
@@ -234,3 +237,118 @@ def _of_stop(concerned: Sequence[Participant]) -> list[str]:
         *([words.stops_running(len(running), jupyter=jupyter)] if running else []),
         *([words.stops_others(others)] if others else []),
     ]
+
+
+# What the page of a course shows at one moment, the same for all who look at it.
+
+_WITHOUT_SERVER = (State.FAILED, State.ENDED, State.ABSENT)
+
+
+@dataclass(frozen=True)
+class CourseView:
+    """One course."""
+
+    slug: str
+    title: str
+    session: tuple[Line, ...]
+    """The session under way, or the next one."""
+    totals: str
+    seats: str
+    """How many more servers fit."""
+    problems: tuple[str, ...]
+    """What the check found for the next session."""
+    faults: tuple[str, ...]
+    """What is wrong with the course's file."""
+    kept: str
+    """What the hub does about these."""
+    recent: tuple[Line, ...]
+    """What instructors did, and what the hub did for them; the latest first."""
+    tiles: tuple[Tile, ...]
+
+    @property
+    def version(self) -> str:
+        """A checksum of everything but the tiles and the time left."""
+        content = (self.session, self.totals, self.seats, self.problems, self.faults, self.kept, self.recent)
+        return f"{zlib.crc32(repr(content).encode()):08x}"
+
+
+def course_view(
+    course: HubCourse,
+    room: Sequence[Participant],
+    *,
+    now: float,
+    seats: SeatsLeft | None = None,
+    recent: Sequence[Line] = (),
+) -> CourseView:
+    """The page of a course; ``seats`` is None where the cluster or the profile is not known."""
+    earliest = since(course, now)
+    missing = sum(participant.state in _WITHOUT_SERVER for participant in room)
+    waiting = sum(
+        participant.state is State.WAITING or (participant.queued and participant.state is State.STARTING)
+        for participant in room
+    )
+    seats_text = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats.fit - waiting), missing)
+    fault = course.file.fault
+    faults = (*((str(fault),) if fault is not None else ()), *course.faults)
+    return CourseView(
+        slug=course.slug,
+        title=course.title,
+        session=tuple(_session(course, now)),
+        totals=words.totals({state.value: number for state, number in totals(room).items()}) if room else "",
+        seats=seats_text if room and course.course is not None else "",
+        problems=seats.problems if seats is not None else (),
+        faults=tuple(dict.fromkeys(faults)),
+        kept="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
+        recent=tuple(recent),
+        tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
+    )
+
+
+def _session(course: HubCourse, now: float) -> Iterable[Line]:
+    session = course.session_at(_moment(now))
+    if session is not None:
+        yield Line(words.SESSION_NOW, session.end.timestamp())
+        return
+    session = course.next_session(_moment(now))
+    if session is None:
+        yield Line(words.NO_SESSION)
+        return
+    yield Line(words.SESSION_NEXT, session.start.timestamp())
+    yield Line(words.UNTIL, session.end.timestamp())
+    ahead = course.course.start_ahead if course.course is not None else None
+    if ahead:
+        yield Line(words.AHEAD, session.start.timestamp() - ahead)
+
+
+def _moment(now: float) -> datetime:
+    return datetime.fromtimestamp(now, timezone.utc)
+
+
+# How many more people of a course fit on the cluster, by the hub's last snapshot of it.
+
+
+@dataclass(frozen=True)
+class SeatsLeft:
+    """How many more servers fit at the same time."""
+
+    fit: int
+    problems: tuple[str, ...] = ()
+    """What is wrong with a session to come, in sentences."""
+
+
+def seats_left(course: HubCourse, site: CourseInputs, *, now: float) -> SeatsLeft | None:
+    """The seats that are free in the session under way, or at the beginning of the next one.
+
+    The check counts what jobs leave free at the beginning of a session; of one that is under way, what is free now.
+    None where there is neither, or where nothing could be counted. ``now`` in seconds since the epoch.
+    """
+    moment = datetime.fromtimestamp(now, timezone.utc)
+    under_way = course.session_at(moment)
+    session = under_way or course.next_session(moment)
+    if session is None or not course.people:
+        return None
+    report = next(iter(check_course(course.file, site, only=session.name)), None)
+    if report is None:
+        return None
+    problems = () if under_way is not None else tuple(problem.text for problem in report.problems)
+    return SeatsLeft(report.seats.fit, problems)

@@ -22,14 +22,23 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.upkeep import course_book
-from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
-from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, IdleTime, IdleTimes, idle_server
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
+from jupyterhub_gpuspawner.hub.idle import (
+    ROW_AFTER,
+    SERVERS,
+    IdleServer,
+    IdleTime,
+    IdleTimes,
+    State,
+    Unused,
+    has_gpus,
+    idle_server,
+)
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
+from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.site.tasks import DAY_SECONDS, every, in_background
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     gpus_of,

@@ -1,10 +1,18 @@
-"""How the running servers of this hub stand by the idle policy, as the last check found, and *Keep*."""
+"""Decides whether a server is idle, from the summaries of its use and the rule of its profile. Pure.
+
+A server's use is followed summary by summary: :func:`follow` keeps the time since which every summary has said that
+nothing was used. A summary in which something was used, or in which the use of one of the GPUs is not known, ends that
+time, and so does one that is missing. :func:`judge` compares that time with the rule. It counts to the end of the
+last summary and not to the present, so that work of the last minutes, of which no summary tells yet, is not overlooked.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from typing import Any
 
 from sqlalchemy import (
@@ -27,13 +35,188 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-from jupyterhub_gpuspawner.hub.report.server_report import Use
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
-from jupyterhub_gpuspawner.hub.site.schema import TABLES
+from jupyterhub_gpuspawner.hub.report.server_report import LATE, Use
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
+
+UNUSED_PERCENT = 2.0
+"""Up to this utilisation a GPU counts as unused: asking for it can itself show as one or two per cent."""
+UNUSED_CORES = 0.2
+"""The same for the cores of a server without GPUs: an open JupyterLab that does nothing takes a few hundredths."""
+MUCH = 0.25
+"""The share of a GPU's memory from which on :attr:`IdleRule.held` applies."""
+
+
+class Using(Enum):
+    """What a summary says of a server's GPUs, or of the cores of one without GPUs."""
+
+    USED = "used"
+    UNUSED = "unused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Span:
+    """One summary, as far as it matters here. Times are in seconds since the epoch."""
+
+    begins: float
+    ends: float
+    using: Using
+    most: float = 0.0
+    """The highest utilisation of a GPU in per cent; of a server without GPUs, the most cores."""
+    held_mib: int = 0
+    """GPU memory that was held at its end."""
+    much: bool = False
+    """That is much of a GPU's memory."""
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A time in which a server has used nothing."""
+
+    since: float
+    seen: float
+    """The end of the last summary that says so."""
+    most: float = 0.0
+    held_mib: int = 0
+    much: bool = False
+
+
+class State(str, Enum):
+    """How a server stands."""
+
+    EXEMPT = "exempt"
+    """Its rule does not apply to it, or not now: a course's session is under way."""
+    UNKNOWN = "unknown"
+    """What it uses is not known."""
+    BUSY = "busy"
+    """It used something in its last summary."""
+    IDLE = "idle"
+    """It has used nothing since then."""
+    WARNED = "warned"
+    """It has used nothing for so long that its user is told."""
+    DUE = "due"
+    """It is to be stopped, where the rule says so."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a server stands, and why."""
+
+    state: State
+    since: float | None = None
+    """Since when it has used nothing that counts; None unless it is idle."""
+    due_at: float | None = None
+    """When it is due if nothing changes: with a summary, which alone tells it. None unless it is idle."""
+    warnings: int = 0
+    """How many of the rule's warnings are due."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What :func:`judge` needs to know of a server beside its rule."""
+
+    gpus: bool
+    """It has GPUs."""
+    using: Using
+    """By its last summary; UNKNOWN where that is too old, or there is none."""
+    unused: Unused | None = None
+    last_activity: float | None = None
+    """When JupyterHub last saw activity of the server; None: not known."""
+    in_session: bool = False
+    """It is a course's, and a session of the course is under way."""
+    session_ended: float = 0.0
+    """When the course's last session ended."""
+    kept: float = 0.0
+    """Seconds that its user has added in this idle time."""
+    told_at: float | None = None
+    """When its user was first told in this idle time."""
+    every: float = 0.0
+    """Seconds between two summaries; 0: not known."""
+
+
+def span_of(use: Use, placement: PlacementDocument) -> Span:
+    """What a summary says of a server with this placement.
+
+    All of its GPUs must be known in all samples: one that is used is enough to be busy, one that is unknown to be
+    unknown. A job on several nodes is measured on its first one, so it is unknown unless it is busy there.
+    """
+    summary = use.summary
+    if not has_gpus(placement):
+        most = summary.cores_max
+        using = Using.UNKNOWN if most is None else Using.USED if most > UNUSED_CORES else Using.UNUSED
+        return Span(use.since, use.at, using, most or 0.0)
+    most = max((gpu.utilization_max for gpu in summary.gpus if gpu.utilization_max is not None), default=0.0)
+    measured = [gpu for gpu in summary.gpus if gpu.utilization_samples >= max(1, summary.samples)]
+    elsewhere = any(node.gpus for node in placement.other_nodes)
+    if most > UNUSED_PERCENT:
+        using = Using.USED
+    elif elsewhere or len(measured) < len(placement.gpus):
+        using = Using.UNKNOWN
+    else:
+        using = Using.UNUSED
+    held = [(gpu.memory_used_mib or 0, gpu.memory_mib or 0) for gpu in summary.gpus]
+    much = any(total and used >= MUCH * total for used, total in held)
+    return Span(use.since, use.at, using, most, sum(used for used, _ in held), much)
+
+
+def has_gpus(placement: PlacementDocument) -> bool:
+    """Whether a server has GPUs, on its node or on others."""
+    return bool(placement.gpus) or any(node.gpus for node in placement.other_nodes)
+
+
+def follow(unused: Unused | None, spans: Iterable[Span]) -> Unused | None:
+    """The time without use after these summaries, oldest first; None where the last one is not without use.
+
+    A time of which no summary tells is unknown, so the time without use begins anew after it.
+    """
+    for span in spans:
+        if span.using is not Using.UNUSED:
+            unused = None
+        elif unused is None or span.begins > unused.seen + LATE:
+            unused = Unused(span.begins, span.ends, span.most, span.held_mib, span.much)
+        else:
+            most = max(unused.most, span.most)
+            unused = replace(unused, seen=span.ends, most=most, held_mib=span.held_mib, much=span.much)
+    return unused
+
+
+def judge(server: Standing, rule: IdleRule) -> Verdict:
+    """How a server stands by its rule.
+
+    With GPUs it is due when they have not been used for :attr:`IdleRule.gpu` and, where the rule has
+    :attr:`IdleRule.kernel`, JupyterHub has seen no activity for that long; without GPUs, when its cores have not been
+    used and there was no activity for :attr:`IdleRule.kernel`. Where its user is told, it is not due before the last
+    warning has been there as long as the rule says.
+    """
+    unused = server.unused
+    limit = rule.limit(gpus=server.gpus, held=unused is not None and unused.much)
+    if limit is None or server.in_session:
+        return Verdict(State.EXEMPT)
+    if server.using is Using.UNKNOWN or (rule.kernel is not None and server.last_activity is None):
+        return Verdict(State.UNKNOWN)
+    if unused is None:
+        return Verdict(State.BUSY)
+    active = server.last_activity if rule.kernel is not None and server.last_activity is not None else 0.0
+    since = max(unused.since, server.session_ended)
+    if not server.gpus:
+        since = max(since, active)
+    due_at = max(since + limit, active + (rule.kernel or 0)) + server.kept
+    # by the rule alone: a notice that came late puts off the stop, and not itself
+    warnings = sum(unused.seen >= due_at - lead for lead in rule.leads)
+    if rule.action is not IdleAction.REPORT and rule.leads:
+        told_at = server.told_at if server.told_at is not None else unused.seen
+        if unused.seen >= due_at - rule.leads[0]:
+            due_at = max(due_at, told_at + rule.leads[-1])
+    state = State.DUE if unused.seen >= due_at else State.WARNED if warnings else State.IDLE
+    if state is not State.DUE and server.every:
+        due_at = unused.seen + math.ceil((due_at - unused.seen) / server.every) * server.every
+    return Verdict(state, since, due_at, warnings)
+
+
+# How the running servers of this hub stand by the idle policy, as the last check found, and *Keep*.
 
 # Times in which servers did not use their GPUs, in a table of JupyterHub's database.
 #

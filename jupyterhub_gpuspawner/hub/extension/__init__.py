@@ -1,1 +1,0 @@
-"""Giving a running server more time."""

@@ -1,1 +1,0 @@
-"""Servers that hold GPUs and do not use them."""

@@ -1,1 +1,0 @@
-"""Background tasks of the hub."""
