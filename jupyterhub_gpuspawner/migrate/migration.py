@@ -3,161 +3,235 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from traitlets.config import Config
+from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import Effect
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.migrate.draft import ConvertedProfile, Difference, Draft, Kind
 from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
-from jupyterhub_gpuspawner.migrate.old_hub import OldHub, System, read_old_hub
-from jupyterhub_gpuspawner.migrate.profiles import convert_one, convert_profiles
-from jupyterhub_gpuspawner.migrate.settings import SiteSettings
+from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, read_old_hub
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Difference, Kind, Migration
+from jupyterhub_gpuspawner.migrate.settings import (
+    INHERITED,
+    REQUESTS,
+    convert_settings,
+    plain,
+    requests_as_defaults,
+    source_of,
+)
 from jupyterhub_gpuspawner.migrate.template import (
     DEFAULT_TEMPLATE,
     BatchTemplate,
-    option_changes,
+    old_options,
     read_template,
     sbatch_options,
     spelled,
+    why_different,
 )
 from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
-from jupyterhub_gpuspawner.profiles.profile import parse_profile
+from jupyterhub_gpuspawner.profiles.profile import parse_profile, slug_of
 from jupyterhub_gpuspawner.profiles.schema import dotted
+from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED, as_document, typed_fields
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 
-SPAWNERS = frozenset(
-    {
-        "SlurmSpawner",
-        "MultiSlurmSpawner",
-        "ProfilesSpawner",
-        "DockerProfilesSpawner",
-        "WrapSpawner",
-        "MOSlurmSpawner",
-        "SlurmFormSpawner",
-    }
+_SPAWNERS = (
+    "SlurmSpawner",
+    "MultiSlurmSpawner",
+    "ProfilesSpawner",
+    "DockerProfilesSpawner",
+    "WrapSpawner",
+    "MOSlurmSpawner",
+    "SlurmFormSpawner",
 )
-
-
-@dataclass(frozen=True)
-class Migration:
-    """The new hub."""
-
-    old_sections: tuple[str, ...]
-    """Sections of the configuration that belong to the older spawners."""
-    settings: dict[str, Any]
-    """Of ``c.GPUSlurmSpawner``."""
-    in_files: tuple[dict[str, Any], ...]
-    """Profiles for a YAML file."""
-    in_configuration: tuple[dict[str, Any], ...]
-    """Profiles that a file may not have."""
-    allows: tuple[str, ...]
-    """``profiles_dir_allows``."""
-    classes: tuple[str, ...]
-    """``profiles_dir_classes``."""
-    differences: tuple[Difference, ...]
+_FORM = "the form is this package's"
+_CHILD = "each profile says which spawner starts its server"
+_WRAPPER = {
+    "form_template": _FORM,
+    "first_template": _FORM,
+    "input_template": _FORM,
+    "child_class": _CHILD,
+    "child_config": _CHILD,
+}
 
 
 def migrate(path: Path) -> Migration:
     """Convert a configuration file; raises ConfigError if it cannot be read or is of another spawner."""
-    hub = read_old_hub(path)
-    draft = Draft()
-    settings = hub.settings()
-    template = _template(hub, draft)
-    site = SiteSettings(hub, template, draft)
-    requests = {name: setting.value for name, setting in settings.items() if name.startswith("req_")}
-    if hub.system is System.MOSS:
-        site.convert(convert_moss(hub, template, draft))
-        site.as_defaults()
-    elif hub.system is System.SLURMFORMSPAWNER:
-        site.convert(convert_form(hub, template, draft))
-        site.as_defaults()
-    elif hub.system is System.WRAPSPAWNER:
-        site.convert()
-        site.as_defaults()
-        convert_profiles(hub, requests, template, draft)
+    old = read_old_hub(path)
+    script = old.settings().get("batch_script")
+    text = str(script.value) if script is not None else DEFAULT_TEMPLATE
+    migration = Migration(old, read_template(text, frozenset({"output"} if old.system is System.MOSS else ())))
+    if old.system is System.SLURMFORMSPAWNER:
+        migration.template = form_template(migration)
+    if old.system is System.BATCHSPAWNER:
+        convert_settings(migration)
+        _convert_one(migration)
     else:
-        site.convert()
-        convert_one(site, requests, template, draft)
-    _tidy(draft)
-    _of_form(hub, draft)
-    _of_gpus(draft)
-    _of_class(hub, draft)
-    in_files, in_configuration, allows, classes = _by_rights(draft)
-    draft.differences += _of_options(draft)
-    sections = tuple(sorted(hub.old_sections & set(hub.config)))
-    return Migration(sections, draft.settings, in_files, in_configuration, allows, classes, tuple(draft.differences))
+        converters = {System.MOSS: convert_moss, System.SLURMFORMSPAWNER: convert_form}
+        converter = converters.get(old.system)
+        convert_settings(migration, converter(migration) if converter else ())
+        requests_as_defaults(migration)
+        if converter is None:
+            _convert_profiles(migration)
+    _tidy(migration.profiles)
+    _note_forms(migration)
+    _note_gpus(migration)
+    _note_class(migration)
+    _place_profiles(migration)
+    _compare_options(migration)
+    return migration
 
 
-def _template(hub: OldHub, draft: Draft) -> BatchTemplate:
-    setting = hub.settings().get("batch_script")
-    if hub.system is System.SLURMFORMSPAWNER:
-        return form_template(hub, draft)
-    text = str(setting.value) if setting is not None else DEFAULT_TEMPLATE
-    return read_template(text, frozenset({"output"} if hub.system is System.MOSS else ()))
+def _old_requests(migration: Migration) -> dict[str, Any]:
+    settings = migration.old.settings()
+    return {name[4:]: setting.value for name, setting in settings.items() if name.startswith("req_")}
 
 
-def _tidy(draft: Draft) -> None:
+def _convert_one(migration: Migration) -> None:
+    """A hub of batchspawner alone becomes a hub with one profile."""
+    template = migration.template
+    fields = typed_fields(dict(migration.requests))
+    slurm = _without_constants({name: value for name, value in fields.items() if value is not None}, template)
+    document = {"display_name": "Notebook server", "slug": "server", "slurm": slurm}
+    migration.profiles.append(ConvertedProfile(document, old_options(template, _old_requests(migration))))
+    for name, value in sorted(migration.requests.items()):
+        now = f"profile server: slurm.{TYPED.get(name[4:], 'gpus')}"
+        migration.moved(source_of(migration, name), value, now)
+
+
+def _convert_profiles(migration: Migration) -> None:
+    """wrapspawner's profiles; raises ConfigError for one that is no tuple of its."""
+    profiles: Sequence[Any] = ()
+    for section in reversed(WRAPPER_SECTIONS):
+        for name, value in sorted(migration.old.section(section).items()):
+            where = f"c.{section}.{name}"
+            if name == "profiles":
+                profiles = value
+            elif name in _WRAPPER:
+                migration.dropped(where, value, _WRAPPER[name])
+            else:
+                migration.decide(where, value, "left out", "profiles do not read it", "Look what depends on it.")
+    if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):
+        why = "it needs nvidia-docker-plugin, which is no longer developed; containers of a Slurm job are Apptainer's"
+        migration.dropped("DockerProfilesSpawner", "a list of Docker images", why)
+    for at, item in enumerate(profiles):
+        _convert_profile(migration, f"c.ProfilesSpawner.profiles[{at}]", item)
+
+
+def _convert_profile(migration: Migration, where: str, item: Any) -> None:
+    template = migration.template
+    try:
+        document = as_document(item, slug_of)
+    except ValueError as error:
+        raise ConfigError(str(error), where=where) from error
+    document.setdefault("slug", slug_of(document["display_name"]))
+    spawner_class = document.get("spawner_class", "")
+    if spawner_class and not _can_be_imported(spawner_class):
+        migration.decide(
+            where,
+            f"{document['display_name']} ({spawner_class})",
+            "left out",
+            "the class cannot be imported here, and a hub does not start with a profile whose class it does not find",
+            "Install it, and write a profile of kind: other; the class goes into "
+            "c.GPUProfilesSpawner.profiles_dir_classes.",
+        )
+        return
+    was = None
+    if document["kind"] == "slurm":
+        own_requests = {name.removeprefix("req_"): value for name, value in item[-1].items()}
+        was = old_options(template, {**_old_requests(migration), **own_requests})
+        slurm = document["slurm"]
+        document["slurm"] = _without_constants(slurm, template)
+        for name in sorted(set(slurm) - set(document["slurm"])):
+            why = "the template fixes the option, so the profile's value had no effect"
+            migration.dropped(f"{where}: {name}", slurm[name], why)
+        _convert_traits(migration, document, where)
+        del document["kind"]  # the default
+    document = {name: value for name, value in document.items() if value not in ({}, None)}
+    migration.profiles.append(ConvertedProfile(document, was))
+    migration.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _can_be_imported(dotted_name: str) -> bool:
+    try:
+        import_item(dotted_name)
+    except ImportError:
+        return False
+    return True
+
+
+def _without_constants(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:
+    """The typed request, without what a template fixes, and with the type of GPU that it names."""
+    if not template.typed:
+        return slurm
+    fixed = {TYPED.get(name, name) for name in template.constants}
+    fields = {name: value for name, value in slurm.items() if name not in fixed}
+    if "gpu_type" in template.constants and fields.get("gpus"):
+        fields["gpu_type"] = template.constants["gpu_type"]
+    return fields
+
+
+def _convert_traits(migration: Migration, document: dict[str, Any], where: str) -> None:
+    """Remove the traits that have no effect, and make shell lines the environment's."""
+    traits = document["traits"]
+    ineffective = (Effect.NONE, Effect.TEMPLATE) if migration.template.typed else (Effect.NONE,)
+    for name in sorted(traits):
+        row = INHERITED.get(name)
+        if name == "req_prologue":
+            document.setdefault("environment", {})["setup"] = traits.pop(name).strip("\n").split("\n")
+            migration.moved(f"{where}: {name}", document["environment"]["setup"], "environment.setup")
+        elif row is not None and name not in REQUESTS and row.effect in ineffective:
+            migration.dropped(f"{where}: {name}", traits.pop(name), plain(row.remark))
+
+
+def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
     """The first profile stays the default; names first and counts as numbers, as people write them."""
-    for at, profile in enumerate(draft.profiles):
-        document = profile.document
-        document.pop("default", None)
+    for at, profile in enumerate(profiles):
+        rest = profile.document
+        rest.pop("default", None)
         names: dict[str, Any] = {
-            name: document.pop(name) for name in ("display_name", "slug", "description") if name in document
+            name: rest.pop(name) for name in ("display_name", "slug", "description") if name in rest
         }
-        rest = dict(document)
-        document.clear()
-        document |= names | ({"default": True} if at == 0 else {}) | rest
-        slurm = document.get("slurm", {})
+        profile.document = {**names, **({"default": True} if at == 0 else {}), **rest}
+        slurm = rest.get("slurm", {})
         for name in ("cpus", "gpus", "shards", "nodes"):
             if str(slurm.get(name, "")).isdigit():
                 slurm[name] = int(slurm[name])
 
 
-def _of_form(hub: OldHub, draft: Draft) -> None:
+def _note_forms(migration: Migration) -> None:
     """A form of the site's own, wherever it is set."""
-    for section in ("Spawner", *sorted(hub.old_sections)):
+    for section in ("Spawner", *sorted(migration.old.old_sections)):
+        settings = migration.old.section(section)
         for name in ("options_form", "options_from_form"):
-            if name in hub.section(section):
-                draft.settings.pop(name, None)
-                draft.decide(
-                    f"c.{section}.{name}",
-                    hub.section(section)[name],
-                    "as it is" if section == "Spawner" else "left out",
-                    "the profiles make the form, and what a form sends has to be one of their options",
-                    "Remove it, and give the profiles a profile_options for each of its fields.",
-                )
+            if name in settings:
+                migration.settings.pop(name, None)
+                now = "as it is" if section == "Spawner" else "left out"
+                why = "the profiles make the form, and what a form sends has to be one of their options"
+                todo = "Remove it, and give the profiles a profile_options for each of its fields."
+                migration.decide(f"c.{section}.{name}", settings[name], now, why, todo)
 
 
-def _of_gpus(draft: Draft) -> None:
+def _note_gpus(migration: Migration) -> None:
     """A hub whose jobs never asked for a GPU."""
-    texts = [repr(profile.document) for profile in draft.profiles] + [repr(draft.settings)]
-    if not any(word in text for text in texts for word in ("gpus", "gres", "gpu_type", "shards")):
-        draft.decide(
-            "slurm.gpus",
-            "no GPU requested",
-            "no GPU requested",
-            "a job without --gres is allocated no GPU; whether it sees all of a node's or none depends on the site",
-            "Give the profiles that need GPUs slurm.gpus.",
-        )
+    text = repr([profile.document for profile in migration.profiles]) + repr(migration.settings)
+    if not any(word in text for word in ("gpus", "gres", "gpu_type", "shards")):
+        why = "a job without --gres is allocated no GPU; whether it sees all of a node's or none depends on the site"
+        request, todo = "no GPU requested", "Give the profiles that need GPUs slurm.gpus."
+        migration.decide("slurm.gpus", request, request, why, todo)
 
 
-def _of_class(hub: OldHub, draft: Draft) -> None:
+def _note_class(migration: Migration) -> None:
     """The spawner itself, which may be a class of the site's own."""
-    draft.note(
-        Kind.CHANGED,
-        "c.JupyterHub.spawner_class",
-        hub.spawner,
-        "gpu-profiles",
-        "this package's spawner, which offers the profiles",
-    )
-    if hub.spawner not in SPAWNERS:
-        draft.decide(
-            hub.spawner,
+    spawner, why = migration.old.spawner, "this package's spawner, which offers the profiles"
+    migration.note(Kind.CHANGED, "c.JupyterHub.spawner_class", spawner, "gpu-profiles", why)
+    if spawner not in _SPAWNERS:
+        migration.decide(
+            spawner,
             "a spawner class of the site's own",
             "left out",
             "it is derived from a class of the older spawners",
@@ -165,81 +239,55 @@ def _of_class(hub: OldHub, draft: Draft) -> None:
         )
 
 
-def _by_rights(
-    draft: Draft,
-) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...], tuple[str, ...], tuple[str, ...]]:
-    """Profiles for files, profiles for the configuration, and what files must be allowed."""
-    files, configuration, allows, classes = [], [], set[str](), set[str]()
-    for converted in draft.profiles:
-        document = converted.document
-        profile = parse_profile(document, lambda path, slug=converted.slug: f"profile {slug}: {dotted(path)}")  # type: ignore[misc]
+def _place_profiles(migration: Migration) -> None:
+    """Decide which profiles are for files, and what files must be allowed."""
+    allows, classes = set[str](), set[str]()
+    for converted in migration.profiles:
+        profile = parse_profile(converted.document, lambda path, slug=converted.slug: f"profile {slug}: {dotted(path)}")  # type: ignore[misc]
         traits = sorted(set(profile.traits) - set(TRAITS))
         if traits:
-            configuration.append(document)
-            draft.note(
-                Kind.CHANGED,
-                f"profile {profile.slug}",
-                ", ".join(traits),
-                "in jupyterhub_config.py",
-                "profile files may not have these settings",
-            )
+            converted.in_file = False
+            now, why = "in jupyterhub_config.py", "profile files may not have these settings"
+            migration.note(Kind.CHANGED, f"profile {profile.slug}", ", ".join(traits), now, why)
             continue
-        files.append(document)
-        needed = frozenset({profile.spawner_class}) if profile.spawner_class else frozenset()
-        classes |= needed
+        own_class = frozenset({profile.spawner_class} if profile.spawner_class else ())
+        classes |= own_class
         for word in ALLOWANCES:
             try:
-                require(profile, Rights(EVERYTHING.allowed - {word}, needed), dotted)
+                require(profile, Rights(EVERYTHING.allowed - {word}, own_class), dotted)
             except ConfigError:
                 allows.add(word)
-    return (
-        tuple(files),
-        tuple(configuration),
-        tuple(word for word in ALLOWANCES if word in allows),
-        tuple(sorted(classes)),
-    )
+    migration.allows = tuple(word for word in ALLOWANCES if word in allows)
+    migration.classes = tuple(sorted(classes))
 
 
-def _of_options(draft: Draft) -> list[Difference]:
+def _compare_options(migration: Migration) -> None:
     """The options of sbatch in which the jobs differ, one difference for all profiles that share it."""
-    changes: dict[tuple[str, str | None, str | None, str], list[str]] = defaultdict(list)
-    for profile, now in zip(draft.profiles, _scripts(draft), strict=True):
-        if profile.was is None or now is None:
-            continue
-        for change in option_changes(profile.was, sbatch_options(now)):
-            changes[change.option, change.was, change.now, change.why].append(profile.slug)
-    jobs = sum(profile.was is not None for profile in draft.profiles)
-    return [
-        Difference(
-            Kind.CHANGED,
-            f"--{option}",
-            spelled(option, was),
-            spelled(option, now),
-            why or "the new script has it as the profile says",
-            "" if why else "Compare the profile with what you had.",
-            () if len(slugs) == jobs else tuple(slugs),
-        )
-        for (option, was, now, why), slugs in changes.items()
-    ]
+    sections = {
+        "GPUSlurmSpawner": {"hub_name": "hub", **migration.settings},
+        "GPUProfilesSpawner": {"profiles": [profile.document for profile in migration.profiles]},
+    }
+    site = Site(Config(sections), GPUProfilesSpawner)
+    jobs = [(profile.slug, profile.old_options) for profile in migration.profiles if profile.old_options is not None]
+    slugs: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for slug, was in jobs:
+        now = sbatch_options(_script(site, slug))
+        for name in sorted({*was, *now}):
+            if was.get(name) != now.get(name):
+                old, new = spelled(name, was.get(name)), spelled(name, now.get(name))
+                slugs[name, old, new, why_different(name, was)].append(slug)
+    for (name, old, new, why), some in slugs.items():
+        todo = "" if why else "Compare the profile with what you had."
+        profiles = tuple(some) if len(some) < len(jobs) else ()
+        why = why or "the new script has it as the profile says"  # noqa: PLW2901
+        migration.differences.append(Difference(Kind.CHANGED, f"--{name}", old, new, why, todo, profiles))
 
 
-def _scripts(draft: Draft) -> Iterable[str | None]:
-    """The script of each profile for its default choice; None if it is no Slurm job."""
-    config = Config(
-        {
-            "GPUSlurmSpawner": {"hub_name": "hub", **draft.settings},
-            "GPUProfilesSpawner": {"profiles": [profile.document for profile in draft.profiles]},
-        }
-    )
-    site = Site(config, GPUProfilesSpawner)
-    for profile in draft.profiles:
-        yield None if profile.was is None else _script(site, profile)
-
-
-def _script(site: Site, profile: ConvertedProfile) -> str | None:
+def _script(site: Site, slug: str) -> str:
+    """The script of a profile for its default choice."""
     spawner = site.spawner(SOMEBODY.name)
     try:
-        spawner.prepare(spawner.resolve({"profile": profile.slug}))
+        spawner.prepare(spawner.resolve({"profile": slug}))
         return str(spawner.batch_job(SOMEBODY).script)
     except GPUSpawnerError as error:
-        raise ConfigError(f"the result has no batch script: {error}", where=f"profile {profile.slug}") from error
+        raise ConfigError(f"the result has no batch script: {error}", where=f"profile {slug}") from error

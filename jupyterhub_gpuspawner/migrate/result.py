@@ -1,15 +1,35 @@
-"""The result of a migration as text: the settings, the profiles as YAML, and the list of differences."""
+"""The new hub, while it is being made and when it is done; and as text: settings, profiles as YAML, differences."""
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import yaml
 
-from jupyterhub_gpuspawner.migrate.draft import Difference, Kind
-from jupyterhub_gpuspawner.migrate.migration import Migration
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
+from jupyterhub_gpuspawner.migrate.template import BatchTemplate
+
+SHOWN_AT_MOST = 160
+"""Characters of a value in the list of differences."""
+
+
+class Kind(str, Enum):
+    """What becomes of a setting, an option or a piece of code; in the order of the list, with its heading."""
+
+    DECIDE = "decide"
+    """The admin has to do something; ``todo`` says what."""
+    CHANGED = "changed"
+    """Jobs or servers differ in this."""
+    DROPPED = "dropped"
+    """It is not needed, or had no effect."""
+    MOVED = "moved"
+    """The same under another name."""
+
 
 TITLES = {
     Kind.DECIDE: "To decide",
@@ -17,15 +37,128 @@ TITLES = {
     Kind.DROPPED: "No longer needed",
     Kind.MOVED: "The same under another name",
 }
-"""Headings of the list, in its order."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference."""
+
+    kind: Kind
+    where: str
+    """The setting, such as ``c.SlurmSpawner.req_srun``, or the option of sbatch, such as ``--export``."""
+    was: str
+    now: str
+    why: str
+    """A sentence without its full stop."""
+    todo: str = ""
+    """What the admin should do, as a sentence; empty if nothing."""
+    profiles: tuple[str, ...] = ()
+    """Slugs of the profiles that differ; empty: all of them, or it is of the whole hub."""
+
+    def document(self) -> dict[str, Any]:
+        """The difference as JSON."""
+        return {**asdict(self), "kind": self.kind.value, "profiles": list(self.profiles)}
+
+
+@dataclass
+class ConvertedProfile:
+    """A profile of the new hub, and the job that the old one would have submitted for the same choice."""
+
+    document: dict[str, Any]
+    old_options: Mapping[str, str] | None = None
+    """sbatch's options; None if the profile is no Slurm job, or the old hub could not have made its script."""
+    in_file: bool = True
+    """A YAML file may have it."""
+
+    @property
+    def slug(self) -> str:
+        """The profile's slug."""
+        return str(self.document["slug"])
+
+
+@dataclass
+class Migration:
+    """The new hub."""
+
+    old: OldHub
+    template: BatchTemplate
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of ``c.GPUSlurmSpawner``, whose values are written anew."""
+    requests: dict[str, Any] = field(default_factory=dict)
+    """``req_*`` values of the old hub that request something of Slurm."""
+    profiles: list[ConvertedProfile] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    allows: tuple[str, ...] = ()
+    """``profiles_dir_allows``."""
+    classes: tuple[str, ...] = ()
+    """``profiles_dir_classes``."""
+
+    @property
+    def in_files(self) -> list[dict[str, Any]]:
+        """Profiles for a YAML file."""
+        return [profile.document for profile in self.profiles if profile.in_file]
+
+    @property
+    def in_configuration(self) -> list[dict[str, Any]]:
+        """Profiles that a file may not have."""
+        return [profile.document for profile in self.profiles if not profile.in_file]
+
+    def note(  # noqa: PLR0917 - the columns of the list
+        self, kind: Kind, where: object, was: object, now: str, why: str, todo: str = "", *, profile: str = ""
+    ) -> None:
+        """Add a difference; the same one of another profile is joined to it."""
+        new = Difference(kind, str(where), _shown(was), now, why, todo, (profile,) if profile else ())
+        for at, difference in enumerate(self.differences):
+            if replace(difference, profiles=()) == replace(new, profiles=()):
+                profiles = dict.fromkeys((*difference.profiles, *new.profiles))
+                self.differences[at] = replace(difference, profiles=tuple(profiles))
+                return
+        self.differences.append(new)
+
+    def moved(self, where: object, was: object, now: str) -> None:
+        """Add the difference of a setting that has another name now."""
+        self.note(Kind.MOVED, where, was, now, "it means the same")
+
+    def dropped(self, where: object, was: object, why: str, todo: str = "") -> None:
+        """Add the difference of something that is not needed."""
+        self.note(Kind.DROPPED, where, was, "", why, todo)
+
+    def decide(self, where: object, was: object, now: str, why: str, todo: str, *, profile: str = "") -> None:
+        """Add a difference that the admin has to look at."""
+        self.note(Kind.DECIDE, where, was, now, why, todo, profile=profile)
+
+    def keep(self, setting: OldSetting) -> None:
+        """Keep the value of a setting, which may be one that cannot be written down, such as a function."""
+        now = f"c.GPUSlurmSpawner.{setting.name}"
+        if _is_literal(setting.value):
+            self.settings[setting.name] = setting.value
+            self.moved(setting, setting.value, now)
+        else:
+            why = "its value is not text, a number, a list or a table"
+            self.decide(setting, setting.value, "left out", why, f"Set {now} to it.")
+
+
+def _shown(value: object) -> str:
+    """A value on one line, shortened."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "\\n".join(text.strip("\n").split("\n"))
+    return text if len(text) <= SHOWN_AT_MOST else f"{text[: SHOWN_AT_MOST - 3]}..."
+
+
+def _is_literal(value: object) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError):
+        return False
 
 
 def settings_text(migration: Migration) -> str:
     """The statements for jupyterhub_config.py."""
     lines = ["import os", ""] if migration.in_files else []
-    if migration.old_sections:
-        sections = ", ".join(f"c.{name}" for name in migration.old_sections)
-        lines.append(f"# In place of all statements that set {sections},\n# and of c.JupyterHub.spawner_class:")
+    sections = sorted(migration.old.old_sections & set(migration.old.config))
+    if sections:
+        named = ", ".join(f"c.{name}" for name in sections)
+        lines.append(f"# In place of all statements that set {named},\n# and of c.JupyterHub.spawner_class:")
     lines.append('c.JupyterHub.spawner_class = "gpu-profiles"')
     if migration.in_files:
         lines += [
@@ -66,12 +199,8 @@ class _Dumper(yaml.SafeDumper):
 
 def profiles_yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     """The profiles as one file."""
-    text = [
-        yaml.dump(
-            [dict(document)], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False
-        )
-        for document in documents
-    ]
+    style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": False}
+    text = [yaml.dump([dict(document)], Dumper=_Dumper, **style) for document in documents]
     return "# Written by gpuspawner migrate. docs/reference/profile.md lists all fields.\n\n" + "\n".join(text)
 
 
@@ -85,15 +214,11 @@ def differences_tables(differences: Sequence[Difference], heading: str) -> str:
         columns = ("what", "was", "is", "why") + (("what to do",) if any(row.todo for row in rows) else ())
         parts.append(f"\n{heading} {title}\n\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n")
         for row in rows:
-            was, now = _code(row.was), row.now if kind is Kind.MOVED else _code(row.now)
-            cells = [_code(row.where) + _of_profiles(row), was, _plain(now) if kind is Kind.MOVED else now]
-            cells += [_plain(row.why), _plain(row.todo)][: len(columns) - 3]
-            parts.append(f"| {' | '.join(cells)} |\n")
+            profiles = f" ({', '.join(row.profiles)})" if row.profiles else ""
+            now = _plain(row.now) if kind is Kind.MOVED else _code(row.now)
+            cells = (_code(row.where) + profiles, _code(row.was), now, _plain(row.why), _plain(row.todo))
+            parts.append(f"| {' | '.join(cells[: len(columns)])} |\n")
     return "".join(parts)
-
-
-def _of_profiles(difference: Difference) -> str:
-    return f" ({', '.join(difference.profiles)})" if difference.profiles else ""
 
 
 def _code(text: str) -> str:

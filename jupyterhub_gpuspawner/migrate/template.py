@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
-from jupyterhub_gpuspawner.batch.script import FLAGS, LONG, options_of
+from jupyterhub_gpuspawner.batch.script import FLAGS, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
-_DIRECTIVE = re.compile(r"#SBATCH\s*(?P<options>.*)")
+SOMEBODY = ("somebody", "/home/somebody")
+"""Name and home of the user for whom scripts are compared."""
 WHY = {
     "chdir": "the job starts in the home folder of its user's account",
     "comment": "the hub finds its jobs again by their comment",
@@ -41,21 +43,8 @@ WHY = {
     "workdir": "the option has been called --chdir since Slurm 17.11",
 }
 """Why the scripts of this package differ in an option, whatever the configuration."""
-
-
 _ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "output", "gres-flags"])
 """Options that this package adds."""
-
-
-@dataclass(frozen=True)
-class OptionChange:
-    """An option in which two scripts differ."""
-
-    option: str
-    was: str | None
-    """None: the option was not given; empty: without a value."""
-    now: str | None
-    why: str
 
 
 def sbatch_options(script: str) -> dict[str, str]:
@@ -64,10 +53,8 @@ def sbatch_options(script: str) -> dict[str, str]:
     for line in script.split("\n"):
         if line.strip() and not line.startswith("#"):
             break
-        match = _DIRECTIVE.fullmatch(line.strip())
-        if match is not None:
-            for name, value in options_of(match["options"]):
-                options[name] = _normal(name, value)
+        if line.startswith("#SBATCH"):
+            options |= {name: _normal(name, value) for name, value in options_of(line.removeprefix("#SBATCH"))}
     return options
 
 
@@ -83,20 +70,12 @@ def _normal(name: str, value: str) -> str:
     if name == "export" and value not in ("ALL", "NONE", "NIL"):
         return "(names)"  # those of the hub's variables for a server
     if name == "gres":
-        return re.sub(r"(?<=:)1$|^(gpu|shard)$", lambda match: match[0] if match[0] == "1" else f"{match[0]}:1", value)
+        return re.sub(r"^(gpu|shard)$", r"\1:1", value)
     return value
 
 
-def option_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[OptionChange, ...]:
-    """The options in which two scripts differ, by name."""
-    return tuple(
-        OptionChange(name, was.get(name), now.get(name), _why(name, was))
-        for name in sorted({*was, *now})
-        if was.get(name) != now.get(name)
-    )
-
-
-def _why(name: str, was: Mapping[str, str]) -> str:
+def why_different(name: str, was: Mapping[str, str]) -> str:
+    """Why the script of this package differs from one with these options in the option ``name``."""
     if name == "gres" and not {"gpus", "gpus-per-node"}.isdisjoint(was):
         return WHY["gpus"]
     if name not in was:
@@ -111,11 +90,6 @@ def spelled(name: str, value: str | None) -> str:
     if value is None:
         return "(not given)"
     return f"--{name}={value}" if value else f"--{name}"
-
-
-def option_of_time(minutes: str) -> str:
-    """``--time`` of this many minutes, as hours."""
-    return format_walltime(int(minutes) * 60)
 
 
 DEFAULT_TEMPLATE: str = SlurmSpawner.batch_script.default_value
@@ -150,33 +124,34 @@ _SERVER = re.compile(r"(exec |(?P<srun>srun|@srun@)( -\S+)* )?@cmd@")
 _HERE = re.compile(r"<<-?\s*[\"']?(\w+)")
 
 
-@dataclass(frozen=True)
+@dataclass
 class BatchTemplate:
     """A template taken apart."""
 
     text: str
-    own: bool
-    """The admin's, and not batchspawner's default."""
     constants: dict[str, str] = field(default_factory=dict)
     """batchspawner's variables whose value the template fixes."""
-    used: frozenset[str] = frozenset()
+    used: set[str] = field(default_factory=set)
     """Variables whose value becomes an option."""
-    extra: tuple[str, ...] = ()
+    extra: list[str] = field(default_factory=list)
     """Constant options that no field expresses."""
-    replaced: tuple[str, ...] = ()
-    """Options that this package sets itself."""
     log_dir: str | None = None
-    before: tuple[str, ...] = ()
+    before: list[str] = field(default_factory=list)
     """Shell lines before the server."""
-    after: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    after: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
     """Shell lines that the script needs no more."""
     step: str = ""
     """The ``srun`` that started the server."""
     unknown: tuple[str, ...] = ()
     """Variables that batchspawner does not have."""
-    reasons: tuple[str, ...] = ()
+    reasons: list[str] = field(default_factory=list)
     """Why it cannot be expressed by typed fields; empty if it can."""
+
+    @property
+    def own(self) -> bool:
+        """The admin's, and not batchspawner's default."""
+        return self.text != DEFAULT_TEMPLATE
 
     @property
     def typed(self) -> bool:
@@ -184,7 +159,48 @@ class BatchTemplate:
         return not self.reasons
 
 
-def variables_of(text: str) -> frozenset[str]:
+def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str, str] | None:
+    """The options of the script that batchspawner renders for these variables; None if it could not."""
+    defaults = {
+        name.removeprefix("req_"): trait.default_value if isinstance(trait.default_value, str) else ""
+        for name, trait in SlurmSpawner.class_traits().items()
+        if name.startswith("req_")
+    }
+    variables = {**dict.fromkeys(template.unknown, ""), **defaults, **values}
+    name, home = SOMEBODY
+    keepvars = ",".join(filter(None, ["JUPYTERHUB_API_TOKEN", str(variables.get("keepvars_extra") or "")]))
+    variables |= {"username": name, "homedir": home, "keepvars": keepvars, "cmd": "jupyterhub-singleuser"}
+    try:
+        return sbatch_options(format_template(template.text, **variables))
+    except Exception:  # noqa: BLE001 - an admin's template may raise anything, and then no job was ever submitted
+        return None
+
+
+def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTemplate:
+    """Take a template apart; ``variables`` are further ones that the hub's spawner has."""
+    try:
+        names = _variables_of(text)
+        unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - variables))
+        marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
+        marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
+        script = format_template(text, **marks)
+    except (ValueError, TemplateError, AttributeError, KeyError, IndexError) as error:
+        return BatchTemplate(text, reasons=[f"it cannot be rendered ({type(error).__name__})"])
+    template = BatchTemplate(text, unknown=unknown)
+    lines = script.split("\n")
+    first = next((at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
+    for line in lines[:first]:
+        options = line.removeprefix("#SBATCH").strip()
+        if options == "@options@":
+            template.used.add("options")
+        elif line.startswith("#SBATCH"):
+            for name, value in options_of(options):
+                _read_option(template, name, value)
+    _read_commands(template, lines[first:])
+    return template
+
+
+def _variables_of(text: str) -> frozenset[str]:
     """The names that a template uses; raises ValueError or jinja2's TemplateError if it is not valid."""
     if "{{" in text or "{%" in text:
         return frozenset(meta.find_undeclared_variables(Environment(autoescape=True).parse(text)))
@@ -192,147 +208,74 @@ def variables_of(text: str) -> frozenset[str]:
     return frozenset(re.split(r"[.\[]", name)[0] for name in fields)
 
 
-def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTemplate:
-    """Take a template apart; ``known`` are further variables that the hub's spawner has."""
-    own = text != DEFAULT_TEMPLATE
-    try:
-        names = variables_of(text)
-        unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - variables))
-        marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
-        marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
-        script = format_template(text, **marks)
-    except (ValueError, TemplateError, AttributeError, KeyError, IndexError) as error:
-        return BatchTemplate(text, own, reasons=(f"it cannot be rendered ({type(error).__name__})",))
-    head, body = _parts(script)
-    header = _Header()
-    for line in head:
-        header.read(line)
-    shell = _Shell()
-    shell.read(body)
-    return BatchTemplate(
-        text,
-        own,
-        constants=header.constants,
-        used=frozenset(header.used),
-        extra=tuple(header.extra),
-        replaced=tuple(header.replaced),
-        log_dir=header.log_dir,
-        before=tuple(shell.before),
-        after=tuple(shell.after),
-        dropped=tuple(shell.dropped),
-        step=shell.step,
-        unknown=unknown,
-        reasons=(*header.reasons, *shell.reasons),
-    )
+def _read_option(template: BatchTemplate, name: str, value: str) -> None:
+    if name == "output":
+        folder, _, _ = value.rpartition("/")
+        template.log_dir = re.sub("@(homedir|username)@", r"{\1}", folder) if "@output@" not in value else None
+    if name in _REPLACED or (not value and name in OPTIONS) or (name, value) == ("ntasks", "1"):
+        return
+    variable = OPTIONS.get(name)
+    marked = re.fullmatch(r"@(\w+)@", value)
+    counted = re.fullmatch(r"gpu:(?:([\w.-]+):)?@ngpus@", value) if name == "gres" else None
+    if marked and (marked[1] == variable or (name, marked[1]) in _ALIASES):
+        template.used.add(marked[1])
+    elif counted:
+        template.used.add("ngpus")
+        if counted[1]:
+            template.constants["gpu_type"] = counted[1]
+    elif "@" in value:
+        text = re.sub("@([a-z_]+)@", r"{\1}", value)
+        template.reasons.append(f"--{name}={text} combines a variable with text")
+    elif name == "oversubscribe":
+        template.used.add(name)
+    elif variable:
+        template.constants[variable] = value
+    elif len(name) > 1:
+        template.extra.append(spelled(name, value))
+    else:
+        template.extra.append(f"-{name}{value}")
 
 
-def _parts(script: str) -> tuple[list[str], list[str]]:
-    """The lines before the first command, and the rest."""
-    lines = script.split("\n")
-    first = next((at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
-    return lines[:first], lines[first:]
+def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:
+    servers = [at for at, line in enumerate(body) if "@cmd@" in line and not line.lstrip().startswith("#")]
+    if len(servers) != 1:
+        template.reasons.append("it has no line, or more than one, that starts the server")
+        return
+    (at,) = servers
+    match = _SERVER.fullmatch(body[at].strip())
+    if match is None:
+        template.reasons.append("its last command is more than {cmd}")
+        return
+    if match["srun"] == "srun":
+        template.step = body[at].strip().removesuffix("@cmd@").strip()
+    if at and body[at - 1].endswith("\\"):
+        template.reasons.append("its last command is more than {cmd}")
+    template.before = _shell_lines(template, body[:at], "@prologue@")
+    template.after = _shell_lines(template, body[at + 1 :], "@epilogue@")
+    fault = swallows_the_script("\n".join(template.before))
+    if fault:
+        template.reasons.append(fault)
 
 
-class _Header:
-    """The options of a rendered template."""
-
-    def __init__(self) -> None:
-        self.constants: dict[str, str] = {}
-        self.used: set[str] = set()
-        self.extra: list[str] = []
-        self.replaced: list[str] = []
-        self.reasons: list[str] = []
-        self.log_dir: str | None = None
-
-    def read(self, line: str) -> None:
-        if not line.startswith("#SBATCH"):
-            return
-        text = line.removeprefix("#SBATCH").strip()
-        if text == "@options@":
-            self.used.add("options")
-            return
-        for name, value in options_of(text):
-            self._option(name, value)
-
-    def _option(self, name: str, value: str) -> None:
-        if name == "output":
-            folder, _, _ = value.rpartition("/")
-            self.log_dir = re.sub("@(homedir|username)@", r"{\1}", folder) if "@output@" not in value else None
-        if name in _REPLACED or (not value and name in OPTIONS):
-            self.replaced.append(name)
-            return
-        variable = OPTIONS.get(name)
-        marked = re.fullmatch(r"@(\w+)@", value)
-        counted = re.fullmatch(r"gpu:(?:([\w.-]+):)?@ngpus@", value) if name == "gres" else None
-        if marked and (marked[1] == variable or (name, marked[1]) in _ALIASES):
-            self.used.add(marked[1])
-        elif counted:
-            self.used.add("ngpus")
-            if counted[1]:
-                self.constants["gpu_type"] = counted[1]
-        elif "@" in value:
-            spelled = re.sub("@([a-z_]+)@", r"{\1}", value)
-            self.reasons.append(f"--{name}={spelled} combines a variable with text")
-        elif name == "oversubscribe":
-            self.used.add(name)
-        elif variable:
-            self.constants[variable] = value
-        elif name == "ntasks" and value == "1":
-            return
+def _shell_lines(template: BatchTemplate, lines: Sequence[str], variable: str) -> list[str]:
+    body: list[str] = []
+    for line in lines:
+        text = line.rstrip().replace("@homedir@", "$HOME").replace("@username@", "$USER")
+        if _SHELL_OPTIONS.fullmatch(line.strip()):
+            template.dropped.append(line.strip())
+        elif (
+            line.strip() == variable
+            or (not line.strip() and not body)
+            or ("@modules@" in text and "module load" in text)
+        ):
+            continue
         else:
-            short = {long: letter for letter, long in LONG.items()}
-            spelled = f"--{name}={value}" if value else f"--{name}"
-            self.extra.append(spelled if len(name) > 1 else f"-{short.get(name, name)}{value}")
-
-
-class _Shell:
-    """The commands of a rendered template."""
-
-    def __init__(self) -> None:
-        self.before: list[str] = []
-        self.after: list[str] = []
-        self.dropped: list[str] = []
-        self.reasons: list[str] = []
-        self.step = ""
-
-    def read(self, body: list[str]) -> None:
-        servers = [at for at, line in enumerate(body) if "@cmd@" in line and not line.lstrip().startswith("#")]
-        if len(servers) != 1:
-            self.reasons.append("it has no line, or more than one, that starts the server")
-            return
-        (at,) = servers
-        match = _SERVER.fullmatch(body[at].strip())
-        if match is None:
-            self.reasons.append("its last command is more than {cmd}")
-            return
-        if match["srun"] == "srun":
-            self.step = body[at].strip().removesuffix("@cmd@").strip()
-        if any("\\" in line[-1:] for line in body[max(at - 1, 0) : at]):
-            self.reasons.append("its last command is more than {cmd}")
-        self.before = self._lines(body[:at], "@prologue@")
-        self.after = self._lines(body[at + 1 :], "@epilogue@")
-        fault = swallows_the_script("\n".join(self.before))
-        if fault:
-            self.reasons.append(fault)
-
-    def _lines(self, lines: list[str], own: str) -> list[str]:
-        body: list[str] = []
-        for line in lines:
-            plain = line.strip()
-            if plain == own or (not plain and not body):
-                continue
-            if _SHELL_OPTIONS.fullmatch(plain):
-                self.dropped.append(plain)
-                continue
-            text = line.replace("@homedir@", "$HOME").replace("@username@", "$USER")
-            if "@modules@" in text and "module load" in text:
-                continue
             if re.search(r"@\w+@", text):
-                self.reasons.append("its shell lines use variables")
-            body.append(text.rstrip())
-        while body and not body[-1]:
-            body.pop()
-        return body
+                template.reasons.append("its shell lines use variables")
+            body.append(text)
+    while body and not body[-1]:
+        body.pop()
+    return body
 
 
 def swallows_the_script(lines: str) -> str:

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from jupyterhub_gpuspawner.migrate.migration import Migration, migrate
-from jupyterhub_gpuspawner.migrate.result import profiles_yaml, settings_text
+from jupyterhub_gpuspawner.migrate.migration import migrate
+from jupyterhub_gpuspawner.migrate.result import Migration, profiles_yaml, settings_text
 
 ROOT = Path(__file__).parents[2]
 SITES = Path(__file__).parents[1] / "data" / "sites"

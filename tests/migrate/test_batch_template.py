@@ -1,10 +1,10 @@
-"""An admin's job script, taken apart into typed options and shell lines."""
+"""An admin's job script: its options as values, and taken apart into typed options and shell lines."""
 
 from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.migrate.template import DEFAULT_TEMPLATE, BatchTemplate, read_template
+from jupyterhub_gpuspawner.migrate.template import DEFAULT_TEMPLATE, BatchTemplate, read_template, sbatch_options
 
 HEAD = "#!/bin/bash\n#SBATCH --partition={partition}\n"
 
@@ -13,15 +13,13 @@ def test_batchspawners_own_template_needs_nothing() -> None:
     """Every option in it is a field, and no line of its is the site's."""
     assert read_template(DEFAULT_TEMPLATE) == BatchTemplate(
         DEFAULT_TEMPLATE,
-        own=False,
-        used=frozenset({"partition", "runtime", "memory", "gres", "nprocs", "reservation", "options"}),
-        replaced=("output", "job-name", "chdir", "export", "get-user-env"),
+        used={"partition", "runtime", "memory", "gres", "nprocs", "reservation", "options"},
         log_dir="{homedir}",
-        dropped=(
+        dropped=[
             "set -euo pipefail",
             "trap 'echo SIGTERM received' TERM",
             'echo "jupyterhub-singleuser ended gracefully"',
-        ),
+        ],
     )
 
 
@@ -35,14 +33,12 @@ def test_constants_options_and_shell_lines_are_told_apart() -> None:
 
     assert read_template(text) == BatchTemplate(
         text,
-        own=True,
         constants={"account": "physics", "runtime": "8:00:00", "gpu_type": "a100"},
-        used=frozenset({"partition", "ngpus"}),
-        extra=("--mail-type=END",),
-        replaced=("output",),
+        used={"partition", "ngpus"},
+        extra=["--mail-type=END"],
         log_dir="/logs/{username}",
-        before=("module load CUDA", "cd $HOME"),
-        after=("rm -rf /scratch/$SLURM_JOB_ID",),
+        before=["module load CUDA", "cd $HOME"],
+        after=["rm -rf /scratch/$SLURM_JOB_ID"],
         step="srun --unbuffered",
     )
 
@@ -62,9 +58,28 @@ def test_constants_options_and_shell_lines_are_told_apart() -> None:
 )
 def test_what_cannot_be_typed_is_said(body: str, reason: str) -> None:
     """Such a template is kept."""
-    assert read_template(HEAD + body).reasons == (reason,)
+    assert read_template(HEAD + body).reasons == [reason]
 
 
 def test_a_variable_of_the_sites_own_is_named() -> None:
     """batchspawner has none of this name."""
     assert read_template(f"{HEAD}{{other}}\n{{cmd}}\n").unknown == ("other",)
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("#SBATCH --mem=32G -t 90 -c4", {"mem": "32768M", "time": "1:30:00", "cpus-per-task": "4"}),
+        ("#SBATCH --mem 4gb # enough", {"mem": "4096M"}),
+        ('#SBATCH --comment="a b" --exclusive -N 2', {"comment": "a b", "exclusive": "", "nodes": "2"}),
+        ("#SBATCH --exclusive --partition gpu", {"exclusive": "", "partition": "gpu"}),
+        ("#SBATCH --export=A,B --gres=gpu", {"export": "(names)", "gres": "gpu:1"}),
+        ("#SBATCH --export=ALL --uid=", {"export": "ALL", "uid": ""}),
+        ("##SBATCH --mem=1G", {}),
+        ("#SBATCH", {}),
+        ("true\n#SBATCH --mem=1G", {}),
+    ],
+)
+def test_lines_of_options_are_values(line: str, options: dict[str, str]) -> None:
+    """As sbatch reads them: in short and long form, up to the first command."""
+    assert sbatch_options(f"#!/bin/bash\n\n{line}\n") == options
