@@ -45,7 +45,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
 from jupyterhub_gpuspawner.fleet.gres_conf import GresLine, gres_conf, socket_of, sockets
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import parse_gres
 
 ROOT = Path(__file__).parent.parent
@@ -149,7 +149,7 @@ def states(count: int) -> Iterator[tuple[frozenset[int], int]]:
 
 def request_of(gpus: int, cores: int, gpus_option: str) -> list[str]:
     """The options of a server's job."""
-    return list(options(ResolvedResources(gpus=gpus, cpus=cores, memory=100), "best-effort", gpus_option))
+    return list(options(Resources(gpus=gpus, cpus=cores, memory=100), "best-effort", gpus_option))
 
 
 class Node:

@@ -19,8 +19,8 @@ from jupyterhub_gpuspawner.batch.shell import (
     srun_cpus,
     unpack,
 )
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -141,7 +141,7 @@ def render(
         _section("Before the server: the site's own lines", prologue),
         unpack(launcher, plan),
         find_python(server, now=True),
-        other_nodes() if request.resources.nodes > 1 else "",
+        other_nodes() if request.resources.node_count > 1 else "",
         _section(
             "The server. Signals are handled after it ends, so that the lines below still run",
             _SERVE.format(call(server)),
@@ -156,7 +156,7 @@ def _section(title: str, lines: str) -> str:
     return f"# {title}\n{lines.strip()}" if lines.strip() else ""
 
 
-def options(resources: ResolvedResources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
+def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
     """sbatch options for the requested resources, in the order in which people look for them.
 
     The number of tasks is not one of them. Without it a job has one task on each node; with ``--ntasks=1`` or
@@ -165,10 +165,10 @@ def options(resources: ResolvedResources, policy: str, gpus_option: str = "gres"
 
     ``gpus_option``: see :func:`render`.
     """
-    yield f"--nodes={resources.nodes}"
+    yield f"--nodes={resources.node_count}"
     wanted = {
         "partition": resources.partition,
-        **{name: getattr(resources, field) for name, field in SBATCH_OPTIONS.items()},
+        **resources.plain_options,
         "time": resources.time_option,
         "cpus-per-task": resources.cpus,
         "mem": None if resources.memory is None else format_memory(resources.memory),
@@ -184,8 +184,8 @@ def options(resources: ResolvedResources, policy: str, gpus_option: str = "gres"
     yield from (_printable(line) for line in resources.options)
 
 
-def _devices(resources: ResolvedResources, gpus_option: str) -> dict[str, str | None]:
-    if gpus_option == "gpus" and resources.gpus and resources.nodes == 1:
+def _devices(resources: Resources, gpus_option: str) -> dict[str, str | None]:
+    if gpus_option == "gpus" and resources.gpus and resources.node_count == 1:
         gpus = f"{resources.gpu_type}:{resources.gpus}" if resources.gpu_type else str(resources.gpus)
         return {"gpus": gpus, "gres": resources.other_gres or None}
     return {"gres": resources.gres_option or None}

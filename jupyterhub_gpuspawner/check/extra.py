@@ -11,8 +11,7 @@ from jupyterhub_gpuspawner.check.offered import Locations, cases_of, request_of
 from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration
 
@@ -64,7 +63,7 @@ async def check_extra(context: Context) -> list[Finding]:
     return [*findings]
 
 
-def _of_line(where: str, line: str, resources: ResolvedResources, context: Context) -> Iterator[Finding]:
+def _of_line(where: str, line: str, resources: Resources, context: Context) -> Iterator[Finding]:
     try:
         options = [*options_of(line)]
     except ValueError:  # sbatch says so
@@ -195,7 +194,7 @@ def _of_running(profile: Profile, context: Context, locations: Locations) -> Ite
     yield from _of_idle(profile, resources, max(length_of(resources, partition) for partition in partitions), locations)
 
 
-def _of_idle(profile: Profile, resources: ResolvedResources, longest: float, locations: Locations) -> Iterator[Finding]:
+def _of_idle(profile: Profile, resources: Resources, longest: float, locations: Locations) -> Iterator[Finding]:
     """Whether the job may end before the profile's own limit; the site's is for jobs of all lengths."""
     field = "gpu" if resources.gpus else "kernel"
     limit = getattr(profile.idle, field, None)

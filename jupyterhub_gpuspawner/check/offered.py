@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, time
 from decimal import Decimal
 from itertools import islice, product
@@ -371,9 +371,9 @@ def fault_with(profile: Profile, options: Mapping[str, object], context: Context
     if context.snapshot is None:
         return None
     moment, rule = first_moment(profile, context.now), dated_reservation(profile, context)
-    waived = rule is not None and resources.reservation not in context.snapshot.reservation_by_name
+    waived = rule is not None and resources.reservation_name not in context.snapshot.reservation_by_name
     if waived:  # each of its days is a question of its own
-        resources = replace(resources, reservation=None)
+        resources = resources.model_copy(update={"reservation": None})
     fault = fault_of(resources, context.snapshot, now=moment.timestamp())
     return None if waived and fault is not None and fault.field == "reservation" else fault
 

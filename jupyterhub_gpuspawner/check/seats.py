@@ -22,7 +22,8 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import JobSettings, batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, queue_limit
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.courses import hub_limits
 from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.words import moment, people
@@ -103,11 +104,11 @@ def _of_profile(
         start_timeout=request.start_timeout or limits.start_timeout,
         queue_timeout=queue_limit(request.queue_timeout, limits.queue_timeout),
     )
-    for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation)):
+    for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
         yield LIMIT.warning(where, problem.text)
 
 
-def _length(resources: ResolvedResources, context: Context) -> float:
+def _length(resources: Resources, context: Context) -> float:
     assert context.snapshot is not None  # noqa: S101 - find
     partition_by_name = context.snapshot.partition_by_name
     lengths = [

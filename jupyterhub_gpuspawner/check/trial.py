@@ -22,7 +22,8 @@ from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
@@ -78,20 +79,19 @@ class Trial:
         return f"{self.log_dir}/gpuspawner-check-%j.log"
 
 
-def small(resources: ResolvedResources) -> ResolvedResources:
+def small(resources: Resources) -> Resources:
     """The resources cut down to one core and one GPU, which say where a job may run and not how large it is."""
-    return replace(
-        resources,
-        nodes=1,
-        gpus=1 if resources.gpus else None,
-        shards=1 if resources.shards else None,
-        cpus=1,
-        memory=None if resources.memory is None else min(resources.memory or MEMORY, MEMORY),
-        time=MINUTES * 60,
-        time_unit="",
-        exclusive=False,
-        extra=tuple(line for line in resources.extra if line.startswith(_VARIABLES)),
-    )
+    update = {
+        "nodes": 1,
+        "gpus": 1 if resources.gpus else None,
+        "shards": 1 if resources.shards else None,
+        "cpus": 1,
+        "memory": None if resources.memory is None else min(resources.memory or MEMORY, MEMORY),
+        "time": MINUTES * 60,
+        "exclusive": False,
+        "extra": tuple(line for line in resources.extra or () if line.startswith(_VARIABLES)),
+    }
+    return resources.model_copy(update=update)
 
 
 def render(trial: Trial, plan: LaunchPlan) -> str:

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     need_of,
     partitions_of,
 )
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
 
@@ -63,7 +63,7 @@ class Availability:
 
 
 def availability(
-    resources: ResolvedResources,
+    resources: Resources,
     snapshot: ClusterSnapshot | None,
     *,
     now: float,
@@ -142,14 +142,14 @@ _NEUTRAL = re.compile(
 """sbatch options that change neither where nor when a job starts."""
 
 
-def _has_unchecked_options(resources: ResolvedResources) -> bool:
+def _has_unchecked_options(resources: Resources) -> bool:
     """Whether a further sbatch option may change where or when the job starts."""
-    words = (word for line in resources.extra for word in line.split())
+    words = (word for line in resources.extra or () for word in line.split())
     return any(word.startswith("-") and not _NEUTRAL.match(word) for word in words)
 
 
 def _in_partition(
-    resources: ResolvedResources,
+    resources: Resources,
     snapshot: ClusterSnapshot,
     name: str,
     *,
@@ -160,7 +160,7 @@ def _in_partition(
     groups: Mapping[str, bool],
 ) -> Availability:
     partition = snapshot.partition_by_name[name]
-    own = snapshot.reservation_by_name.get(resources.reservation or "")
+    own = snapshot.reservation_by_name.get(resources.reservation_name)
     fault = fault_in(resources, snapshot, name, now=now, groups=groups)
     if fault is not None:
         return _never(fault)
@@ -178,7 +178,7 @@ def _in_partition(
 
 
 def _on_nodes(
-    resources: ResolvedResources,
+    resources: Resources,
     nodes: NodeSet,
     snapshot: ClusterSnapshot,
     partition: Partition,
@@ -189,21 +189,21 @@ def _on_nodes(
     own_jobs: Collection[str],
 ) -> Availability:
     need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
-    if nodes.count_capable(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
+    if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown("Slurm does not show the nodes that could run this job")
-    competition = capacity_of(snapshot).competition(partition.name, resources.reservation or "", need, own_jobs)
+    competition = capacity_of(snapshot).competition(partition.name, resources.reservation_name, need, own_jobs)
     open_now = (node for node in nodes.fitting(need) if node.open_at(now, length) == now)
-    chosen = list(islice(open_now, resources.nodes))
-    if len(chosen) < resources.nodes:
+    chosen = list(islice(open_now, resources.node_count))
+    if len(chosen) < resources.node_count:
         if competition is None and _may_preempt(
-            need, resources.nodes, nodes, snapshot, partition, now=now, length=length
+            need, resources.node_count, nodes, snapshot, partition, now=now, length=length
         ):
             return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
-        return _full(need, resources.nodes, nodes, competition, now=now, length=length, user=user, shared=shared)
+        return _full(need, resources.node_count, nodes, competition, now=now, length=length, user=user, shared=shared)
     if snapshot.partial:
         return _unknown("part of Slurm's list of jobs could not be read")
     number, free = _free(nodes, need, now, length)
-    if competition is None or _delays_none(competition, nodes, need, resources.nodes, now=now, length=length):
+    if competition is None or _delays_none(competition, nodes, need, resources.node_count, now=now, length=length):
         power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
         return Availability(Chance.NOW, f"starts now, {free} free{power_on}")
     ahead = _ahead(competition, user, shared=shared, verb=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, DefaultMemory, Partition, Reservation
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
     kind: FaultKind = FaultKind.AMOUNT
 
 
-def need_of(resources: ResolvedResources, partition: Partition, snapshot: ClusterSnapshot) -> Need:
+def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapshot) -> Need:
     """What the job requests on each node of the partition, with slurm.conf's defaults for what it does not request.
 
     Source: slurm.conf(5), DefMemPerCPU, DefMemPerGPU, DefMemPerNode, DefCpuPerGPU, MaxMemPerCPU and OverSubscribe.
@@ -68,7 +68,7 @@ def need_of(resources: ResolvedResources, partition: Partition, snapshot: Cluste
         memory=memory or 0,
         memory_per_cpu=per_cpu,
         all_memory=memory == 0,
-        exclusive=resources.exclusive or partition.exclusive,
+        exclusive=bool(resources.exclusive) or partition.exclusive,
     )
 
 
@@ -96,21 +96,21 @@ def _default_memory(
     return 0, 0
 
 
-def length_of(resources: ResolvedResources, partition: Partition) -> float:
+def length_of(resources: Resources, partition: Partition) -> float:
     """The job's time limit in seconds; infinite without one."""
     if resources.time is None:
         return next((limit for limit in (partition.default_time, partition.max_time) if limit is not None), inf)
     return resources.time if isinstance(resources.time, int) else inf
 
 
-def partitions_of(resources: ResolvedResources, snapshot: ClusterSnapshot) -> list[str]:
+def partitions_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
     """Names of the partitions that the job would be submitted to: those requested, else the default one."""
     if resources.partition:
         return resources.partition.split(",")
     return [partition.name for partition in snapshot.partitions if partition.default]
 
 
-def cpus_per_core_of(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> int:
+def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | None) -> int:
     """How many of Slurm's CPUs a core has where the job may run; 0 where that is not known, or not the same."""
     if resources is None or snapshot is None:
         return 0
@@ -130,7 +130,7 @@ def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool |
 
 
 def fault_of(
-    resources: ResolvedResources,
+    resources: Resources,
     snapshot: ClusterSnapshot,
     *,
     now: float,
@@ -159,7 +159,7 @@ def fault_of(
 
 
 def fault_in(
-    resources: ResolvedResources,
+    resources: Resources,
     snapshot: ClusterSnapshot,
     name: str,
     *,
@@ -170,7 +170,7 @@ def fault_in(
     partition = snapshot.partition_by_name[name]
     if partition.unread:
         return None  # an unknown limit is no reason to refuse
-    own = snapshot.reservation_by_name.get(resources.reservation or "")
+    own = snapshot.reservation_by_name.get(resources.reservation_name)
     return next(
         (
             fault
@@ -185,8 +185,8 @@ def fault_in(
     )
 
 
-def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now: float, user: str) -> Iterator[Fault]:
-    name = resources.reservation
+def _of_reservation(resources: Resources, snapshot: ClusterSnapshot, now: float, user: str) -> Iterator[Fault]:
+    name = resources.reservation_name
     if not name or "," in name:
         return
     own = snapshot.reservation_by_name.get(name)
@@ -203,12 +203,12 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
 
 
 def _of_partition(
-    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, groups: Mapping[str, bool]
+    resources: Resources, snapshot: ClusterSnapshot, partition: Partition, groups: Mapping[str, bool]
 ) -> Iterator[Fault]:
     where = f"partition {partition.name}"
     if partition.state in _CLOSED:
         yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment", FaultKind.CLOSED)
-    if partition.needs_reservation and not resources.reservation:
+    if partition.needs_reservation and not resources.reservation_name:
         yield Fault("reservation", f"{where} requires a reservation", FaultKind.NEEDED)
     if in_allowed_group(partition, groups) is False:
         yield Fault(
@@ -228,17 +228,17 @@ def _of_partition(
         yield from _of_sizes(resources, snapshot, partition)
 
 
-def _of_sizes(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
+def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
     length, longest = length_of(resources, partition), partition.max_time
     if longest is not None and length == inf:
         yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)
     elif longest is not None and length > longest:
         requested, limit = distinct(int(length), longest, _as_requested(resources), format_walltime)
         yield Fault("time", f"{requested} is more than the limit of {limit}")
-    if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
-        yield Fault("nodes", f"{count_is(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
-    if resources.nodes < partition.min_nodes:
-        yield Fault("nodes", f"{count_is(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
+    if partition.max_nodes is not None and resources.node_count > partition.max_nodes:
+        yield Fault("nodes", f"{count_is(resources.node_count, 'node')} more than the limit of {partition.max_nodes}")
+    if resources.node_count < partition.min_nodes:
+        yield Fault("nodes", f"{count_is(resources.node_count, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
         requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
         yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
@@ -248,7 +248,7 @@ def _of_sizes(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
 
 
 def _of_reserved_time(
-    resources: ResolvedResources, partition: Partition, own: Reservation | None, now: float
+    resources: Resources, partition: Partition, own: Reservation | None, now: float
 ) -> Iterator[Fault]:
     """Slurm starts no job that would run past the end of its reservation, unless the reservation is FLEX."""
     if own is None or own.end is None or own.flags & ({"FLEX"} | _RECURRING):
@@ -265,7 +265,7 @@ def _of_reserved_time(
 
 
 def _of_nodes(
-    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, own: Reservation | None
+    resources: Resources, snapshot: ClusterSnapshot, partition: Partition, own: Reservation | None
 ) -> Iterator[Fault]:
     if len(snapshot.nodes_by_partition.positions.get(partition.name, ())) < len(partition.nodes):
         return  # Slurm hides powered-down nodes, whose hardware is then unknown
@@ -281,9 +281,9 @@ def _of_nodes(
         nodes = narrowed
     yield from _of_kinds(need, nodes, where)
     able = nodes.count_capable(need)
-    if able < resources.nodes:
+    if able < resources.node_count:
         yield Fault(
-            "nodes", f"{count_is(resources.nodes, 'node')} more than the {able} of {where} with these resources"
+            "nodes", f"{count_is(resources.node_count, 'node')} more than the {able} of {where} with these resources"
         )
 
 
@@ -332,7 +332,7 @@ def _cpus_text(number: int, nodes: NodeSet) -> str:
     return f"{cpus(number, per_core=nodes.cpus_per_core)} {'is' if number == 1 else 'are'}"
 
 
-def _as_requested(resources: ResolvedResources) -> Callable[[int], str]:
+def _as_requested(resources: Resources) -> Callable[[int], str]:
     """Durations in the unit in which the user gives the job's time."""
     return lambda seconds: in_unit(seconds, resources.time_unit)
 

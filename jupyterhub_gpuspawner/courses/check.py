@@ -189,7 +189,7 @@ def _of_date(
             start_timeout=request.start_timeout or inputs.hub.start_timeout,
             queue_timeout=queue_limit(request.queue_timeout, inputs.hub.queue_timeout),
         )
-        problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation))
+        problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation_name))
     report = check_session(
         course_date,
         request.resources,

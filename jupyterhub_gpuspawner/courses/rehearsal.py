@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.courses.seats import (
     free_at,
     remedy,
 )
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
@@ -44,7 +44,7 @@ _WHOLE_DAY = frozenset({"DAILY", "WEEKLY", "WEEKDAY", "WEEKEND", "HOURLY"})
 
 def check_session(
     session: CourseDate,
-    resources: ResolvedResources,
+    resources: Resources,
     snapshot: ClusterSnapshot,
     people: Sequence[str],
     *,
@@ -59,7 +59,7 @@ def check_session(
     ``licenses`` are the cluster's, by name; None where they are not known. ``everybody``: see :attr:`.Site.everybody`.
     """
     start, end = session.start.timestamp(), session.end.timestamp()
-    name = resources.reservation or ""
+    name = resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
     if own is not None and _outside(own, start=start, end=end):
         return SessionReport(session, Seats(len(people), ()), (_reported_outside(own, session),))
@@ -119,12 +119,12 @@ def _own_jobs(snapshot: ClusterSnapshot, people: Sequence[str], reservation: str
     )
 
 
-def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str) -> JobSize:
+def _job_size(resources: Resources, snapshot: ClusterSnapshot, partition: str) -> JobSize:
     """What one participant's job counts for, on the node of the session where that is least."""
     state = snapshot.partition_by_name[partition]
     need = need_of(resources, state, snapshot)
     nodes = capacity_of(snapshot).nodes(
-        partition, constraint=resources.constraint or "", reservation=resources.reservation or ""
+        partition, constraint=resources.constraint or "", reservation=resources.reservation_name
     )
     counts = [
         (node.cpus, node.memory, node.gpus.get(need.gpu_type, 0))
@@ -139,7 +139,7 @@ def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
         tres[f"gres/gpu:{need.gpu_type}"] = gpus
     return JobSize(
         partition=partition,
-        tres={name: number * resources.nodes for name, number in tres.items() if number},
+        tres={name: number * resources.node_count for name, number in tres.items() if number},
         seconds=length_of(resources, state),
         account=resources.account or "",
         qos=resources.qos or "",
@@ -148,7 +148,7 @@ def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
 
 
 def _seats(
-    resources: ResolvedResources,
+    resources: Resources,
     snapshot: ClusterSnapshot,
     partition: str,
     own_jobs: frozenset[str],
@@ -159,7 +159,7 @@ def _seats(
 ) -> tuple[Seats, str]:
     state = snapshot.partition_by_name[partition]
     need = need_of(resources, state, snapshot)
-    name = resources.reservation or ""
+    name = resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
     if name and own is None:
         return Seats(wanted, ()), ""
@@ -167,7 +167,7 @@ def _seats(
     jobs = snapshot.job_table
     sharing = Sharing(state.name, state.max_cpus_per_node, state.jobs_per_cpu, own_jobs)
     seats = count_seats(
-        nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_per_person=resources.nodes, sharing=sharing
+        nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_per_person=resources.node_count, sharing=sharing
     )
     return seats, remedy(seats, need, {node.name: free_at(node, jobs, start, sharing) for node in nodes})
 

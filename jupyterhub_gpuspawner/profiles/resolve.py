@@ -8,7 +8,7 @@ what is allowed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from typing import Any
 
@@ -16,21 +16,18 @@ from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import Override, put_over
 from jupyterhub_gpuspawner.profiles.profile import Application, Profile
 from jupyterhub_gpuspawner.profiles.resources import (
-    SBATCH_OPTIONS,
     Environment,
     Extend,
     PlacementRules,
+    ReservationRule,
     Resources,
-    names_in_gres,
     over_defaults,
 )
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
-from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime
 from jupyterhub_gpuspawner.words import day, moment
 
 __all__ = [
     "JobRequest",
-    "ResolvedResources",
     "UserChoice",
     "choice_from_form",
     "parse_choice",
@@ -39,68 +36,6 @@ __all__ = [
     "resolve",
     "resolved",
 ]
-
-
-@dataclass(frozen=True)
-class ResolvedResources:
-    """What one job requests from Slurm, as plain values; None: not requested. Counts are per node."""
-
-    partition: str | None = None
-    nodes: int = 1
-    gpus: int | None = None
-    gpu_type: str | None = None
-    shards: int | None = None
-    cpus: int | None = None
-    memory: int | None = None
-    """MiB; 0 requests all of the node's memory."""
-    time: int | str | None = None
-    """Seconds, or UNLIMITED."""
-    time_unit: str = ""
-    """The unit in which the user gives the time: ``minutes``, ``hours``, ...; empty where the profile sets it."""
-    account: str | None = None
-    qos: str | None = None
-    reservation: str | None = None
-    constraint: str | None = None
-    nice: int | None = None
-    exclusive: bool = False
-    extra: tuple[str, ...] = ()
-
-    @property
-    def gres(self) -> tuple[Gres, ...]:
-        """The GPUs or shards to request with ``--gres``."""
-        counts = (("gpu", self.gpus), ("shard", self.shards))
-        return tuple(Gres(name, self.gpu_type, count) for name, count in counts if count)
-
-    @property
-    def gres_option(self) -> str:
-        """The value of ``--gres``: GPUs or shards, and other generic resources that ``extra`` requests.
-
-        They share one option, since sbatch uses only the last ``--gres``.
-        """
-        return ",".join([*map(str, self.gres), *filter(None, [self.other_gres])])
-
-    @property
-    def other_gres(self) -> str:
-        """The generic resources that ``extra`` requests, beside the fields; empty for none."""
-        return ",".join(line.partition("=")[2] for line in self._lines_of_gres())
-
-    @property
-    def time_option(self) -> str | None:
-        """The value of ``--time``; None where no time limit is requested."""
-        if self.time is None:
-            return None
-        return format_walltime(self.time if isinstance(self.time, int) else None)
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The lines of ``extra`` that are not part of :attr:`gres_option`."""
-        return tuple(line for line in self.extra if line not in self._lines_of_gres())
-
-    def _lines_of_gres(self) -> list[str]:
-        """Lines that request generic resources alone, and no GPUs in addition to those of the fields."""
-        beside = GPU_GRES if self.gres else ()
-        named = ((line, names_in_gres(line)) for line in self.extra)
-        return [line for line, names in named if names and not set(names).intersection(beside)]
 
 
 def queue_limit(requested: int | str | None, site: int | None) -> int | None:
@@ -121,7 +56,8 @@ class JobRequest:
     """``slurm``, ``local`` or ``other``."""
     username: str
     server_name: str
-    resources: ResolvedResources
+    resources: Resources
+    """Resolved: see :func:`resolved`."""
     environment: Environment
     placement: PlacementRules
     spawner_class: str | None = None
@@ -232,8 +168,7 @@ def resolve(
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
         settings = settings.model_copy(update={"slurm": over_defaults(settings.slurm, defaults)})
-    job = _job(profile, settings, stored, username=username, server_name=server_name, now=now)
-    return replace(job, resources=replace(job.resources, time_unit=_time_unit(profile)))
+    return _job(profile, settings, stored, username=username, server_name=server_name, now=now)
 
 
 def _time_unit(profile: Profile) -> str:
@@ -288,7 +223,7 @@ def _job(
         spawner_class=profile.spawner_class,
         username=username,
         server_name=server_name,
-        resources=resolved(settings.slurm, now.date()),
+        resources=resolved(settings.slurm, now.date(), time_unit=_time_unit(profile)),
         environment=settings.environment,
         placement=settings.placement,
         command=settings.command,
@@ -304,8 +239,11 @@ def _job(
     )
 
 
-def resolved(resources: Resources, day: date) -> ResolvedResources:
-    """Plain values for a job on ``day``; raises RequestError if there is no reservation for that day."""
+def resolved(resources: Resources, day: date, *, time_unit: str = "") -> Resources:
+    """What a job requests on ``day``: one reservation, and no field left open that another one decides.
+
+    Raises RequestError if there is no reservation for that day.
+    """
     try:
         reservation = resources.reservation.on(day) if resources.reservation is not None else None
     except LookupError as error:
@@ -314,20 +252,17 @@ def resolved(resources: Resources, day: date) -> ResolvedResources:
     if resources.gpus and resources.shards:
         raise RequestError("GPUs and shards cannot be requested together.", field="slurm.gpus", hint="Choose one.")
     gpus = 1 if resources.gpus is None and resources.gpu_type and not resources.shards else resources.gpus
-    plain = {name: getattr(resources, name) for name in SBATCH_OPTIONS.values()}
-    return ResolvedResources(
-        **{**plain, "reservation": reservation},
-        partition=resources.partition,
-        nodes=resources.nodes or 1,
-        gpus=gpus,
-        gpu_type=resources.gpu_type if gpus or resources.shards else None,
-        shards=resources.shards,
-        cpus=resources.cpus,
-        memory=resources.memory,
-        time=resources.time,
-        exclusive=bool(resources.exclusive),
-        extra=resources.extra or (),
-    )
+    update = {
+        "reservation": ReservationRule(pattern=reservation) if reservation else None,
+        "nodes": resources.node_count,
+        "gpus": gpus,
+        "gpu_type": resources.gpu_type if gpus or resources.shards else None,
+        "exclusive": bool(resources.exclusive),
+        "extra": resources.extra or (),
+    }
+    job = resources.model_copy(update=update)
+    job._time_unit = time_unit  # noqa: SLF001 - no field that an author could set
+    return job
 
 
 # The command that a job starts: an application's, or that of a single-user server.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from jupyterhub_gpuspawner.profiles.schema import (
     WORD,
@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     name_former,
     whole,
 )
-from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime, parse_gres
 
 # The reservation that a job uses on a given day; for courses it may change daily.
 
@@ -177,6 +177,7 @@ class Resources(Frozen):
     extra: Annotated[tuple[ExtraLine, ...], Lines] | None = ()
     """Further sbatch options, one per line, such as ``--gres-flags=enforce-binding``; they follow the site's, which
     ``null`` removes."""
+    _time_unit: str = PrivateAttr(default="")
 
     @field_validator("extra")
     @classmethod
@@ -191,6 +192,64 @@ class Resources(Frozen):
         if self.gpus and self.shards:
             raise BadValue("gpus and shards cannot be requested together: a shard is part of a GPU")
         return self
+
+    @property
+    def time_unit(self) -> str:
+        """The unit in which the user gives the time: ``minutes``, ``hours``, ...; empty where the profile sets it."""
+        return self._time_unit
+
+    @property
+    def node_count(self) -> int:
+        """Nodes, one unless more are requested."""
+        return self.nodes or 1
+
+    @property
+    def reservation_name(self) -> str:
+        """The reservation of a job whose day is resolved; empty for none."""
+        return (self.reservation.pattern or "") if self.reservation is not None else ""
+
+    @property
+    def plain_options(self) -> dict[str, Any]:
+        """The values of the fields that are one option of sbatch each, by its name; None: not requested."""
+        values = {name: getattr(self, field) for name, field in SBATCH_OPTIONS.items()}
+        return {**values, "reservation": self.reservation_name or None}
+
+    @property
+    def gres(self) -> tuple[Gres, ...]:
+        """The GPUs or shards to request with ``--gres``."""
+        counts = (("gpu", self.gpus), ("shard", self.shards))
+        return tuple(Gres(name, self.gpu_type, count) for name, count in counts if count)
+
+    @property
+    def gres_option(self) -> str:
+        """The value of ``--gres``: GPUs or shards, and other generic resources that ``extra`` requests.
+
+        They share one option, since sbatch uses only the last ``--gres``.
+        """
+        return ",".join([*map(str, self.gres), *filter(None, [self.other_gres])])
+
+    @property
+    def other_gres(self) -> str:
+        """The generic resources that ``extra`` requests, beside the fields; empty for none."""
+        return ",".join(line.partition("=")[2] for line in self._lines_of_gres())
+
+    @property
+    def time_option(self) -> str | None:
+        """The value of ``--time``; None where no time limit is requested."""
+        if self.time is None:
+            return None
+        return format_walltime(self.time if isinstance(self.time, int) else None)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The lines of ``extra`` that are not part of :attr:`gres_option`."""
+        return tuple(line for line in self.extra or () if line not in self._lines_of_gres())
+
+    def _lines_of_gres(self) -> list[str]:
+        """Lines that request generic resources alone, and no GPUs in addition to those of the fields."""
+        beside = GPU_GRES if self.gres else ()
+        named = ((line, names_in_gres(line)) for line in self.extra or ())
+        return [line for line, names in named if names and not set(names).intersection(beside)]
 
 
 SBATCH_OPTIONS = {

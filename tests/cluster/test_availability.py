@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
@@ -24,20 +24,21 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
+from tests.standins.resources import resolved
 
 HOUR = 3600
 
 
 def told(found: ClusterSnapshot, *, user: str = "", now: float | None = None, **asked: Any) -> tuple[str, str, str]:
     """Chance, sentence and field."""
-    got = availability(ResolvedResources(**asked), found, now=found.taken_at if now is None else now, user=user)
+    got = availability(resolved(**asked), found, now=found.taken_at if now is None else now, user=user)
     assert got.taken_at == found.taken_at
     return got.chance.value, got.sentence, got.field
 
 
 def opens_in(found: ClusterSnapshot, **asked: Any) -> float | None:
     """Seconds until the predicted start."""
-    got = availability(ResolvedResources(**asked), found, now=NOW)
+    got = availability(resolved(**asked), found, now=NOW)
     return None if got.starts_at is None else got.starts_at - NOW
 
 
@@ -176,7 +177,7 @@ def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
     """The sentence names the reservation; its start is the predicted start."""
     found = recorded_snapshot(version)
     start = found.reservation_by_name["ml-hpc-1"].start or 0
-    got = availability(ResolvedResources("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
+    got = availability(resolved("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
     assert (got.chance, got.starts_at, got.field) == (Chance.LATER, start, "slurm.reservation")
     assert got.sentence == "not yet: reservation ml-hpc-1 starts {time}"
 
@@ -331,9 +332,7 @@ def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
     ]
 
     def of_the_hub(*own_jobs: str) -> str:
-        return availability(
-            ResolvedResources(gpus=1), found, now=NOW, user="bob", shared=True, own_jobs=own_jobs
-        ).sentence
+        return availability(resolved(gpus=1), found, now=NOW, user="bob", shared=True, own_jobs=own_jobs).sentence
 
     assert [of_the_hub(), of_the_hub("9"), of_the_hub("8", "9"), of_the_hub("1")] == [
         "full, 2 people ahead of you",
@@ -386,7 +385,7 @@ def test_reservations_keep_others_out_and_their_own_in(
 def test_a_reservation_that_has_not_begun_says_when() -> None:
     """The page puts the time into the sentence, in the reader's zone."""
     found = cluster(node("g1", G4), reservations=(reserved("ml-hpc-1", 3600, 7200, "g1"),))
-    got = availability(ResolvedResources(gpus=1, reservation="ml-hpc-1", time=600), found, now=NOW)
+    got = availability(resolved(gpus=1, reservation="ml-hpc-1", time=600), found, now=NOW)
 
     assert (got.sentence, got.starts_at) == ("not yet: reservation ml-hpc-1 starts {time}", NOW + 3600)
 
@@ -464,7 +463,7 @@ IS_FOR = "partition gpu is restricted to members of course or staff, which this 
 def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str, str, str]) -> None:
     """Members of one group may, others may not; without the groups on the hub's machine only Slurm knows."""
     found = cluster(node("g1", G4), allow_groups=("course", "staff"))
-    got = availability(ResolvedResources(gpus=1), found, now=NOW, groups=groups)
+    got = availability(resolved(gpus=1), found, now=NOW, groups=groups)
     assert (got.chance.value, got.sentence, got.field) == answer
 
 
@@ -692,7 +691,7 @@ def test_a_start_that_is_expected_after_the_queues_limit(
 
 def test_silence_of_slurm_is_told() -> None:
     """Without a snapshot, or with an old one, availability is unknown; impossible requests stay impossible."""
-    assert availability(ResolvedResources(), None, now=NOW) == Availability(
+    assert availability(resolved(), None, now=NOW) == Availability(
         Chance.UNKNOWN, "availability unknown: Slurm has not responded yet"
     )
     found = cluster(node("g1", G4))
@@ -776,7 +775,7 @@ snapshots = st.builds(
     taken_at=st.just(NOW),
 )
 requests = st.builds(
-    ResolvedResources,
+    resolved,
     partition=st.none() | words.filter(bool) | st.just("gpu,batch"),
     nodes=st.integers(1, 3),
     gpus=st.none() | st.integers(0, 9),
@@ -794,7 +793,7 @@ requests = st.builds(
 
 @settings(deadline=None, max_examples=300)
 @given(requests, snapshots, st.floats(NOW - 10**6, NOW + 10**6))
-def test_any_job_on_any_cluster_gets_a_sentence(asked: ResolvedResources, found: ClusterSnapshot, now: float) -> None:
+def test_any_job_on_any_cluster_gets_a_sentence(asked: Resources, found: ClusterSnapshot, now: float) -> None:
     """For any cluster: no exception, a sentence, and no start in the past."""
     got = availability(asked, found, now=now, user="alice")
     assert got.sentence

@@ -131,7 +131,7 @@ def test_a_participant_requests_what_the_course_says(
         (found.profile,), {"profile": "course-deep"}, username="train001", groups=(), server_name="", now=now
     ).resources
 
-    assert (request.gpus, request.cpus, request.memory, request.time, request.reservation) == expected
+    assert (request.gpus, request.cpus, request.memory, request.time, request.reservation_name or None) == expected
 
 
 @pytest.mark.parametrize(

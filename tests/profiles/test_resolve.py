@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
+from tests.standins.resources import resolved
 
 BERLIN = timezone(timedelta(hours=1))
 NOW = datetime(2026, 3, 3, 10, 0, tzinfo=BERLIN)
@@ -92,7 +93,7 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
         kind="slurm",
         username="bob",
         server_name="",
-        resources=ResolvedResources(
+        resources=resolved(
             partition="gpu", gpus=1, gpu_type="a100", cpus=4, memory=16384, time=7200, time_unit="hours"
         ),
         environment=Environment(modules=("CUDA",)),
@@ -126,7 +127,7 @@ def test_stored_options_are_resolved_anew() -> None:
 
 def test_a_mig_profile_alone_asks_for_one_and_the_reservation_is_todays() -> None:
     """Like a gres without a count in sbatch; the day is taken from the hub's clock."""
-    assert _resolve({"profile": "course"}, groups=("course",)).resources == ResolvedResources(
+    assert _resolve({"profile": "course"}, groups=("course",)).resources == resolved(
         gpus=1, gpu_type="1g.10gb", reservation="ml-hpc-2"
     )
 
@@ -142,8 +143,8 @@ def test_the_sites_defaults_hold_where_profile_and_user_say_nothing() -> None:
     """For Slurm jobs alone."""
     defaults = Resources.model_validate({"partition": "all", "account": "site", "time": "1:00:00", "cpus": 1})
     cpu = _resolve({"profile": "cpu"}, defaults=defaults)
-    assert cpu.resources == ResolvedResources(partition="batch", cpus=2, account="site", time=3600)
-    assert _resolve({"profile": "test"}, defaults=defaults).resources == ResolvedResources()
+    assert cpu.resources == resolved(partition="batch", cpus=2, account="site", time=3600)
+    assert _resolve({"profile": "test"}, defaults=defaults).resources == resolved()
 
 
 CPUS = {"cores": {"range": {"min": 4, "max": 16, "sets": "slurm.cpus"}}}
@@ -226,7 +227,7 @@ def test_site_profile_and_choice_become_one_request(
         now=NOW,
         defaults=Resources.model_validate(site),
     )
-    assert request.resources == ResolvedResources(**expected)
+    assert request.resources == resolved(**expected)
 
 
 @pytest.mark.parametrize(

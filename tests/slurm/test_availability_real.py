@@ -14,9 +14,9 @@ from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.cluster.availability import Chance, availability
 from jupyterhub_gpuspawner.demo.slurm_cluster import ClusterDescription, PrivateSlurm, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.errors import SubmitRejected
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from tests.standins.resources import resolved
 
 pytestmark = pytest.mark.slurm
 
@@ -84,7 +84,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
     told: dict[str, float | None] = {}
     said: dict[str, int | None] = {}
     for asked in ASKED:
-        resources = ResolvedResources(time=600, **{"memory": 100, **asked})
+        resources = resolved(time=600, **{"memory": 100, **asked})
         found = availability(resources, snapshot, now=now)
         start = found.starts_at if found.chance is Chance.LATER else now if found.chance is Chance.NOW else None
         told[str(asked)] = start and round((start - now) / 60)
@@ -101,7 +101,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
 
 async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slurm_cluster: PrivateSlurm) -> None:
     """If the predicted start is now, the job starts; 22.05's --test-only considers only the first partition."""
-    resources = ResolvedResources("gpu,batch", cpus=36, memory=100, time=600)
+    resources = resolved("gpu,batch", cpus=36, memory=100, time=600)
     found = availability(resources, await busy.snapshot(), now=time.time())
     lines = [f"#SBATCH {each}" for each in (*options(resources, "best-effort"), "--output=/dev/null")]
     script = "\n".join(["#!/bin/sh", *lines, "sleep 300", ""])
@@ -178,7 +178,7 @@ async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder
         told: dict[str, str] = {}
         said: dict[str, str] = {}
         for asked in ({"partition": name, **size} for name in ("batch", *OWN) for size in SIZES):
-            resources = ResolvedResources(**{"time": 600, **asked})
+            resources = resolved(**{"time": 600, **asked})
             told[str(asked)] = availability(resources, snapshot, now=now).chance.value
             lines = [f"#SBATCH {each}" for each in options(resources, "none")]
             try:

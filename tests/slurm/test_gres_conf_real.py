@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
 )
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
 from jupyterhub_gpuspawner.placement.topology import load
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from tests.standins.resources import resolved
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("needs_slurm")]
 
@@ -63,7 +63,7 @@ def test_a_server_gets_cores_of_one_socket_where_slurm_knows_no_topology(public_
     gpus = (whole_gpus("", range(8)),)
     simulated = tuple(SimulatedNode(name, "", 2, 20, 512000, gpus=gpus, gres_lines=lines) for name in names)
     cluster = ClusterDescription(simulated, (SimulatedPartition("gpu", names, default=True),))
-    request = options(ResolvedResources(nodes=nodes, gpus=2, cpus=8, memory=100), "best-effort")
+    request = options(resolved(nodes=nodes, gpus=2, cpus=8, memory=100), "best-effort")
     with PrivateSlurm(cluster, public_folder / f"one-socket-{nodes}") as slurm:
         job = slurm.run("sbatch", "--parsable", *request, "--output=/dev/null", "--wrap=sleep 600")
         cores = None

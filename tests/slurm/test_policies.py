@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from tests.standins.resources import resolved
 
 pytestmark = pytest.mark.slurm
 
@@ -54,6 +54,6 @@ def test_a_strict_policy_waits_where_gpu_and_cores_would_be_apart(
     half_full: PrivateSlurm, policy: str, expected: str
 ) -> None:
     """Slurm allocates a GPU with cores of the other socket, unless the policy forbids it."""
-    asked = options(ResolvedResources(gpus=1, gpu_type="k80", cpus=4), policy)
+    asked = options(resolved(gpus=1, gpu_type="k80", cpus=4), policy)
 
     assert state(half_full, submit(half_full, *asked)) == expected

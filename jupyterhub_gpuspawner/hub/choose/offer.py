@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError,
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -338,7 +338,7 @@ def link_to(base_url: str, profile: str, values: Mapping[str, object]) -> str:
     return f"{base_url}spawn?{urlencode(query)}"
 
 
-def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> str:
+def _only_type(resources: Resources | None, snapshot: ClusterSnapshot | None) -> str:
     """The partition's type of GPU, for a job that requests any GPU; empty where there are several types."""
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
@@ -395,14 +395,14 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(resources: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
+def what_a_job_gets(resources: Resources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
     """The same for one job."""
     values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
     return _script_facts(values, gpu_type, cpus_per_core, time_unit=resources.time_unit)
 
 
 def for_the_script(
-    profile: Profile, resources: ResolvedResources, *, gpu_type: str = "", cpus_per_core: int = 0
+    profile: Profile, resources: Resources, *, gpu_type: str = "", cpus_per_core: int = 0
 ) -> dict[str, Any]:
     """What the page's script needs to tell the same of other values: the job's fields, and the names of GPU types."""
     types = {
@@ -416,7 +416,7 @@ def for_the_script(
 
 
 def what_you_get(
-    profile: Profile, resources: ResolvedResources | None = None, *, gpu_type: str = "", cpus_per_core: int = 0
+    profile: Profile, resources: Resources | None = None, *, gpu_type: str = "", cpus_per_core: int = 0
 ) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
@@ -512,7 +512,7 @@ class ProfileStatus:
     """Why the user may not use it now, from :func:`permitted`; None if they may."""
     availability: Availability | None
     """Whether its job could start now; None if the profile is refused or is not a Slurm job."""
-    resources: ResolvedResources | None = None
+    resources: Resources | None = None
     """What that job requests, with the site's defaults; None without a job."""
 
     @property

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
@@ -167,8 +167,9 @@ def _offered(status: ProfileStatus) -> OfferedProfile:
     )
 
 
-def _requested(resources: ResolvedResources) -> AskedResources:
-    return AskedResources(**{name: getattr(resources, name) for name in AskedResources.__dataclass_fields__})
+def _requested(resources: Resources) -> AskedResources:
+    values = {name: getattr(resources, name) for name in AskedResources.__dataclass_fields__}
+    return AskedResources(**{**values, "reservation": resources.reservation_name or None})
 
 
 def _prospect(availability: Availability) -> Prospect:

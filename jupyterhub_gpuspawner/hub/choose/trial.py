@@ -199,7 +199,8 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Trial:
             if availability.chance is Chance.NEVER:
                 return of_availability(availability)
             if availability.partition:
-                request = replace(request, resources=replace(request.resources, partition=availability.partition))
+                resources = request.resources.model_copy(update={"partition": availability.partition})
+                request = replace(request, resources=resources)
         if connection.silent:
             return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
         job = batch_job(settings, request, await spawner.account(settings), start_id="")

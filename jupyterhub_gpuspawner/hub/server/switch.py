@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources, resolve
+from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
@@ -101,7 +101,7 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
     return tuple(_alternative(status, snapshot) for status in closest(wanted.resources, statuses))
 
 
-def closest(wanted: ResolvedResources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
+def closest(wanted: Resources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
     """The profiles that start now and request something else than ``asked``, the closest one first.
 
     For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
@@ -116,19 +116,19 @@ def closest(wanted: ResolvedResources, statuses: Sequence[ProfileStatus]) -> tup
     return tuple(other for other, resources in sorted(others, key=lambda pair: _distance(wanted, pair[1])))
 
 
-def _distance(request: ResolvedResources, offered: ResolvedResources) -> tuple[int, int]:
+def _distance(request: Resources, offered: Resources) -> tuple[int, int]:
     wanted, count = _count(request), _count(offered)
     if not wanted or not count:
         return (0 if wanted == count else 2), abs(wanted - count)
     return (0 if _as_powerful(request, offered) else 1), abs(wanted - count)
 
 
-def _count(resources: ResolvedResources) -> int:
+def _count(resources: Resources) -> int:
     """GPUs in all; a request for shards counts as one, since they are parts of a GPU."""
-    return (resources.gpus or min(resources.shards or 0, 1)) * resources.nodes
+    return (resources.gpus or min(resources.shards or 0, 1)) * resources.node_count
 
 
-def _as_powerful(wanted_resources: ResolvedResources, offered: ResolvedResources) -> bool:
+def _as_powerful(wanted_resources: Resources, offered: Resources) -> bool:
     """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
     if bool(wanted_resources.shards) != bool(offered.shards):
         return False

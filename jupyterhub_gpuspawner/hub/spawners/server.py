@@ -288,7 +288,7 @@ def other_nodes_of(spawner: Any) -> int:
     inner = _inner(spawner)
     request = getattr(inner, "request", None)
     if request is not None:
-        return int(request.resources.nodes) - 1
+        return int(request.resources.node_count) - 1
     job: Job | None = getattr(inner, "job", None)
     return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
 

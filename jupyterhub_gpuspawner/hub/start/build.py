@@ -16,8 +16,8 @@ from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_number
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, resolve, server_command
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS, Resources
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, Resources
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.slurm import identity
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
@@ -204,16 +204,16 @@ def template_variables(settings: JobSettings, request: JobRequest, account: Acco
     return {key: str(value) for key, value in variables.items()}
 
 
-def in_batchspawners_names(resources: ResolvedResources) -> dict[str, str]:
+def in_batchspawners_names(resources: Resources) -> dict[str, str]:
     """What a job requests, as batchspawner's template variables; empty for what it does not."""
     return {
         "partition": resources.partition or "",
         "nprocs": str(resources.cpus or ""),
         "ngpus": str(resources.gpus or ""),
-        "nnodes": str(resources.nodes),
+        "nnodes": str(resources.node_count),
         "memory": format_memory(resources.memory) if resources.memory is not None else "",
         "runtime": resources.time_option or "",
-        **{name: str(getattr(resources, field) or "") for name, field in SBATCH_OPTIONS.items()},
+        **{name: str(value or "") for name, value in resources.plain_options.items()},
         "gres": resources.gres_option,
         "options": " ".join(resources.options),
     }

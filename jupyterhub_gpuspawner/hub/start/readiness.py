@@ -205,7 +205,7 @@ class Readiness:
 
     def _has_several_nodes(self) -> bool:
         """By what was requested, which is not known after a restart, or by what Slurm granted."""
-        if self.request is not None and self.request.resources.nodes > 1:
+        if self.request is not None and self.request.resources.node_count > 1:
             return True
         return self.job.status is not None and len(expand_nodelist(self.job.status.nodes)) > 1
 

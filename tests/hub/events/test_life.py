@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stopper, Usage
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
+from tests.standins.resources import resolved
 
 REQUEST = JobRequest(
     profile="two-k80",
@@ -22,7 +23,7 @@ REQUEST = JobRequest(
     kind="slurm",
     username="ada",
     server_name="second",
-    resources=ResolvedResources("gpu", gpus=2, gpu_type="k80", cpus=4, memory=8192, time=3600),
+    resources=resolved("gpu", gpus=2, gpu_type="k80", cpus=4, memory=8192, time=3600),
     environment=Environment(),
     placement=PlacementRules(),
     course="dl",

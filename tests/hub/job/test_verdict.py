@@ -14,11 +14,11 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.ending import why_never
 from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
+from tests.standins.resources import resolved
 
 BAD = Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
 WAITS = Job("7", Phase.QUEUED, state="PENDING", reason="Resources")
@@ -119,7 +119,7 @@ async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> Non
 
     cluster = ClusterView(ask)
     connection: Any = SimpleNamespace(cluster=cluster)
-    request: Any = SimpleNamespace(username="ada", resources=ResolvedResources("closed", account="guests", cpus=1))
+    request: Any = SimpleNamespace(username="ada", resources=resolved("closed", account="guests", cpus=1))
     await cluster.recent()
     partitions.append(closed)
     began = time.time() - 1

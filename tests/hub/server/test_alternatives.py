@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
 from jupyterhub_gpuspawner.hub.server.switch import as_query, closest, parse_choice_query
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.profiles.resources import Resources
 
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu": {"cpus": 12},
@@ -23,7 +23,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "l40s": {"gpus": 1, "gpu_type": "l40s"},
     "h200x8": {"gpus": 8, "gpu_type": "h200"},
 }
-RESOURCES = {slug: ResolvedResources(**asked) for slug, asked in PROFILES.items()}
+RESOURCES = {slug: Resources(**asked) for slug, asked in PROFILES.items()}
 NOW, LATER = Availability(Chance.NOW, "starts now"), Availability(Chance.LATER, "full")
 
 
@@ -51,7 +51,7 @@ ORDER = {
 
 
 @pytest.mark.parametrize(("asked", "order"), ORDER.values(), ids=ORDER.keys())
-def test_the_closest_is_offered_first(asked: ResolvedResources, order: str) -> None:
+def test_the_closest_is_offered_first(asked: Resources, order: str) -> None:
     """The same model or as much GPU memory, other GPUs, none; then the nearest number; never what was asked for."""
     assert [each.profile.slug for each in closest(asked, statuses())] == order.split()
 

@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from tests.standins.resources import resolved
 
 PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 ADA = SimpleNamespace(name="ada")
@@ -198,7 +199,7 @@ def test_who_takes_a_report() -> None:
     ("spawner", "number"),
     [
         (stock(), 0),
-        (stock(request=SimpleNamespace(resources=SimpleNamespace(nodes=4)), job=None), 3),
+        (stock(request=SimpleNamespace(resources=resolved(nodes=4)), job=None), 3),
         (stock(request=None, job=replace(JobStandIn.job, nodes="g[1-3],h1")), 3),
         (stock(request=None, job=replace(JobStandIn.job, nodes="")), 0),
         (stock(request=None, job=None), 0),
