@@ -29,7 +29,7 @@ _MAIN = """\
 import gc, sys
 gc.disable()
 try:
-    from jupyterhub_gpuspawner.node.launch import main
+    from jupyterhub_gpuspawner.node.main import main
     main(sys.argv[1:])
 except Exception as error:
     if sys.argv[1:2] in (["--run"], ["--rank"]):
@@ -74,10 +74,10 @@ def launcher_archive(*, gate: bool = False) -> bytes:
 
 @lru_cache(maxsize=1)
 def members() -> dict[str, str]:
-    """Names and texts of the archive's modules, sorted: what ``node/launch.py`` and ``node/other_node.py`` import."""
+    """Names and texts of the archive's modules, sorted: what ``node/main.py`` and ``node/other_node.py`` import."""
     root = Path(__file__).parents[1]
     sources: dict[str, str] = {}
-    waiting = [f"{PACKAGE}.node.launch", f"{PACKAGE}.node.other_node"]
+    waiting = [f"{PACKAGE}.node.main", f"{PACKAGE}.node.other_node"]
     while waiting:
         module = waiting.pop()
         sources[module] = bare(root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8"))

@@ -179,7 +179,7 @@ def unpack(launcher: bytes, plan: LaunchPlan) -> str:
 
     TMPDIR, /tmp, /dev/shm and the user's home are tried in this order, by writing. The lines are POSIX shell, since a
     site's own script may be run by sh. The folder's name contains that of the node, so that no other node that shares
-    its parent removes it (:mod:`jupyterhub_gpuspawner.node.job_dir`).
+    its parent removes it (:mod:`jupyterhub_gpuspawner.node.folder`).
     """
     text = base64.b64encode(launcher).decode("ascii")
     encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))

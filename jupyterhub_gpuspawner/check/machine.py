@@ -408,7 +408,7 @@ START_TIMEOUT = Code(
 )
 HTTP = Code("http-timeout-short", "http_timeout is shorter than JupyterLab commonly takes to start.")
 LAUNCHER = 20.0
-"""Seconds that the launcher may take for its first report, beside reading the hardware (``node/launch.py``)."""
+"""Seconds that the launcher may take for its first report, beside reading the hardware (``node/main.py``)."""
 HTTP_AT_LEAST = 15
 """Seconds; JupyterHub's default is 30."""
 

@@ -167,7 +167,7 @@ def bind(
     A server of the hub carries its own copy of this command: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND.
     To start a program on all its nodes and GPUs, use gpuspawner-run.
     """
-    from jupyterhub_gpuspawner.node.launch import VERBOSE, launch
+    from jupyterhub_gpuspawner.node.main import VERBOSE, launch
 
     if verbose:
         os.environ[VERBOSE] = "1"

@@ -72,7 +72,7 @@ def source_options(command: Command) -> Command:
 
 def this_node(timeout: float) -> NodeTopology:
     """The topology of this node, as far as it is known after ``timeout`` seconds."""
-    from jupyterhub_gpuspawner.node.observation import observe
+    from jupyterhub_gpuspawner.node.hardware import observe
 
     try:
         return observe(node=os.uname().nodename, topology_file=None, deadline=timeout, network=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from jupyterhub_gpuspawner.node.usage import window
-from jupyterhub_gpuspawner.node.usage.window import GpuReading
+from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.node.usage import GpuReading
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 
 NO_DEVICES = 6
@@ -143,7 +143,7 @@ def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
     if gpu is None:
         return None
     index = int(name) if name.isdigit() else gpu.index
-    use = window.reading(index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
+    use = usage.reading(index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
     return Shown(index, gpu, use, topology.driver, topology.mig_device(topology.gpus.index(gpu)))
 
 

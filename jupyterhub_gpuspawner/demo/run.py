@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.node.gate import PROXY
+from jupyterhub_gpuspawner.node.folder import PROXY
 from jupyterhub_gpuspawner.profiles.file_rights import Rights
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GpuGrant
+from jupyterhub_gpuspawner.node.grant import UNMANAGED, GpuGrant
 from jupyterhub_gpuspawner.node.placing import Gpus, Placing
 from jupyterhub_gpuspawner.placement import choice
 
@@ -366,7 +366,7 @@ def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
 
 def ask_driver(say: child.Say) -> None:
     """The child's part of :func:`in_use`."""
-    from jupyterhub_gpuspawner.node.observe import nvml
+    from jupyterhub_gpuspawner.node import nvml
 
     try:
         say(used=nvml.in_use(), failed="")

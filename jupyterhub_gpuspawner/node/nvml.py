@@ -7,12 +7,18 @@ as long as a server runs. Source: NVML API reference, nvml.h of CUDA 13.2.
 from __future__ import annotations
 
 import ctypes
+import warnings
 from ctypes import byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
+
 
 LIBRARY = "libnvidia-ml.so.1"
 _INSUFFICIENT_SIZE = 7
@@ -107,7 +113,7 @@ _ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
 
 
 class Nvml:
-    """An open NVML: the functions of pynvml that :mod:`.observe.nvml` and the sampler call."""
+    """An open NVML: the functions of pynvml that :class:`_Driver` and the sampler call."""
 
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
     NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND = 6, 13
@@ -206,3 +212,301 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode()
     return value.value if isinstance(value, c_void_p) else value
+
+
+# Read the GPUs through NVML, by pynvml (nvidia-ml-py) or, where the node's Python has none, by :class:`Nvml`.
+#
+# Any call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a
+# library that does not match the driver. A failure leaves one value unknown and is reported in one sentence; "not
+# supported" and "not found" are answers, not failures.
+
+_ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""nvmlGpuTopologyLevel_t; 0 is the same board, for which nvidia-smi prints PIX."""
+_NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
+"""nvmlNvlinkVersion_t is an enumeration: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0."""
+_MAX_NVLINKS = 36
+_REMOTE_GPU, _REMOTE_SWITCH = 0, 2
+_NODE_SCOPE = 0
+IDLE_MIB = 1024
+"""An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
+_MASK_WORDS = 64
+"""64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
+
+
+class UnavailableError(Exception):
+    """NVML cannot be used on this node; the text says why."""
+
+
+def read(nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> NodeTopology:
+    """Every GPU that NVML shows, with MIG devices instead of their GPU; raises :class:`UnavailableError`.
+
+    Inside a device cgroup these are only the job's GPUs, numbered from 0; ``devices`` are the PCI bus ids of all GPUs
+    of the node. If ``nodes_with_cpus`` is given, a NUMA node near to a GPU counts as the GPU's own only if it is one of
+    these.
+    """
+    return _Driver(_opened(), nodes_with_cpus, devices).topology()
+
+
+def in_use() -> dict[str, str]:
+    """What uses each busy GPU or MIG device, by UUID; raises :class:`UnavailableError`."""
+    return _Driver(_opened()).in_use()
+
+
+def _opened() -> Any:
+    """pynvml, or what stands in for it, with an open NVML; raises :class:`UnavailableError`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pynvml
+    except Exception:  # noqa: BLE001 - there is none, or a broken one
+        pynvml = None
+    try:
+        if pynvml is None:
+            return Nvml()
+        pynvml.nvmlInit()
+    except Exception as error:
+        raise UnavailableError(str(error)) from error
+    return pynvml
+
+
+class _Driver:
+    """One open NVML; every call goes through :meth:`ask`."""
+
+    def __init__(self, pynvml: Any, nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> None:
+        self.nvml = pynvml
+        self.nodes = frozenset(nodes_with_cpus)
+        self.devices = frozenset(devices)
+        self.failures: dict[tuple[str, str], set[int]] = {}
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self.silent = tuple(
+            getattr(pynvml, name)
+            for name in ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_FUNCTION_NOT_FOUND")
+        )
+
+    def ask(self, gpu: int | None, function: str, *arguments: Any) -> Any:
+        """What the call returns; None if it fails, which is recorded for this GPU."""
+        value, error = self.call(function, *arguments)
+        if error is not None and getattr(error, "value", None) not in self.silent:
+            self.failures.setdefault((function, str(error)), set()).update(() if gpu is None else (gpu,))
+        return value
+
+    def call(self, function: str, *arguments: Any) -> tuple[Any, Exception | None]:
+        """What the call returned, and what it raised."""
+        try:
+            return getattr(self.nvml, function)(*arguments), None
+        except AttributeError:
+            return None, None
+        except Exception as error:  # noqa: BLE001 - NVMLError, and ctypes' own
+            return None, error
+
+    def topology(self) -> NodeTopology:
+        """Everything that NVML knows about the GPUs."""
+        driver = _text(self.ask(None, "nvmlSystemGetDriverVersion"))
+        count = self.ask(None, "nvmlDeviceGetCount") or 0
+        handles = self._handles(count)
+        parents = {index: self._gpu(index, handle) for index, handle in handles.items()}
+        between = self._links(handles, parents)
+        gpus: list[Gpu] = []
+        for index, handle in handles.items():
+            gpus += self._mig_devices(parents[index], handle) or [parents[index]]
+        links = tuple(tuple("X" if a is b else between[a.index, b.index] for b in gpus) for a in gpus)
+        return NodeTopology(
+            gpus=tuple(gpus),
+            links=links,
+            source="nvml",
+            driver=driver,
+            problems=(*self._sentences(), *self.problems),
+            notes=tuple(self.notes),
+        )
+
+    def in_use(self) -> dict[str, str]:
+        """By processes, which NVML lists for all users; without any, by more memory in use than an idle GPU has."""
+        used: dict[str, str] = {}
+        for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
+            count = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
+            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, part) for part in range(count)]
+            for device in [part for part in parts if part is not None] or [whole]:
+                by = self._user(index, device)
+                if by:
+                    used[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
+        return used
+
+    def _user(self, index: int, device: Any) -> str:
+        if device is None:
+            return ""
+        count = len(self.ask(index, "nvmlDeviceGetComputeRunningProcesses", device) or ())
+        if count:
+            return f"{count} process{'es' if count > 1 else ''}"
+        # In the second version of this call, used memory excludes what the driver reserves for itself.
+        version = getattr(self.nvml, "nvmlMemory_v2", None)
+        memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
+        memory = memory or self.ask(index, "nvmlDeviceGetMemoryInfo", device)
+        used, total = (0, 0) if memory is None else (int(memory.used) >> 20, int(memory.total) >> 20)
+        return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
+
+    def _handles(self, count: int) -> dict[int, Any]:
+        """A handle for each GPU that this process may see; None for one that does not respond."""
+        handles: dict[int, Any] = {}
+        for index in range(count):
+            handle, error = self.call("nvmlDeviceGetHandleByIndex", index)
+            if error is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_NO_PERMISSION:
+                continue
+            if error is not None:
+                self.problems.append(f"GPU {index} does not respond: {error}.")
+            handles[index] = handle
+        return handles
+
+    def _gpu(self, index: int, handle: Any) -> Gpu:
+        if handle is None:
+            return Gpu(index=index)
+        memory = self.ask(index, "nvmlDeviceGetMemoryInfo", handle)
+        nodes = self._mask(index, "nvmlDeviceGetMemoryAffinity", handle)
+        own = _within(4095, self.ask(index, "nvmlDeviceGetNumaNodeId", handle))
+        near = [node for node in nodes if node in self.nodes] if self.nodes else [node for node in nodes if node != own]
+        return Gpu(
+            index=index,
+            uuid=_text(self.ask(index, "nvmlDeviceGetUUID", handle)),
+            pci=_pci(self.ask(index, "nvmlDeviceGetPciInfo", handle)),
+            name=_text(self.ask(index, "nvmlDeviceGetName", handle)),
+            memory_mib=None if memory is None else int(memory.total) // 2**20,
+            numa_node=near[0] if len(near) == 1 else None,
+            cpus=self._mask(index, "nvmlDeviceGetCpuAffinity", handle, scoped=False),
+            minor=_within(1023, self.ask(index, "nvmlDeviceGetMinorNumber", handle)),
+            pcie_generation=_within(99, self.ask(index, "nvmlDeviceGetMaxPcieLinkGeneration", handle)) or None,
+            numa_affinity=nodes,
+            gpu_numa_id=own,
+        )
+
+    def _mask(self, index: int, function: str, handle: Any, *, scoped: bool = True) -> tuple[int, ...]:
+        """Numbers of the bits that are set in a CPU or node mask."""
+        words = self.ask(index, function, handle, _MASK_WORDS, *((_NODE_SCOPE,) if scoped else ()))
+        if words is None:
+            return ()
+        return tuple(64 * w + bit for w, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
+
+    def _mig_devices(self, parent: Gpu, handle: Any) -> list[Gpu]:
+        """The MIG devices of a GPU; all slots are tried, since some may be empty. An empty list if MIG is off."""
+        if handle is None:
+            return []
+        mode = self.ask(parent.index, "nvmlDeviceGetMigMode", handle)
+        if not mode or mode[0] != 1:
+            return []
+        devices = []
+        for part in range(self.ask(parent.index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            device = self.ask(parent.index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, part)
+            if device is None:
+                continue
+            name = _text(self.ask(parent.index, "nvmlDeviceGetName", device))
+            memory = self.ask(parent.index, "nvmlDeviceGetMemoryInfo", device)
+            devices.append(
+                Gpu(
+                    index=parent.index,
+                    uuid=_text(self.ask(parent.index, "nvmlDeviceGetUUID", device)),
+                    pci=parent.pci,
+                    name=name or parent.name,
+                    memory_mib=None if memory is None else int(memory.total) // 2**20,
+                    numa_node=parent.numa_node,
+                    cpus=parent.cpus,
+                    mig=name.partition("MIG ")[2] or "unknown",
+                    minor=parent.minor,
+                    pcie_generation=parent.pcie_generation,
+                    numa_affinity=parent.numa_affinity,
+                    gpu_numa_id=parent.gpu_numa_id,
+                )
+            )
+        if not devices:
+            self.problems.append(f"GPU {parent.index} has MIG enabled but no MIG device, so nothing can run on it.")
+        return devices
+
+    def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:
+        """The link word of each pair of GPU indices; ``PIX`` within a GPU, that is, between its MIG devices."""
+        direct, switched = self._nvlinks(handles, gpus)
+        words = {}
+        for a in handles:
+            words[a, a] = "PIX"
+            for b in handles:
+                if b >= a:
+                    continue
+                count = max(direct.get((a, b), 0), direct.get((b, a), 0)) or min(switched.get(a, 0), switched.get(b, 0))
+                words[a, b] = words[b, a] = f"NV{count}" if count else self._ancestor(a, b, handles)
+        return words
+
+    def _ancestor(self, a: int, b: int, handles: dict[int, Any]) -> str:
+        if handles[a] is None or handles[b] is None:
+            return "?"
+        level = self.ask(a, "nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
+        return _ANCESTORS.get(level, "?")
+
+    def _nvlinks(
+        self, handles: dict[int, Any], gpus: dict[int, Gpu]
+    ) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
+        """Active NVLinks from GPU to GPU, and from each GPU to NVSwitches; sets each GPU's NVLink generation."""
+        by_pci = {gpu.pci: gpu.index for gpu in gpus.values() if gpu.pci}
+        direct: dict[tuple[int, int], int] = {}
+        switched: dict[int, int] = {}
+        for a, handle in handles.items():
+            lost = 0
+            for link in self._active(a, handle):
+                far = _pci(self.ask(a, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+                b = by_pci.get(far)
+                kind = self.ask(a, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+                if b is not None and b != a:
+                    direct[a, b] = direct.get((a, b), 0) + 1
+                elif kind == _REMOTE_SWITCH:
+                    switched[a] = switched.get(a, 0) + 1
+                elif far not in self.devices:  # else a GPU that a device cgroup hides
+                    lost += kind in (None, _REMOTE_GPU)
+                version = self.ask(a, "nvmlDeviceGetNvLinkVersion", handle, link)
+                if version in _NVLINK_GENERATIONS:
+                    gpus[a] = _with_generation(gpus[a], _NVLINK_GENERATIONS[version])
+            if lost:
+                self.notes.append(f"GPU {a} has {lost} active NVLinks to a device that cannot be identified.")
+        return direct, switched
+
+    def _active(self, index: int, handle: Any) -> list[int]:
+        """Numbers of the active NVLinks; NVML refuses the first number out of range."""
+        active = []
+        for link in range(_MAX_NVLINKS if handle is not None else 0):
+            state, error = self.call("nvmlDeviceGetNvLinkState", handle, link)
+            value = getattr(error, "value", None)
+            if value == self.nvml.NVML_ERROR_INVALID_ARGUMENT:
+                break
+            if error is not None and value not in self.silent:
+                self.failures.setdefault(("nvmlDeviceGetNvLinkState", str(error)), set()).add(index)
+                break
+            if state == 1:
+                active.append(link)
+        return active
+
+    def _sentences(self) -> list[str]:
+        """One sentence for each failed call, with all GPUs on which it failed."""
+        return [
+            f"{function} failed{f' on GPU {format_cpulist(gpus)}' if gpus else ''}: {error}."
+            for (function, error), gpus in self.failures.items()
+        ]
+
+
+def _with_generation(gpu: Gpu, generation: int) -> Gpu:
+    return replace(gpu, nvlink_generation=generation)
+
+
+def _within(high: int, value: Any) -> int | None:
+    """The number if it is plausible: drivers also answer -1, or all bits set."""
+    return value if isinstance(value, int) and 0 <= value <= high else None
+
+
+def _text(value: Any) -> str:
+    """A string from NVML; old versions of pynvml return bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _pci(info: Any) -> str:
+    """The device's name in sysfs, such as ``0000:07:00.0`` for NVML's ``00000000:07:00.0``."""
+    words = _text(getattr(info, "busId", "")).lower().split(":", 1)
+    if len(words) != 2:
+        return ""
+    try:
+        return f"{int(words[0], 16):04x}:{words[1]}"
+    except ValueError:
+        return ""

@@ -14,12 +14,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import certificates
-from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
-from jupyterhub_gpuspawner.node.launch import complain
-from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node import folder
+from jupyterhub_gpuspawner.node import report as reporting
+from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob
+from jupyterhub_gpuspawner.node.hardware import observe
+from jupyterhub_gpuspawner.node.main import complain
 from jupyterhub_gpuspawner.node.placing import Placing
-from jupyterhub_gpuspawner.node.report import http
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, recover_plan
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATIENCE = 300
 """Seconds after which a report that the hub does not take is given up."""
 PAUSE = 5.0
-"""Seconds between two tries, each of which is already repeated (:func:`~.report.http.attempt`)."""
+"""Seconds between two tries, each of which is already repeated (:func:`~.report.attempt`)."""
 NOT_CLAIMED = "GPUs are claimed on the server's own node only."
 
 
@@ -86,7 +86,7 @@ def deliver(report: NodeReport, environ: MutableMapping[str, str]) -> str | None
     signal.alarm(PATIENCE)  # looking up a name may take forever
     ends_at = time.monotonic() + PATIENCE
     while True:
-        failure, retry = http.attempt(report, environ)
+        failure, retry = reporting.attempt(report, environ)
         if failure is None or not retry or time.monotonic() + PAUSE > ends_at:
             return failure
         time.sleep(PAUSE)
@@ -98,7 +98,7 @@ def main(text: str) -> None:
     problems = [f"The launch plan could not be read: {fault}"] if fault else []
     environ = dict(os.environ)
     try:
-        certificates.in_memory(environ)
+        folder.certificates_in_memory(environ)
     except (OSError, ValueError) as error:
         problems.append(f"The server's certificates could not be read: {error}")
     report = place(plan, environ, *problems)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.node import allocation, binding
+from jupyterhub_gpuspawner.node import bind, grant
 from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
@@ -58,7 +58,7 @@ class Placing:
         self.node = node
         self.problems: list[str] = []
         self._look = observe_node
-        self._job: allocation.GrantedJob | None = None
+        self._job: grant.GrantedJob | None = None
 
     without_choice = Gpus()
     """What the server gets if choosing GPUs fails: the GPUs as Slurm set them."""
@@ -80,7 +80,7 @@ class Placing:
         topology = self.attempt("Reading the hardware", self._look, NodeTopology(hostname=self.node))
         self.problems.extend(topology.problems)
         nothing: tuple[int, ...] = ()
-        allowed = self.attempt("Reading the CPU affinity", binding.allowed_cpus, nothing)
+        allowed = self.attempt("Reading the CPU affinity", bind.allowed_cpus, nothing)
         cpus = self.attempt("Reading the granted CPUs", lambda: self._granted_cpus(topology, allowed), allowed)
         gpus = self.attempt("Choosing GPUs", lambda: self._gpus(topology, cpus), self.without_choice)
         cpus = self.attempt("Choosing CPUs", lambda: self._cpus(topology, cpus, gpus), cpus)
@@ -108,34 +108,30 @@ class Placing:
         )
         return self.with_problems(document), topology
 
-    def job(self) -> allocation.GrantedJob:
+    def job(self) -> grant.GrantedJob:
         """What slurmctld says about this job; it is asked at most once."""
         if self._job is None:
-            from jupyterhub_gpuspawner.node import scontrol
-
             self._job = self.attempt(
-                "Asking scontrol for the job", lambda: scontrol.show_job(self.environ), allocation.GrantedJob()
+                "Asking scontrol for the job", lambda: grant.show_job(self.environ), grant.GrantedJob()
             )
         return self._job
 
     def hands_out_gpus(self) -> bool | None:
         """Whether Slurm manages this node's GPUs at all; None if that cannot be known."""
-        from jupyterhub_gpuspawner.node import scontrol
-
-        return self.attempt("Asking scontrol for the node", lambda: scontrol.show_node_gpus(self.environ), None)
+        return self.attempt("Asking scontrol for the node", lambda: grant.show_node_gpus(self.environ), None)
 
     def _granted_cpus(self, topology: NodeTopology, allowed: tuple[int, ...]) -> tuple[int, ...]:
-        granted, problems = allocation.cpus(self.environ, topology, allowed, self)
+        granted, problems = grant.cpus(self.environ, topology, allowed, self)
         self.problems.extend(problems)
         return granted
 
-    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> allocation.GpuGrant:  # noqa: ARG002 - for subclasses
+    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> grant.GpuGrant:  # noqa: ARG002 - for subclasses
         """The GPUs from which this server's are chosen; ``cpus`` are the CPUs granted to it."""
-        return allocation.gpus(self.environ, topology, self)
+        return grant.gpus(self.environ, topology, self)
 
     def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
         promised = self.plan.gpus or 0
-        if not promised and not allocation.in_job(self.environ):
+        if not promised and not grant.in_job(self.environ):
             return Gpus()
         granted = self._grant(topology, cpus)
         self.problems.extend(granted.problems)
@@ -162,9 +158,9 @@ class Placing:
             why=choice.why + _in_slurms_words(granted, choice.gpus, topology),
         )
 
-    def _no_gpus(self, topology: NodeTopology, granted: allocation.GpuGrant) -> Gpus:
+    def _no_gpus(self, topology: NodeTopology, granted: grant.GpuGrant) -> Gpus:
         """Hide the node's GPUs from a job that has none; change nothing if the job has GPUs that were not found."""
-        if granted.positions is None or not topology.gpus or not allocation.in_job(self.environ):
+        if granted.positions is None or not topology.gpus or not grant.in_job(self.environ):
             return Gpus()
         return Gpus(visible="", why="This job has no GPU; the node's GPUs are hidden from it.")
 
@@ -177,13 +173,13 @@ class Placing:
         return choose_cpus(topology, granted=granted, count=promised, gpus=gpus.positions)
 
     def _bind_cpus(self, cpus: tuple[int, ...]) -> tuple[int, ...]:
-        bound, problems = binding.bind_cpus(cpus)
+        bound, problems = bind.bind_cpus(cpus)
         self.problems.extend(problems)
         return bound
 
     def _bind_memory(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> str:
         nodes = memory_nodes(topology, cpus, gpus.positions)
-        policy, problems = binding.bind_memory(self.plan.memory_policy, nodes, _numa_nodes(topology, cpus))
+        policy, problems = bind.bind_memory(self.plan.memory_policy, nodes, _numa_nodes(topology, cpus))
         self.problems.extend(problems)
         return policy
 
@@ -192,7 +188,7 @@ class Placing:
         nodes = _numa_nodes(topology, cpus)
         if near is not True or topology.simulated or not nodes or memory == "none":
             return near
-        return binding.memory_is_on(memory, nodes)
+        return bind.memory_is_on(memory, nodes)
 
     def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
         if gpus.visible is not None:
@@ -235,7 +231,7 @@ def _gpus_in_words(count: int) -> str:
     return f"{count} GPU{'s' if count != 1 else ''}"
 
 
-def _in_slurms_words(granted: allocation.GpuGrant, chosen: Sequence[int], topology: NodeTopology) -> str:
+def _in_slurms_words(granted: grant.GpuGrant, chosen: Sequence[int], topology: NodeTopology) -> str:
     """Slurm's own indices, if the driver counts differently: in a device cgroup, or with MIG devices."""
     indices = dict(zip(granted.positions or (), granted.slurm))
     if not indices or all(topology.gpus[position].index == indices[position] for position in chosen):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The names of the policies for GPUs and for memory. Standard library only: the launcher reads them on the node.
 #
 # How they are applied: GPUs and CPUs in :mod:`~jupyterhub_gpuspawner.placement.choice`, memory in
-# :mod:`~jupyterhub_gpuspawner.node.binding`.
+# :mod:`~jupyterhub_gpuspawner.node.bind`.
 
 POLICIES = ("none", "best-effort", "restricted")
 """How GPUs and CPUs are chosen; the names are those of kubelet's Topology Manager."""

@@ -36,9 +36,7 @@ def test_the_archive_holds_the_node_and_what_it_needs_of_the_core() -> None:
     assert {name.removeprefix(package).partition("/")[0] for name in names} == {
         *("__main__.py", "__init__.py", "cpulist.py", "lab.json", "node", "placement", "units.py", "wire"),
     }
-    assert {"node/launch.py", "node/observe/nvml.py", "node/observe/sysfs.py"} <= {
-        name.removeprefix(package) for name in names
-    }
+    assert {"node/main.py", "node/nvml.py", "node/hardware.py"} <= {name.removeprefix(package) for name in names}
 
 
 def test_a_traceback_points_into_the_repository() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.node.launch import VERBOSE
+from jupyterhub_gpuspawner.node.main import VERBOSE
 from tests.cli.conftest import MACHINES
 
 if TYPE_CHECKING:

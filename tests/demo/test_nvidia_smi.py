@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.nvidia_smi import main
 from jupyterhub_gpuspawner.demo.run import simulated_commands
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES
-from jupyterhub_gpuspawner.node.usage import window
+from jupyterhub_gpuspawner.node import usage
 
 PATTERN = str(MACHINES / "{node}.json")
 K80 = {"SLURMD_NODENAME": "k80-2socket", "CUDA_VISIBLE_DEVICES": "2,0", "SLURM_JOB_GPUS": "0,2"}
@@ -59,7 +59,7 @@ def test_it_answers_like_nvidia_smi_for_the_jobs_own_gpus(
     environ: dict[str, str], words: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the use that the pages show; names and sentences say that it is simulated."""
-    use = {index: f"{window.reading(index, 11441, NOW).utilization:g}" for index in (0, 2)}
+    use = {index: f"{usage.reading(index, 11441, NOW).utilization:g}" for index in (0, 2)}
 
     assert main(words.split(), environ, PATTERN, now=NOW) == code
     assert capsys.readouterr().out == (said.format(use=use) if "{use" in said else said)
@@ -69,7 +69,7 @@ def test_each_mig_device_has_the_use_that_the_pages_show(capsys: pytest.CaptureF
     """As the launcher samples it for the same UUID, for a whole turn of the curves."""
     for now in (NOW + 30 * each for each in range(40)):
         assert main(["--query-gpu=uuid,utilization.gpu", "--format=csv,noheader,nounits"], MIG, PATTERN, now=now) == 0
-        use = {uuid: window.reading(2, 9728, now, mig=True, uuid=uuid).utilization for uuid in reversed(SLICES)}
+        use = {uuid: usage.reading(2, 9728, now, mig=True, uuid=uuid).utilization for uuid in reversed(SLICES)}
         assert capsys.readouterr().out == "".join(f"{uuid}, {value:g}\n" for uuid, value in use.items())
 
 
@@ -87,7 +87,7 @@ def test_the_table_says_that_nothing_was_measured(capsys: pytest.CaptureFixture[
     assert main([], K80, PATTERN, now=NOW) == 0
 
     _, *lines = capsys.readouterr().out.splitlines()
-    reading = window.reading(2, 11441, NOW)
+    reading = usage.reading(2, 11441, NOW)
     assert len({len(line) for line in lines}) == 1
     assert "NVIDIA-SMI of simulated GPUs" in lines[1]
     assert "nothing was measured" in lines[-2]

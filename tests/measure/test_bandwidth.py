@@ -18,8 +18,7 @@ from jupyterhub_gpuspawner.measure.bandwidth import (
     measure,
     nodes_of,
 )
-from jupyterhub_gpuspawner.node import binding
-from jupyterhub_gpuspawner.node.observe import sysfs
+from jupyterhub_gpuspawner.node import bind, hardware
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
 from tests.measure.standin import TWO_SOCKETS, StandInMachine
 
@@ -100,14 +99,14 @@ def test_the_middle_counts() -> None:
     )
 
 
-HERE = sysfs.read()
+HERE = hardware.read()
 
 
 @pytest.fixture
 def node() -> int:
     """A NUMA node of this machine that this process may use."""
     try:
-        binding.read_memory()
+        bind.read_memory()
     except OSError as error:
         pytest.skip(f"the kernel does not tell memory policies: {error}")
     return ThisHost(HERE).nodes()[0]
@@ -116,24 +115,24 @@ def node() -> int:
 def test_a_bound_thread_leaves_the_process_as_it_was(node: int) -> None:
     """CPU and memory are bound only during the work, and its pages are on the node."""
     host = ThisHost(HERE)
-    before = (os.sched_getaffinity(0), binding.read_memory())
+    before = (os.sched_getaffinity(0), bind.read_memory())
     seen: list[object] = []
 
     def work() -> None:
         with host.buffer(3 * 2**20) as buffer:
-            seen.extend([os.sched_getaffinity(0), binding.read_memory(), buffer.memory_on])
+            seen.extend([os.sched_getaffinity(0), bind.read_memory(), buffer.memory_on])
 
     host.on(node, work)
     near = next(each.cpus for each in HERE.numa_nodes if each.id == node)
     assert seen == [set(near) & before[0], f"bind:{node}", (node,)]
-    assert (os.sched_getaffinity(0), binding.read_memory()) == before
+    assert (os.sched_getaffinity(0), bind.read_memory()) == before
 
 
 def test_without_a_node_nothing_is_bound(node: int) -> None:
     """The work has the CPUs and the policy of the process."""
     seen: list[object] = []
-    ThisHost(HERE).on(None, lambda: seen.extend([os.sched_getaffinity(0), binding.read_memory()]))
-    assert seen == [os.sched_getaffinity(0), binding.read_memory()]
+    ThisHost(HERE).on(None, lambda: seen.extend([os.sched_getaffinity(0), bind.read_memory()]))
+    assert seen == [os.sched_getaffinity(0), bind.read_memory()]
 
 
 def test_every_page_of_a_buffer_is_in_use(node: int) -> None:
@@ -144,7 +143,7 @@ def test_every_page_of_a_buffer_is_in_use(node: int) -> None:
 
 
 def test_a_failure_within_the_thread_is_raised() -> None:
-    """An error in the work, or in the binding, is raised in the caller."""
+    """An error in the work, or in the bind, is raised in the caller."""
     nowhere = ThisHost(NodeTopology(numa_nodes=(NumaNode(900, (65000,)),)))
     assert nowhere.nodes() == ()
     with pytest.raises(CopyError, match="This process is not allowed to use CPUs 65000"):

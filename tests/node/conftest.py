@@ -22,8 +22,8 @@ WITHOUT_PYNVML = "import sys; sys.modules['pynvml'] = None\n"
 """Code for a process in which pynvml cannot be imported."""
 _ASK = """
 import json, os, sys
-from jupyterhub_gpuspawner.node.observe import nvml
-from jupyterhub_gpuspawner.node.observe.nvml import UnavailableError
+from jupyterhub_gpuspawner.node import nvml
+from jupyterhub_gpuspawner.node.nvml import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import to_document
 for line in sys.stdin:
     text, nodes, devices = json.loads(line)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.launch import Announcement, announce
-from jupyterhub_gpuspawner.node.report import http, port
+from jupyterhub_gpuspawner.node import port
+from jupyterhub_gpuspawner.node import report as reporting
+from jupyterhub_gpuspawner.node.main import Announcement, announce
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
@@ -64,7 +65,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
     def hang(*_: Any) -> None:
         time.sleep(5)
 
-    monkeypatch.setattr(http, "attempt", hang)
+    monkeypatch.setattr(reporting, "attempt", hang)
     start = time.monotonic()
     nobody = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}
     told = announce(REPORT, port_range=None, environ=nobody, deadline=0.5)

@@ -11,8 +11,8 @@ import pytest
 
 BECOME = """
 import os, sys
-from jupyterhub_gpuspawner.node.certificates import unpack
-unpack(os.environ, sys.argv[1])
+from jupyterhub_gpuspawner.node.folder import unpack_certificates
+unpack_certificates(os.environ, sys.argv[1])
 os.execvp("sh", ["sh", "-c", 'cat "$JUPYTERHUB_SSL_KEYFILE"; env'])
 """
 

@@ -14,8 +14,8 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node import claim
-from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GrantedJob
 from jupyterhub_gpuspawner.node.claim import Claimant, name_of
+from jupyterhub_gpuspawner.node.grant import UNMANAGED, GrantedJob
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 from tests.standins.nvml import describe

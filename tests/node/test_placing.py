@@ -10,8 +10,8 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.node import binding
-from jupyterhub_gpuspawner.node.allocation import GrantedJob
+from jupyterhub_gpuspawner.node import bind
+from jupyterhub_gpuspawner.node.grant import GrantedJob
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -182,9 +182,9 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
         asked.append((policy, nodes, local))
         return "preferred:1", ()
 
-    monkeypatch.setattr(binding, "allowed_cpus", lambda: tuple(range(24)))
-    monkeypatch.setattr(binding, "bind_cpus", bind_cpus)
-    monkeypatch.setattr(binding, "bind_memory", bind_memory)
+    monkeypatch.setattr(bind, "allowed_cpus", lambda: tuple(range(24)))
+    monkeypatch.setattr(bind, "bind_cpus", bind_cpus)
+    monkeypatch.setattr(bind, "bind_memory", bind_memory)
     node = replace(load(str(MACHINES / "k80-2socket.json")), simulated=False)
 
     placed = Job(node, granted("2,3", 24), gpus=2, cpus=4).placed()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.node import scontrol
-from jupyterhub_gpuspawner.node.allocation import GrantedJob
+from jupyterhub_gpuspawner.node import grant
+from jupyterhub_gpuspawner.node.grant import GrantedJob
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
 
@@ -27,7 +27,7 @@ def test_a_recorded_job_tells_its_cpus_and_gpus(version: str, name: str, node: s
     text = (RECORDED / version / "scontrol" / f"{name}.out").read_text()
     [line] = [line for line in text.splitlines() if "CPU_IDs=" in line]
 
-    detail = scontrol.parse_job(text, node)
+    detail = grant.parse_job(text, node)
 
     assert f" CPU_IDs={_written(detail.cpus)} " in line
     if gpus is None:
@@ -61,7 +61,7 @@ def _written(numbers: tuple[int, ...] | None) -> str:
 )
 def test_only_this_nodes_own_line_counts(line: str, expected: GrantedJob) -> None:
     """Values that cannot be read are unknown."""
-    assert scontrol.parse_job(f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n", "g1") == expected
+    assert grant.parse_job(f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n", "g1") == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_nodes_gpus_are_slurms_or_not(gres: str, expected: bool | None) -> Non
     """By its ``Gres=`` line; None where there is none that can be read."""
     text = f"NodeName=g1 Arch=x86_64 CoresPerSocket=12 \n   AvailableFeatures=gpu\n   {gres}\n   NodeAddr=127.0.0.1\n"
 
-    assert scontrol.parse_node(text) is expected
+    assert grant.parse_node(text) is expected
 
 
 @pytest.fixture
@@ -106,24 +106,24 @@ def test_the_command_is_asked_about_this_job_and_node() -> None:
     """By the numbers that Slurm put into the job's environment."""
     environ = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g1"}
 
-    assert scontrol.show_job(environ) == GrantedJob((2,), (4, 5))
-    assert scontrol.show_node_gpus(environ) is True
+    assert grant.show_job(environ) == GrantedJob((2,), (4, 5))
+    assert grant.show_node_gpus(environ) is True
 
 
 @pytest.mark.usefixtures("command")
 def test_a_controller_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bounded time, with nothing known."""
-    monkeypatch.setattr(scontrol, "SECONDS", 0.5)
+    monkeypatch.setattr(grant, "SECONDS", 0.5)
     start = time.monotonic()
 
-    assert scontrol.show_job({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}) == GrantedJob()
+    assert grant.show_job({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}) == GrantedJob()
     assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "--help"}, {"SLURM_JOB_ID": "99"}])
 def test_without_an_answer_nothing_is_known(environ: dict[str, str], command: Path) -> None:
     """No job number, an option in its place, an error, no such command."""
-    assert scontrol.show_job(environ) == GrantedJob()
-    assert scontrol.show_node_gpus(environ) is None
+    assert grant.show_job(environ) == GrantedJob()
+    assert grant.show_node_gpus(environ) is None
     command.unlink()
-    assert scontrol.show_job({"SLURM_JOB_ID": "17"}) == GrantedJob()
+    assert grant.show_job({"SLURM_JOB_ID": "17"}) == GrantedJob()

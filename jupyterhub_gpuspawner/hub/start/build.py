@@ -34,7 +34,7 @@ CERTIFICATE_VARIABLES = {
     "certfile": "JUPYTERHUB_SSL_CERTFILE_CONTENT",
     "cafile": "JUPYTERHUB_SSL_CLIENT_CA_CONTENT",
 }
-"""JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/certificates.py``)."""
+"""JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/folder.py``)."""
 
 
 @dataclass(frozen=True)

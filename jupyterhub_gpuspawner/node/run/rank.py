@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child, scontrol
-from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node import child, grant
+from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Gpus, Placing
 from jupyterhub_gpuspawner.node.run import step, variables
 from jupyterhub_gpuspawner.node.run.srun import SPEC, loads
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
     from typing import NoReturn, TypeVar
 
-    from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
+    from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob
     from jupyterhub_gpuspawner.node.run.srun import Spec
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
     T = TypeVar("T")
     Become = Callable[[Sequence[str], Mapping[str, str]], NoReturn]
-    """Replaces this process with a command, see ``become`` of :mod:`~jupyterhub_gpuspawner.node.launch`."""
+    """Replaces this process with a command, see ``become`` of :mod:`~jupyterhub_gpuspawner.node.main`."""
 
 
 # One task's share of a job step's GPUs and CPUs on a node.
@@ -263,7 +263,7 @@ class RankPlacing(StepPlacing):
 
     def job(self) -> GrantedJob:
         """From what ``gpuspawner-run`` has asked slurmctld; else slurmctld is asked."""
-        return scontrol.parse_job(self.spec.allocation, self.node) if self.spec.allocation else super().job()
+        return grant.parse_job(self.spec.allocation, self.node) if self.spec.allocation else super().job()
 
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         if "gpu" in self.spec.keeps:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import scontrol
+from jupyterhub_gpuspawner.node import grant
 from jupyterhub_gpuspawner.units import GPU_GRES, NodeAllocation, expand_nodelist
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
     if not nodes:
         raise ValueError(f"the nodes of job {job} are not known: neither SLURM_JOB_NODELIST nor scontrol names them")
     per_node = [line for line in lines if line.startswith("Nodes=") and "CPU_IDs=" in line]
-    allocations = scontrol.allocations_of(answer)
+    allocations = grant.allocations_of(answer)
     granted = {allocation.node: _gpus(allocation) for allocation in allocations}
     cpus = {allocation.node: len(allocation.cpu_ids) for allocation in allocations}
     here = environ.get("SLURMD_NODENAME", "")

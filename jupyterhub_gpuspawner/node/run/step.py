@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child, scontrol
+from jupyterhub_gpuspawner.node import child, grant
 from jupyterhub_gpuspawner.node.run import srun, variables
 from jupyterhub_gpuspawner.node.run.srun import Spec
 
@@ -210,7 +210,7 @@ def _text(path: str) -> str:
 def run(options: Options, environ: Mapping[str, str], *, archive: Callable[[], bytes], plan: str) -> int:
     """Run the step to its end and return its exit code. ``plan``: the server's launch plan, for policy and topology."""
     try:
-        mine = srun.read(environ, scontrol.answer_about_job(environ))
+        mine = srun.read(environ, grant.answer_about_job(environ))
         where = srun.layout(mine, options)
         kinds = srun.keeps(options, environ)
         srun.gpus_of_step(mine, where, kinds)
@@ -253,7 +253,7 @@ def _master(mine: srun.Job, nodes: Sequence[str]) -> tuple[str, int]:
     port = variables.free_port(here=here)
     if len(nodes) == 1:
         return "127.0.0.1", port
-    return ("" if here else variables.resolved(scontrol.node_address(nodes[0]) or nodes[0])), port
+    return ("" if here else variables.resolved(grant.node_address(nodes[0]) or nodes[0])), port
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.allocation import GrantedJob
+from jupyterhub_gpuspawner.node.grant import GrantedJob
 from jupyterhub_gpuspawner.node.run.rank import Rank, RankPlacing, binding
 from jupyterhub_gpuspawner.node.run.srun import Spec
 from jupyterhub_gpuspawner.placement.topology import load

@@ -9,7 +9,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.node.allocation import GrantedJob
+from jupyterhub_gpuspawner.node.grant import GrantedJob
 from jupyterhub_gpuspawner.node.run.rank import StepPlacing, rank_of
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.node.usage.window import UNKNOWN, GpuReading
+from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
 WHOLE = PlacedGpu(0, "GPU-a", "0000:07:00.0", "NVIDIA A100", 40960)
@@ -37,7 +37,7 @@ WITH_GPM = f"{MACHINE}gpm 2\n"
 _READ = """
 import json, os, sys
 from dataclasses import asdict
-from jupyterhub_gpuspawner.node.usage.nvml import Gpus, NvmlError
+from jupyterhub_gpuspawner.node.usage import Gpus, NvmlError
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 asked = json.load(sys.stdin)
 try:

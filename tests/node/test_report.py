@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.certificates import in_memory
-from jupyterhub_gpuspawner.node.report import http
+from jupyterhub_gpuspawner.node import report as reporting
+from jupyterhub_gpuspawner.node.folder import certificates_in_memory
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
 from tests.standins.report_hub import ReportHub
@@ -29,14 +29,14 @@ REPORT = NodeReport(41234, PlacementDocument(job_id="7", node="g1", gpus=(Placed
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(http, "TIMEOUT", 2.0)
+    monkeypatch.setattr(reporting, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(reporting, "TIMEOUT", 2.0)
 
 
 def test_a_report_is_one_request_with_the_servers_own_token() -> None:
     """To the hub's API, as JSON; the hub reads back what was sent."""
     with ReportHub() as hub:
-        assert http.attempt(REPORT, hub.environ)[0] is None
+        assert reporting.attempt(REPORT, hub.environ)[0] is None
 
     [request] = hub.requests
     assert request.path == "/hub/api/gpuspawner/report"
@@ -71,7 +71,7 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
     """No answer, 401, 403, 429 and 5xx: three tries in all. Anything else is final, and reported in the hub's words."""
     with ReportHub(*answers) as hub:
-        told = http.attempt(REPORT, hub.environ)[0]
+        told = reporting.attempt(REPORT, hub.environ)[0]
 
     assert told == (failure and f"The report could not be sent to the hub: {failure}")
     assert len(hub.requests) == tries
@@ -80,7 +80,7 @@ def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: i
 def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
     """Without the port the server cannot be reached, so nothing else in the report may prevent its delivery."""
     with ReportHub(400) as hub:
-        told = http.attempt(REPORT, hub.environ)[0]
+        told = reporting.attempt(REPORT, hub.environ)[0]
 
     problem = "The hub refused the full report: 400 The hub says 400."
     assert told == "The hub refused the full report; only the port was reported: 400 The hub says 400."
@@ -91,7 +91,7 @@ def test_a_report_of_another_node_that_the_hub_finds_wrong_says_nothing_of_the_s
     """Without the words that it is another node's, the hub would take it for the server's own, which has no port."""
     report = NodeReport(0, PlacementDocument(job_id="7", node="g2", why="Because."), {"version": 1}, other_node=True)
     with ReportHub(400) as hub:
-        told = http.attempt(report, hub.environ)[0]
+        told = reporting.attempt(report, hub.environ)[0]
 
     problem = "The hub refused the full report: 400 The hub says 400."
     assert told == "The hub refused the full report; only the node's name was reported: 400 The hub says 400."
@@ -103,7 +103,7 @@ def test_a_report_of_another_node_that_the_hub_finds_wrong_says_nothing_of_the_s
 def test_a_hub_that_takes_neither_is_given_up() -> None:
     """After the full report and the port alone."""
     with ReportHub(400, 400) as hub:
-        told = http.attempt(REPORT, hub.environ)[0]
+        told = reporting.attempt(REPORT, hub.environ)[0]
 
     assert told == "The report could not be sent to the hub: 400 The hub says 400."
     assert len(hub.requests) == 2
@@ -113,20 +113,20 @@ def test_a_hub_that_takes_neither_is_given_up() -> None:
 def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> None:
     """A report that the hub rejects as invalid, followed by a temporary failure."""
     with ReportHub(400, *(second,) * 3) as hub:
-        _, later = http.attempt(REPORT, hub.environ)
+        _, later = reporting.attempt(REPORT, hub.environ)
 
     assert later is again
 
 
 def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens at the first try."""
-    monkeypatch.setattr(http, "PAUSES", (1.0, 3.0))
+    monkeypatch.setattr(reporting, "PAUSES", (1.0, 3.0))
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
     told: list[str | None] = []
     environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
-    launcher = threading.Thread(target=lambda: told.append(http.attempt(REPORT, environ)[0]))
+    launcher = threading.Thread(target=lambda: told.append(reporting.attempt(REPORT, environ)[0]))
     launcher.start()
     time.sleep(0.3)
 
@@ -139,20 +139,20 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
 
 def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try has a time limit."""
-    monkeypatch.setattr(http, "TIMEOUT", 0.2)
+    monkeypatch.setattr(reporting, "TIMEOUT", 0.2)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
 
-        assert http.attempt(REPORT, environ)[0] == "The report could not be sent to the hub: timed out"
+        assert reporting.attempt(REPORT, environ)[0] == "The report could not be sent to the hub: timed out"
         assert time.monotonic() - start < 10
 
 
 def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is for the whole answer, not for each byte of it."""
-    monkeypatch.setattr(http, "TIMEOUT", 0.5)
+    monkeypatch.setattr(reporting, "TIMEOUT", 0.5)
     stop = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -176,7 +176,7 @@ def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
-        told = http.attempt(REPORT, environ)[0]
+        told = reporting.attempt(REPORT, environ)[0]
         elapsed = time.monotonic() - start
         stop.set()
         listener.close()
@@ -204,7 +204,7 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
     """With what is wrong in it."""
     environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/", "JUPYTERHUB_API_TOKEN": "t", **changes}
 
-    told = http.attempt(REPORT, environ)[0]
+    told = reporting.attempt(REPORT, environ)[0]
 
     assert told is not None
     assert any(each in told for each in reason.split("|"))
@@ -237,7 +237,7 @@ def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
 def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
     """As the hub does, which requires a client certificate."""
     with ReportHub(tls=_server_side(certificates)) as hub:
-        assert http.attempt(REPORT, hub.environ | certificates)[0] is None
+        assert reporting.attempt(REPORT, hub.environ | certificates)[0] is None
 
     assert parse_report(hub.requests[0].body) == REPORT
 
@@ -247,8 +247,8 @@ def test_certificates_in_memory_are_shown_too(certificates: dict[str, str], monk
     contents = {f"{name}_CONTENT": b64encode(Path(path).read_bytes()).decode() for name, path in certificates.items()}
     with ReportHub(tls=_server_side(certificates)) as hub:
         environ = {**hub.environ, **contents}
-        in_memory(environ)
-        told = http.attempt(REPORT, environ)[0]
+        certificates_in_memory(environ)
+        told = reporting.attempt(REPORT, environ)[0]
 
     names = sorted(set(environ) - set(hub.environ))
     assert (told, names) == (None, sorted(certificates))
@@ -291,7 +291,7 @@ def test_a_hub_that_cannot_prove_itself_gets_no_token(
             return connect(("127.0.0.1", address[1]), timeout=timeout)
 
         monkeypatch.setattr(socket, "create_connection", connected)
-        told = http.attempt(REPORT, environ)[0]
+        told = reporting.attempt(REPORT, environ)[0]
 
     assert told is not None
     assert told.startswith(
@@ -307,9 +307,9 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates["JUPYTERHUB_SSL_CERTFILE"], certificates["JUPYTERHUB_SSL_KEYFILE"])
     program = (
-        "import os; from jupyterhub_gpuspawner.node.report import http; "
+        "import os; from jupyterhub_gpuspawner.node import report as reporting; "
         "from jupyterhub_gpuspawner.wire.documents import NodeReport; "
-        "print(http.attempt(NodeReport(41234), os.environ)[0])"
+        "print(reporting.attempt(NodeReport(41234), os.environ)[0])"
     )
     with ReportHub(tls=context) as hub:
         told = [
@@ -338,16 +338,16 @@ def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> Non
     again = ((503, "3"), (429, "3600"))
     answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in again]
     with ReportHub(*answers) as hub:
-        assert http.attempt(REPORT, hub.environ)[0] is None
+        assert reporting.attempt(REPORT, hub.environ)[0] is None
 
-    assert slept == [3.0, http.LONGEST_PAUSE]
+    assert slept == [3.0, reporting.LONGEST_PAUSE]
 
 
 def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
     """The placement is what counts."""
     large = NodeReport(41234, REPORT.placement, {"version": 1, "hostname": "x" * REPORT_LIMIT})
 
-    assert http.fit(large) == REPORT
+    assert reporting.fit(large) == REPORT
 
 
 @given(
@@ -366,6 +366,6 @@ def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
 )
 def test_whatever_was_learned_the_hub_takes_it(placement: PlacementDocument) -> None:
     """Names and messages from drivers may be any text; a report is never rejected for them."""
-    fitted = http.fit(NodeReport(41234, placement))
+    fitted = reporting.fit(NodeReport(41234, placement))
 
     assert parse_report(fitted.dumps().encode()) == fitted

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.node.usage import host
-from jupyterhub_gpuspawner.node.usage.window import HostReading
+from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.node.usage import HostReading
 
 V2 = {
     "proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0\n",
@@ -50,14 +50,14 @@ def tree(folder: Path, files: dict[str, str]) -> str:
 @pytest.mark.parametrize("files", [V2, V1], ids=["cgroup 2", "cgroup 1"])
 def test_a_jobs_cgroup_tells_cpu_time_and_memory(tmp_path: Path, files: dict[str, str]) -> None:
     """Of the whole job, all its steps; without the page cache that the kernel can take back."""
-    assert host.read(10, tree(tmp_path, files)) == HostReading(12.5, 512)
+    assert usage.read_host(10, tree(tmp_path, files)) == HostReading(12.5, 512)
 
 
 def test_without_a_cgroup_of_the_job_the_servers_processes_are_added_up(tmp_path: Path) -> None:
     """The server and what it has started, whatever their names; memory without what is shared."""
     page = os.sysconf("SC_PAGE_SIZE")
 
-    assert host.read(10, tree(tmp_path, PROCESSES)) == HostReading(4.0, 2 * 2560 * page >> 20)
+    assert usage.read_host(10, tree(tmp_path, PROCESSES)) == HostReading(4.0, 2 * 2560 * page >> 20)
 
 
 def test_a_detached_process_of_the_job_counts_with_what_it_has_started(tmp_path: Path) -> None:
@@ -71,21 +71,21 @@ def test_a_detached_process_of_the_job_counts_with_what_it_has_started(tmp_path:
         "proc/22/environ": "SLURM_JOB_ID=421\0",
     }
 
-    assert host.read(10, tree(tmp_path, files), job="42").cpu_seconds == 7.0
+    assert usage.read_host(10, tree(tmp_path, files), job="42").cpu_seconds == 7.0
 
 
 def test_what_a_cgroup_does_not_tell_is_taken_from_the_processes(tmp_path: Path) -> None:
     """A site whose Slurm does not limit memory has no memory in the job's cgroup."""
     files = {name: text for name, text in V2.items() if "memory" not in name}
 
-    found = host.read(10, tree(tmp_path, PROCESSES | files))
+    found = usage.read_host(10, tree(tmp_path, PROCESSES | files))
 
     assert found == HostReading(12.5, 2 * 2560 * os.sysconf("SC_PAGE_SIZE") >> 20)
 
 
 def test_of_a_server_that_has_ended_nothing_is_known(tmp_path: Path) -> None:
     """Unknown, not zero."""
-    assert host.read(99, tree(tmp_path, PROCESSES)) == HostReading(None, None)
+    assert usage.read_host(99, tree(tmp_path, PROCESSES)) == HostReading(None, None)
 
 
 def test_the_real_kernel_tells_the_cpu_time_of_a_detached_process() -> None:
@@ -103,7 +103,7 @@ def test_the_real_kernel_tells_the_cpu_time_of_a_detached_process() -> None:
     ):
         assert detached.stdout is not None
         detached.stdout.readline()
-        found = [host.read(alone.pid, job=job).cpu_seconds or 0.0 for job in ("", "424242")]
+        found = [usage.read_host(alone.pid, job=job).cpu_seconds or 0.0 for job in ("", "424242")]
         alone.kill()
         detached.kill()
 
@@ -116,7 +116,7 @@ def test_the_real_kernel_tells_the_cpu_time_of_a_child() -> None:
     with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        found = host.read(child.pid)
+        found = usage.read_host(child.pid)
         child.kill()
 
     assert found.cpu_seconds is not None

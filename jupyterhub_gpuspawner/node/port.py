@@ -2,7 +2,7 @@
 
 Another process can take the port before the server binds it, by chance or on purpose. The launcher cannot hold it open,
 since then the server could not bind it either. So the hub learns the port only once the server listens on it
-(:mod:`~jupyterhub_gpuspawner.node.report.retry`). The choice is also written to a file: if the server fails at once,
+(:mod:`~jupyterhub_gpuspawner.node.report`). The choice is also written to a file: if the server fails at once,
 and another process has its port, the batch script launches it a second time.
 """
 

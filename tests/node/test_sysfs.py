@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.node.observe import sysfs
+from jupyterhub_gpuspawner.node import hardware
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 
@@ -55,7 +55,7 @@ def tree(tmp_path: Path) -> Tree:
 
 def test_a_root_without_files_is_an_unknown_node(tmp_path: Path) -> None:
     """No exception, and no invented values."""
-    assert sysfs.read(str(tmp_path)) == NodeTopology(
+    assert hardware.read(str(tmp_path)) == NodeTopology(
         source="sysfs", problems=("The kernel lists no NUMA nodes in /sys/devices/system/node.",)
     )
 
@@ -76,7 +76,7 @@ def test_the_two_socket_k80_node(tree: Tree) -> None:
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul\nGCC version: 9",
     )
 
-    assert sysfs.read(str(tree.root)) == NodeTopology(
+    assert hardware.read(str(tree.root)) == NodeTopology(
         gpus=(
             Gpu(0, "GPU-0", "0000:05:00.0", "Tesla K80", numa_node=0, cpus=(0, 1), minor=3),
             Gpu(1, "GPU-1", "0000:06:00.0", "Tesla K80", numa_node=0, cpus=(0, 1), minor=2),
@@ -98,7 +98,7 @@ def test_pcie_lanes_in_use_and_at_most(tree: Tree) -> None:
         tree.pci(address)
         tree.width(address, now, 16)
 
-    lanes = [(gpu.pcie_width, gpu.pcie_max_width) for gpu in sysfs.read(str(tree.root)).gpus]
+    lanes = [(gpu.pcie_width, gpu.pcie_max_width) for gpu in hardware.read(str(tree.root)).gpus]
     assert lanes == [(8, 16), (None, 16), (None, 16)]
 
 
@@ -109,7 +109,7 @@ def test_only_nvidia_display_devices_are_gpus(tree: Tree) -> None:
     tree.pci("0000:08:00.0", kind="0x068000")
     tree.pci("0000:03:00.0", vendor="0x1a03", kind="0x030000")
 
-    assert [gpu.pci for gpu in sysfs.read(str(tree.root)).gpus] == ["0000:07:00.0"]
+    assert [gpu.pci for gpu in hardware.read(str(tree.root)).gpus] == ["0000:07:00.0"]
 
 
 @pytest.mark.parametrize(("nodes", "expected"), [((0,), 0), ((0, 1), None), ((), None)])
@@ -119,7 +119,7 @@ def test_a_gpu_whose_node_the_firmware_hides(tree: Tree, nodes: tuple[int, ...],
         tree.node(node, str(node), " ".join("10" for _ in nodes))
     tree.pci("0000:07:00.0", numa=-1)
 
-    assert [gpu.numa_node for gpu in sysfs.read(str(tree.root)).gpus] == [expected]
+    assert [gpu.numa_node for gpu in hardware.read(str(tree.root)).gpus] == [expected]
 
 
 def test_reversed_sparse_and_empty_nodes(tree: Tree) -> None:
@@ -130,7 +130,7 @@ def test_reversed_sparse_and_empty_nodes(tree: Tree) -> None:
     tree.node(252, "", "80 80 10", 512)
     tree.pci("0004:04:00.0", numa=8)
 
-    read = sysfs.read(str(tree.root))
+    read = hardware.read(str(tree.root))
 
     assert read.numa_nodes == (
         NumaNode(0, (2, 3), 1024, (10, 40, 80)),
@@ -146,7 +146,7 @@ def test_hyperthreads_are_one_core(tree: Tree) -> None:
     for cpu in range(8):
         tree.cpu(cpu, f"{cpu % 4},{cpu % 4 + 4}", cpu % 2)
 
-    read = sysfs.read(str(tree.root))
+    read = hardware.read(str(tree.root))
 
     assert read.siblings == ((0, 4), (1, 5), (2, 6), (3, 7))
     assert read.packages == ((0, 2, 4, 6), (1, 3, 5, 7))
@@ -159,7 +159,7 @@ def test_offline_cpus_are_not_there(tree: Tree) -> None:
     for cpu in (0, 1, 3):
         tree.cpu(cpu, "0,2" if cpu == 0 else "1,3", 0)
 
-    read = sysfs.read(str(tree.root))
+    read = hardware.read(str(tree.root))
 
     assert read.numa_nodes == (NumaNode(0, (0, 1, 3)),)
     assert read.siblings == ((0,), (1, 3))
@@ -171,7 +171,7 @@ def test_cores_that_are_known_in_part_are_not_known(tree: Tree) -> None:
     tree.online("0-3")
     tree.cpu(0, "0,2", 0)
 
-    assert sysfs.read(str(tree.root)).siblings == ()
+    assert hardware.read(str(tree.root)).siblings == ()
 
 
 @pytest.mark.parametrize("text", ["garbage", "0-", "5-2", "-1", "", "1,,2"])
@@ -179,14 +179,14 @@ def test_a_damaged_list_is_no_list(tree: Tree, text: str) -> None:
     """A file that does not hold a CPU list costs its CPUs only."""
     tree.node(0, text, "ten", None)
 
-    assert sysfs.read(str(tree.root)).numa_nodes == (NumaNode(0),)
+    assert hardware.read(str(tree.root)).numa_nodes == (NumaNode(0),)
 
 
 def test_this_machine() -> None:
     """Of the real /sys: every CPU that this process may use is in a node."""
     import os
 
-    read = sysfs.read()
+    read = hardware.read()
     known = {cpu for node in read.numa_nodes for cpu in node.cpus}
 
     assert not read.numa_nodes or os.sched_getaffinity(0) <= known

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
@@ -67,9 +67,9 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     for problem in dict.fromkeys(placing.problems):
         complain(problem)
     if command[0] == GATE:
-        from jupyterhub_gpuspawner.node import gate
+        from jupyterhub_gpuspawner.node import folder
 
-        command = gate.behind(command[1:], environ, complain)
+        command = folder.behind(command[1:], environ, complain)
     become(command, environ)
 
 
@@ -98,21 +98,21 @@ def _summary(document: PlacementDocument, environ: Mapping[str, str]) -> str:
 
 
 def _hold_folder(environ: Mapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import job_dir
+    from jupyterhub_gpuspawner.node import folder
 
-    job_dir.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
+    folder.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
 
 
 def _bring_run(environ: MutableMapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import job_dir
+    from jupyterhub_gpuspawner.node import folder
 
-    job_dir.bring_run(environ)
+    folder.bring_run(environ)
 
 
 def _bring_companion(command: Sequence[str], environ: MutableMapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import job_dir
+    from jupyterhub_gpuspawner.node import folder
 
-    job_dir.bring_companion(environ, in_container=os.path.basename(command[0]) in job_dir.CONTAINERS)
+    folder.bring_companion(environ, in_container=os.path.basename(command[0]) in folder.CONTAINERS)
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
@@ -149,8 +149,8 @@ def announce(
     """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
 
     The port itself is reported later, by a process beside the server, once the server listens there
-    (:mod:`~jupyterhub_gpuspawner.node.report.retry`). That process also samples the server's use every
-    ``usage_interval`` seconds (:mod:`~jupyterhub_gpuspawner.node.usage.sampler`); 0: it does not.
+    (:mod:`~jupyterhub_gpuspawner.node.report`). That process also samples the server's use every
+    ``usage_interval`` seconds (:mod:`~jupyterhub_gpuspawner.node.sampler`); 0: it does not.
     """
     documents, finished = child.ask_documents(lambda say: _deliver(say, report, port_range, environ), deadline)
     port, service_url, problems, retry = 0, None, [], not finished
@@ -178,9 +178,9 @@ def _deliver(
     say: child.Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]
 ) -> None:
     try:
-        from jupyterhub_gpuspawner.node.report import http
+        from jupyterhub_gpuspawner.node import report as reporting
 
-        http.deliver(say, report, port_range, environ)
+        reporting.deliver(say, report, port_range, environ)
     except Exception as error:  # noqa: BLE001 - it belongs to this one file
         say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
 
@@ -188,12 +188,12 @@ def _deliver(
 def _accompany(
     report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, is_reported: bool, usage_interval: float
 ) -> None:
-    from jupyterhub_gpuspawner.node.report import retry
+    from jupyterhub_gpuspawner.node import report as reporting
 
-    reporter = retry.PortReporter(report, port, environ, server)
+    reporter = reporting.PortReporter(report, port, environ, server)
     if not usage_interval:
         return reporter.run(is_reported=is_reported)
-    from jupyterhub_gpuspawner.node.usage import sampler
+    from jupyterhub_gpuspawner.node import sampler
 
     return sampler.accompany(
         report.placement, usage_interval, environ, server, meanwhile=lambda: reporter.run(is_reported=is_reported)
@@ -280,9 +280,9 @@ def _find_the_users_modules() -> None:
 
 def _unpack_certificates() -> None:
     if any(name.startswith("JUPYTERHUB_SSL_") for name in os.environ):
-        from jupyterhub_gpuspawner.node import certificates
+        from jupyterhub_gpuspawner.node import folder
 
-        certificates.unpack(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
+        folder.unpack_certificates(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
 
 
 def _step(arguments: Sequence[str]) -> NoReturn:
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if arguments[:1] in ([RUN], [RANK]):
         _step(arguments)
     if list(arguments) == [TAKEN]:
-        from jupyterhub_gpuspawner.node.report import port
+        from jupyterhub_gpuspawner.node import port
 
         raise SystemExit(0 if port.was_taken(os.path.dirname(os.path.abspath(sys.argv[0]))) else 1)
     try:

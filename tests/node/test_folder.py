@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.node import job_dir
+from jupyterhub_gpuspawner.node import folder as job_folder
 from jupyterhub_gpuspawner.singleuser import companion_files
 
 HOLD = """
 import os, sys
-from jupyterhub_gpuspawner.node import job_dir
-job_dir.hold(sys.argv[1])
+from jupyterhub_gpuspawner.node import folder as job_folder
+job_folder.hold(sys.argv[1])
 os.execvp("sh", ["sh", "-c", "echo held; read line"])
 """
 
@@ -59,7 +59,7 @@ def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
     make(tmp_path, "gpuspawner.longer-name")
     (tmp_path / "gpuspawner.g1.EEEEEEEEEE").symlink_to(make(tmp_path, "elsewhere"))
 
-    job_dir.hold(str(own))
+    job_folder.hold(str(own))
 
     assert left(tmp_path) == [
         *("elsewhere", "gpuspawner.g1.AAAAAAAAAA", "gpuspawner.g1.CCCCCCCCCC", "gpuspawner.g1.DDDDDDDDDD"),
@@ -76,7 +76,7 @@ def test_folders_of_other_nodes_stay(tmp_path: Path) -> None:
     make(tmp_path, "gpuspawner.g2.AAAAAAAAAA")
     make(tmp_path, "gpuspawner.g1.cluster.AAAAAAAAAA")
 
-    job_dir.hold(str(own))
+    job_folder.hold(str(own))
 
     assert left(tmp_path) == [
         *("gpuspawner.g1.AAAAAAAAAA", "gpuspawner.g1.cluster.AAAAAAAAAA", "gpuspawner.g2.AAAAAAAAAA")
@@ -92,12 +92,12 @@ def test_a_folder_is_held_as_long_as_its_server_lives(tmp_path: Path) -> None:
         assert server.stdout is not None
         assert server.stdout.readline() == "held\n"
 
-        job_dir.hold(str(own))
+        job_folder.hold(str(own))
 
         assert left(tmp_path) == [theirs.name, own.name]
 
         server.kill()
-    job_dir.hold(str(own))
+    job_folder.hold(str(own))
 
     assert left(tmp_path) == [own.name]
 
@@ -112,7 +112,7 @@ def test_anothers_folder_is_not_touched(public_folder: Path, two_users: tuple[st
     for path in (theirs, *theirs.iterdir()):
         shutil.chown(path, two_users[0])
 
-    job_dir.hold(str(own))
+    job_folder.hold(str(own))
 
     assert left(parent) == [theirs.name, own.name]
 
@@ -121,7 +121,7 @@ def test_a_launcher_that_runs_from_elsewhere_has_no_folder(tmp_path: Path) -> No
     """Nothing is locked, and nothing is swept."""
     make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
 
-    job_dir.hold(str(tmp_path))
+    job_folder.hold(str(tmp_path))
 
     assert left(tmp_path) == ["gpuspawner.g1.BBBBBBBBBB"]
 
@@ -138,7 +138,7 @@ def test_the_companion_is_unpacked_and_named_to_jupyter(tmp_path: Path) -> None:
     """After the site's own folders, which keep their precedence; a second launch of the same job changes nothing."""
     environ = {"GPUSPAWNER_LAUNCHER": launcher_in(tmp_path), "JUPYTER_PATH": "/sw/share/jupyter", "HOME": "/home/ada"}
     for _ in range(2):
-        job_dir.bring_companion(environ, in_container=False)
+        job_folder.bring_companion(environ, in_container=False)
 
     folder = tmp_path / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
@@ -160,14 +160,14 @@ def test_a_container_gets_the_companions_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, bound: bool
 ) -> None:
     """Read-only, beside what the site binds; the folders that Apptainer binds by itself are not bound again."""
-    monkeypatch.setattr(job_dir, "USUALLY_BOUND", ())
+    monkeypatch.setattr(job_folder, "USUALLY_BOUND", ())
     parent = tmp_path / "scratch"
     environ = {
         "GPUSPAWNER_LAUNCHER": launcher_in(parent),
         "HOME": str(parent) if home == "parent" else home,
         "APPTAINER_BIND": "/data",
     }
-    job_dir.bring_companion(environ, in_container=True)
+    job_folder.bring_companion(environ, in_container=True)
 
     folder = parent / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     found = {name: environ.get(name) for name in ("APPTAINER_BIND", "SINGULARITY_BIND")}
@@ -179,7 +179,7 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
     """As one that is kept in memory, or the one for servers on the hub's machine."""
     environ = {"GPUSPAWNER_LAUNCHER": launcher_in(tmp_path, "gpuspawner-launcher-x")}
     before = dict(environ)
-    job_dir.bring_companion(environ, in_container=False)
+    job_folder.bring_companion(environ, in_container=False)
 
     assert environ == before
     assert left(tmp_path / "gpuspawner-launcher-x") == ["launch.pyz"]
@@ -188,11 +188,11 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
 def test_a_killed_jobs_companion_is_removed_with_its_folder(tmp_path: Path) -> None:
     """Whatever it contains."""
     gone = launcher_in(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
-    job_dir.bring_companion({"GPUSPAWNER_LAUNCHER": gone}, in_container=False)
+    job_folder.bring_companion({"GPUSPAWNER_LAUNCHER": gone}, in_container=False)
     os.utime(Path(gone).parent, (0, 0))
     own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
 
-    job_dir.hold(str(own))
+    job_folder.hold(str(own))
 
     assert left(tmp_path) == [own.name]
 
@@ -201,17 +201,17 @@ def test_gpuspawner_run_is_the_last_in_the_path(tmp_path: Path) -> None:
     """Only in a job, so that it hides no command of the user; it is removed with the folder."""
     folder = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA")
     environ = {"GPUSPAWNER_LAUNCHER": f"{folder}/launch.pyz", "GPUSPAWNER_PYTHON": "/opt/a b/python3", "PATH": "/bin"}
-    job_dir.bring_run(environ)
+    job_folder.bring_run(environ)
     assert environ["PATH"] == "/bin"
 
     environ["SLURM_JOB_ID"] = "7"
     for _ in range(2):
-        job_dir.bring_run(environ)
+        job_folder.bring_run(environ)
     command = folder / "bin" / "gpuspawner-run"
     assert (environ["PATH"], environ["GPUSPAWNER_RUN"]) == (f"/bin:{folder}/bin", str(command))
     assert command.read_text() == f"#!/bin/sh\nexec '/opt/a b/python3' -I '{folder}/launch.pyz' --run \"$@\"\n"
     assert os.access(command, os.X_OK)
 
     os.utime(folder, (0, 0))
-    job_dir.hold(str(make(tmp_path, "gpuspawner.g1.BBBBBBBBBB", age=0)))
+    job_folder.hold(str(make(tmp_path, "gpuspawner.g1.BBBBBBBBBB", age=0)))
     assert left(tmp_path) == ["gpuspawner.g1.BBBBBBBBBB"]

@@ -17,7 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
 
 _NAME = re.compile(r"gpuspawner\.(?P<node>[A-Za-z0-9._-]+)\.[A-Za-z0-9]{10}", re.ASCII)
 _FILES = (
@@ -144,7 +145,7 @@ def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) ->
     if not own.startswith("gpuspawner."):
         return
     folder = os.path.join(parent, own, COMPANION)
-    _unpack(launcher, folder)
+    _unpack_companion(launcher, folder)
     for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):
         paths = [path for path in environ.get(name, "").split(os.pathsep) if path and path != folder]
         environ[name] = os.pathsep.join([*paths, folder])
@@ -154,7 +155,7 @@ def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) ->
             environ[name] = ",".join(filter(None, [environ.get(name), f"{folder}:{folder}:ro"]))
 
 
-def _unpack(launcher: str, folder: str) -> None:
+def _unpack_companion(launcher: str, folder: str) -> None:
     import json
     from zipimport import zipimporter
 
@@ -163,3 +164,85 @@ def _unpack(launcher: str, folder: str) -> None:
         os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
         with open(file, "w", encoding="utf-8") as writing:
             writing.write(text)
+
+
+# Make files of a server's certificates (``internal_ssl``), whose contents are in the job's environment.
+#
+# The hub's own files are on the hub's machine. Like the token, their contents are passed in the environment that sbatch
+# forwards, never in the script. For the server they become files with mode 0600 in the launcher's private folder, which
+# is removed with the job. Where there is no such folder, as for a launcher on another node, they are kept in memory.
+
+FILES = ("JUPYTERHUB_SSL_KEYFILE", "JUPYTERHUB_SSL_CERTFILE", "JUPYTERHUB_SSL_CLIENT_CA")
+"""Variables that JupyterHub's servers read; each names a file."""
+CONTENT = "_CONTENT"
+"""Suffix of the variable that holds the file's content, in base64."""
+
+
+def unpack_certificates(environ: MutableMapping[str, str], folder: str) -> None:
+    """Write the files into ``folder``, set their names in ``environ``, and remove their contents from it.
+
+    If the folder cannot hold them, as that of a launcher in memory, the server inherits files in memory. Raises OSError
+    or ValueError; the contents are removed in any case.
+    """
+    import base64
+
+    for name, content in _contents(environ):
+        path = os.path.join(folder, name.lower() + ".pem")
+        try:
+            # a second launch in the same job, such as a task of srun, finds the files of the first
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(base64.b64decode(content, validate=True))
+        except OSError:
+            path = _in_memory(name, content, flags=0)
+        environ[name] = path
+
+
+def certificates_in_memory(environ: MutableMapping[str, str]) -> None:
+    """As :func:`unpack_certificates`, into files in memory, which end with this process (memfd_create(2))."""
+    for name, content in _contents(environ):
+        environ[name] = _in_memory(name, content, flags=os.MFD_CLOEXEC)
+
+
+def _in_memory(name: str, content: str, *, flags: int) -> str:
+    import base64
+
+    file = os.memfd_create(name, flags)
+    with os.fdopen(file, "wb", closefd=False) as writing:
+        writing.write(base64.b64decode(content, validate=True))
+    return f"/proc/self/fd/{file}"
+
+
+def _contents(environ: MutableMapping[str, str]) -> list[tuple[str, str]]:
+    """The variables and their contents, which are removed from ``environ``."""
+    return [(name, environ.pop(name + CONTENT)) for name in FILES if name + CONTENT in environ]
+
+
+# The command of an application that runs behind the hub's sign-in: the Python that has jupyter-server-proxy.
+
+PROXY = "jupyter-standaloneproxy"
+"""A command of jupyter-server-proxy, which shows which Python has it."""
+RUN_GATE = (
+    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv.pop(1)]; import gpuspawner_gate as gate; gate.main()"
+)
+"""Runs ``singleuser/gpuspawner_gate.py`` from the launcher's archive."""
+
+
+def behind(words: Sequence[str], environ: Mapping[str, str], complain: Callable[[str], None]) -> list[str]:
+    """The command for ``words``: that which would start JupyterLab, and the arguments of the gate.
+
+    jupyter-server-proxy is looked for beside the first of them and in the PATH. Exits with 127 where there is none:
+    without it the application must not start.
+    """
+    import shutil
+
+    folders = (os.path.dirname(words[0]), environ.get("PATH"))
+    proxy = shutil.which(PROXY, path=os.pathsep.join(filter(None, folders)))
+    if proxy is None:
+        complain(f"{PROXY}: no such command; the job's environment needs jupyterhub and jupyter-server-proxy >= 4.6")
+        raise SystemExit(127)
+    with open(proxy, "rb") as file:
+        first = file.readline(4096).decode(errors="replace")
+    named = [word for word in first[2:].split() if os.path.basename(word).startswith("python")]
+    python = named[0] if first.startswith("#!") and named else os.path.join(os.path.dirname(proxy), "python3")
+    return [python, "-c", RUN_GATE, environ.get("GPUSPAWNER_LAUNCHER", ""), *words[1:]]

@@ -14,17 +14,16 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.observation import observe
-from jupyterhub_gpuspawner.node.observe.sources import merged
+from jupyterhub_gpuspawner.node.hardware import merged, observe
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, from_document, load
 from jupyterhub_gpuspawner.wire.documents import printable
-from tests.node.observe.test_sysfs import Tree
+from tests.node.test_sysfs import Tree
 from tests.standins.nvml import describe
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 _OBSERVE = """
 import json, sys
-from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement.topology import to_document
 print(json.dumps(to_document(observe(**json.loads(sys.argv[1])))))
 """

@@ -17,9 +17,9 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_usage
-from jupyterhub_gpuspawner.node.usage import sampler, window
-from jupyterhub_gpuspawner.node.usage.sampler import Aside, Looking, Sampler, UnwantedError, until_over
-from jupyterhub_gpuspawner.node.usage.window import GpuReading, HostReading, Sample
+from jupyterhub_gpuspawner.node import sampler, usage
+from jupyterhub_gpuspawner.node.sampler import Aside, Looking, Sample, Sampler, UnwantedError, until_over
+from jupyterhub_gpuspawner.node.usage import GpuReading, HostReading
 from jupyterhub_gpuspawner.singleuser.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.wire.documents import GpuUse, LaunchPlan, PlacedGpu, PlacementDocument, UsageSummary
 from tests.standins.report_hub import ReportHub
@@ -190,7 +190,7 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
 
     def curve(gpu: PlacedGpu) -> list[float | None]:
         times = [60.0 * minute for minute in range(20)]
-        return [window.reading(gpu.index, 9728, now, mig=True, uuid=gpu.uuid).utilization for now in times]
+        return [usage.reading(gpu.index, 9728, now, mig=True, uuid=gpu.uuid).utilization for now in times]
 
     first, second = map(curve, gpus)
     assert first != second

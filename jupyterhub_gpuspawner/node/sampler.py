@@ -1,6 +1,6 @@
 """A process beside the server that samples what it uses, and sends a summary to the hub from time to time.
 
-It is the process that reports the server's port (:mod:`~jupyterhub_gpuspawner.node.report.retry`), which then is a
+It is the process that reports the server's port (:mod:`~jupyterhub_gpuspawner.node.report`), which then is a
 thread of it; it ends with the server. Whatever fails here, the server does not notice.
 """
 
@@ -13,10 +13,11 @@ import select
 import signal
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.usage.window import Sample, Window, same_number
+from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
     FIRST_SAMPLES,
@@ -29,14 +30,14 @@ from jupyterhub_gpuspawner.wire.documents import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TypeVar
 
-    from jupyterhub_gpuspawner.node.usage.window import GpuReading
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
     Readings = tuple[tuple[GpuReading, ...], tuple[str, ...]]
     Result = TypeVar("Result")
+
 
 DRIVER_PATIENCE = 10.0
 """Seconds that the driver has for one sample."""
@@ -175,7 +176,7 @@ def accompany(
 
 def companion_folder(environ: Mapping[str, str]) -> str:
     """The folder of the companion of JupyterLab, if there is one, beside the launcher."""
-    from jupyterhub_gpuspawner.node.job_dir import COMPANION
+    from jupyterhub_gpuspawner.node.folder import COMPANION
 
     return os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
@@ -219,8 +220,6 @@ class Looking:
 
     def read_sample(self) -> Sample:
         """A sample now; a driver that does not respond in time leaves its part unknown."""
-        from jupyterhub_gpuspawner.node.usage import host
-
         gpus: tuple[GpuReading, ...] = ()
         problems: tuple[str, ...] = ()
         if self._gpus:
@@ -232,7 +231,7 @@ class Looking:
                 )
             except Exception as error:  # noqa: BLE001 - whatever the driver does, the job's part is known
                 problems = (printable(f"The use of the GPUs is unknown: {error}."),)
-        spent = host.read(self._server, job=self._environ.get("SLURM_JOB_ID", ""))
+        spent = usage.read_host(self._server, job=self._environ.get("SLURM_JOB_ID", ""))
         return Sample(time.monotonic(), same_number(gpus, len(self._gpus)), spent, problems)
 
     def _read_gpus(self) -> Readings:
@@ -241,27 +240,23 @@ class Looking:
         return self._read()
 
     def _of_simulated(self) -> Readings:
-        from jupyterhub_gpuspawner.node.usage import window
-
         now = time.time()
         return tuple(
-            window.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid) for gpu in self._gpus
+            usage.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid) for gpu in self._gpus
         ), ()
 
     def _of_driver(self) -> Callable[[], Readings]:
-        from jupyterhub_gpuspawner.node.usage import nvml
-
-        return nvml.Gpus(self._gpus, shared=nvml.is_shared(self._environ)).read
+        return usage.Gpus(self._gpus, shared=usage.is_shared(self._environ)).read
 
 
 def _send(summary: UsageSummary, environ: Mapping[str, str], aside: Aside) -> bool:
-    from jupyterhub_gpuspawner.node.report import http
+    from jupyterhub_gpuspawner.node import report as reporting
 
     body = summary.dumps().encode()
     patience = LAST_PATIENCE if summary.final else HUB_PATIENCE
     try:
-        aside.ask(lambda: http.post(body, environ, to="usage", wait=not summary.final), patience)
-    except http.RefusedError as refused:
+        aside.ask(lambda: reporting.post(body, environ, to="usage", wait=not summary.final), patience)
+    except reporting.RefusedError as refused:
         if refused.status in _GONE:
             raise UnwantedError from refused
         return False
@@ -308,3 +303,139 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+# Samples of a server's use, and the summary of those that the hub has not got yet. Pure.
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The GPUs, in the order of the placement, and the job at one time."""
+
+    at: float
+    """Seconds of a clock that never goes back."""
+    gpus: tuple[GpuReading, ...] = ()
+    host: HostReading = field(default_factory=HostReading)
+    problems: tuple[str, ...] = ()
+
+
+class Window:
+    """The samples since the last summary that the hub has taken.
+
+    Memory does not grow with their number: only sums and maxima are kept.
+    """
+
+    def __init__(self, start: Sample) -> None:
+        """``start`` is the sample that the time begins with; it belongs to the summary before."""
+        self.start = self.last = start
+        self.samples = 0
+        self._gpus = [_Gpu(reading) for reading in start.gpus]
+        self._cores = _Values()
+        self._memory = _Values()
+
+    @property
+    def seconds(self) -> float:
+        """From its beginning to the last sample."""
+        return self.last.at - self.start.at
+
+    def add(self, sample: Sample) -> None:
+        """Take one more sample, with as many GPUs as those before."""
+        self.samples += 1
+        self._cores.add(_cores(self.last, sample))
+        self._memory.add(sample.host.memory_mib)
+        for gpu, reading in zip(self._gpus, sample.gpus):
+            gpu.add(reading)
+        self.last = sample
+
+    def summary(self, about: UsageSummary) -> UsageSummary:
+        """The summary of these samples; ``about`` has the job and the identity of each GPU."""
+        return replace(
+            about,
+            seconds=round(self.seconds, 1),
+            samples=self.samples,
+            gpus=tuple(gpu.use(of) for gpu, of in zip(self._gpus, about.gpus)),
+            cores=_tenth(self._cores.last, 100),
+            cores_mean=_tenth(self._cores.mean, 100),
+            cores_max=_tenth(self._cores.most, 100),
+            memory_mib=_whole(self._memory.last),
+            memory_max_mib=_whole(self._memory.most),
+            problems=self.last.problems,
+        )
+
+
+class _Values:
+    """Last value, mean and maximum of those that are known."""
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        self.most: float | None = None
+        self.known = 0
+        self._sum = 0.0
+
+    def add(self, value: float | None) -> None:
+        self.last = value
+        if value is not None:
+            self.known += 1
+            self._sum += value
+            self.most = value if self.most is None else max(self.most, value)
+
+    @property
+    def mean(self) -> float | None:
+        return self._sum / self.known if self.known else None
+
+
+class _Gpu:
+    def __init__(self, start: GpuReading) -> None:
+        self._energy: float | None = start.energy_joules
+        self._used: float | None = None if start.energy_joules is None else 0.0
+        self._utilization, self._memory = _Values(), _Values()
+        self._last = start
+
+    def add(self, reading: GpuReading) -> None:
+        self._utilization.add(reading.utilization)
+        self._memory.add(reading.memory_used_mib)
+        before, now = self._energy, reading.energy_joules
+        if now is not None:
+            # the counter starts anew with the driver
+            gone = now - before if before is not None and now >= before else 0.0
+            self._used = (self._used or 0.0) + gone
+            self._energy = now
+        self._last = reading
+
+    def use(self, of: GpuUse) -> GpuUse:
+        last = self._last
+        return replace(
+            of,
+            utilization=_tenth(last.utilization),
+            utilization_mean=_tenth(self._utilization.mean),
+            utilization_max=_tenth(self._utilization.most),
+            utilization_samples=self._utilization.known,
+            memory_mib=last.memory_mib if last.memory_mib is not None else of.memory_mib,
+            memory_used_mib=last.memory_used_mib,
+            memory_used_max_mib=_whole(self._memory.most),
+            processes=last.processes,
+            power_watts=_tenth(last.power_watts),
+            energy_joules=_tenth(self._used),
+        )
+
+
+def _cores(before: Sample, now: Sample) -> float | None:
+    """Cores in use between two samples; the counter may go back where processes have left the job."""
+    spent, seconds = (before.host.cpu_seconds, now.host.cpu_seconds), now.at - before.at
+    if spent[0] is None or spent[1] is None or seconds <= 0:
+        return None
+    return max(0.0, spent[1] - spent[0]) / seconds
+
+
+def _tenth(value: float | None, parts: int = 10) -> float | None:
+    return None if value is None else round(value * parts) / parts
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def same_number(gpus: Iterable[GpuReading], number: int) -> tuple[GpuReading, ...]:
+    """As many readings as there are GPUs; missing ones are unknown."""
+    first = tuple(gpus)[:number]
+    return first + (UNKNOWN,) * (number - len(first))

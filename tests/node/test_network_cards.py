@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyterhub_gpuspawner.node.observe.sysfs import with_nics
+from jupyterhub_gpuspawner.node.hardware import with_nics
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"

@@ -73,7 +73,7 @@ TOO_OLD = {version: path for version, path in pythons().items() if int(version.s
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("launcher") / "launch.pyz"
+    path = tmp_path_factory.mktemp("launcher") / "main.pyz"
     path.write_bytes(launcher_archive())
     return path
 
@@ -249,7 +249,7 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
 BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from jupyterhub_gpuspawner.node import allocation, binding, launch, observation, placing
+from jupyterhub_gpuspawner.node import bind, grant, hardware, main, placing
 from jupyterhub_gpuspawner.node import claim
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
@@ -257,19 +257,19 @@ def broken(*_, **__):
 for target in sys.argv[2].split():
     owner, _, name = target.rpartition(".")
     setattr(eval(owner), name, broken)
-launch.main(sys.argv[3:])
+main.main(sys.argv[3:])
 """
 
 
 @pytest.mark.parametrize(
     ("targets", "problem"),
     [
-        ("launch.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
-        ("observation._look", "Reading the hardware ended unexpectedly while starting."),
-        ("observation.from_document", "Reading the hardware failed: RuntimeError: broken by the test"),
-        ("binding.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
-        ("allocation.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
-        ("allocation.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
+        ("main.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
+        ("hardware._look", "Reading the hardware ended unexpectedly while starting."),
+        ("hardware.from_document", "Reading the hardware failed: RuntimeError: broken by the test"),
+        ("bind.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
+        ("grant.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
+        ("grant.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
         ("choice.choose", "Choosing GPUs failed: RuntimeError: broken by the test"),
         ("placing.choose_cpus", "Choosing CPUs failed: RuntimeError: broken by the test"),
         ("placing.Placing._bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
@@ -279,10 +279,10 @@ launch.main(sys.argv[3:])
         ("placing.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),
         ("placing.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
-        ("launch.to_document", None),
-        ("launch.announce", None),
-        ("launch._bring_companion", None),
-        ("launch.read_plan", "The launch plan could not be read: broken by the test"),
+        ("main.to_document", None),
+        ("main.announce", None),
+        ("main._bring_companion", None),
+        ("main.read_plan", "The launch plan could not be read: broken by the test"),
     ],
 )
 def test_whatever_step_breaks_the_server_starts(
@@ -312,7 +312,7 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
     damaged = tmp_path / "damaged.pyz"
     with zipfile.ZipFile(archive) as old, zipfile.ZipFile(damaged, "w") as new:
         for name in old.namelist():
-            new.writestr(name, "import nothing_of_that_name\n" if name.endswith("/launch.py") else old.read(name))
+            new.writestr(name, "import nothing_of_that_name\n" if name.endswith("/main.py") else old.read(name))
 
     done = launch(damaged, LaunchPlan(), {}, "/bin/echo", "started")
 
@@ -478,12 +478,12 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     ("target", "visible"),
     [
         ("choice.choose", ""),
-        ("allocation.gpus", ""),
+        ("grant.gpus", ""),
         ("placing.Placing._gpus", ""),
         ("placing.Placing.place", ""),
         ("claim.claim", ""),
         ("claim.Claimant._grant", ""),
-        ("launch._placing", ""),
+        ("main._placing", ""),
         ("placing.Placing._export", "2"),
         ("placing.PlacementDocument", "2"),
     ],
@@ -496,8 +496,8 @@ def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
     (tmp_path / "k1.json").write_text(json.dumps(topology))
     plan = LaunchPlan(gpus=1, topology_file=str(tmp_path / "k1.json"), claim=str(tmp_path)).dumps()
     broken = BREAK
-    if target == "launch._placing":  # then nothing of the launcher is left but its first lines
-        broken = broken.replace("launch.main(sys.argv[3:])", RUN_ARCHIVE)
+    if target == "main._placing":  # then nothing of the launcher is left but its first lines
+        broken = broken.replace("main.main(sys.argv[3:])", RUN_ARCHIVE)
     done = subprocess.run(
         [sys.executable, "-c", broken, str(archive), target, "--plan", plan, "--", "/bin/sh", "-c", VISIBLE],
         env={"PATH": "/usr/bin:/bin", **hub.environ, **IN_A_JOB},

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from jupyterhub_gpuspawner.node.report import port
-from jupyterhub_gpuspawner.node.report.port import Url
+from jupyterhub_gpuspawner.node import port
+from jupyterhub_gpuspawner.node.port import Url
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.report import port as listeners
-from jupyterhub_gpuspawner.node.report import retry
-from jupyterhub_gpuspawner.node.report.port import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket
+from jupyterhub_gpuspawner.node import port as listeners
+from jupyterhub_gpuspawner.node import report
+from jupyterhub_gpuspawner.node.port import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
@@ -175,7 +175,7 @@ def beside(listens: Listens, tmp_path: Path) -> Iterator[Callable[[ReportHub, in
         child = os.fork()
         if child == 0:
             try:
-                retry.PortReporter(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(
+                report.PortReporter(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(
                     is_reported=True
                 )
             finally:

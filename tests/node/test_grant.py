@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from jupyterhub_gpuspawner.node import allocation
-from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
+from jupyterhub_gpuspawner.node import grant
+from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob
 from jupyterhub_gpuspawner.placement import affinity
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
@@ -149,7 +149,7 @@ def test_the_grant_is_read_from_the_environment(
     """Without a question to slurmctld."""
     slurm = Slurmctld()
 
-    assert allocation.gpus(JOB | environ, topology, slurm) == expected
+    assert grant.gpus(JOB | environ, topology, slurm) == expected
     assert slurm.asked == 0
 
 
@@ -192,14 +192,14 @@ def test_slurmctld_is_the_last_resort(
     """It is asked once, if the environment leaves open which devices are meant."""
     slurm = Slurmctld(detail)
 
-    assert allocation.gpus(JOB | environ, topology, slurm) == expected
+    assert grant.gpus(JOB | environ, topology, slurm) == expected
     assert slurm.asked == 1
 
 
 @pytest.mark.parametrize(("handed_out", "names"), [(True, ()), (None, ()), (False, ("0", "1", "2", "3"))])
 def test_gpus_that_slurm_does_not_hand_out_are_everybodys(handed_out: bool | None, names: tuple[str, ...]) -> None:
     """A job without GPUs has none, unless this cluster's Slurm knows nothing of GPUs: then it is told so."""
-    granted = allocation.gpus(JOB, node(4), Slurmctld(gpus_handed_out=handed_out))
+    granted = grant.gpus(JOB, node(4), Slurmctld(gpus_handed_out=handed_out))
 
     assert granted.names == names
     assert bool(names) == bool(granted.problems)
@@ -209,7 +209,7 @@ def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
     """slurmctld is not asked for what cannot matter."""
     slurm = Slurmctld()
 
-    assert allocation.gpus(JOB, node(0), slurm) == GpuGrant()
+    assert grant.gpus(JOB, node(0), slurm) == GpuGrant()
     assert slurm.asked == 0
 
 
@@ -251,7 +251,7 @@ def test_what_cannot_be_found_keeps_its_name(
     environ: dict[str, str], topology: NodeTopology, expected: GpuGrant
 ) -> None:
     """The server still gets what Slurm set; only nothing is known about it."""
-    assert allocation.gpus(JOB | environ, topology, Slurmctld()) == expected
+    assert grant.gpus(JOB | environ, topology, Slurmctld()) == expected
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_names_that_an_admins_line_changed_never_widen(
     """Of Slurm's GPUs 2 and 3 only those that are left visible, in the order that they were put in."""
     environ = JOB | {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": visible}
 
-    granted = allocation.gpus(environ, node(shown, source=source), Slurmctld())
+    granted = grant.gpus(environ, node(shown, source=source), Slurmctld())
 
     assert (names, slurm) == (granted.names, granted.slurm)
     positions = slurm if shown == 4 else tuple(index - 2 for index in slurm)
@@ -287,7 +287,7 @@ def test_a_lost_gpu_is_left_out_where_others_remain() -> None:
     """CUDA fails entirely if one of its devices fails."""
     lost = replace(node(3), gpus=(*node(3).gpus[:2], Gpu(2)))
 
-    granted = allocation.gpus(JOB | {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1,2"}, lost, Slurmctld())
+    granted = grant.gpus(JOB | {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1,2"}, lost, Slurmctld())
 
     problem = "GPU 2 was granted but does not respond; it is not used."
     assert granted == GpuGrant(("1",), (1,), (1,), (problem,))
@@ -297,7 +297,7 @@ def test_the_only_gpu_is_kept_though_it_is_lost() -> None:
     """Nothing better can be had; CUDA's own error tells the user more than an empty list."""
     lost = replace(node(1), gpus=(Gpu(0),))
 
-    granted = allocation.gpus(JOB | {"SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}, lost, Slurmctld())
+    granted = grant.gpus(JOB | {"SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}, lost, Slurmctld())
 
     assert granted == GpuGrant(("0",), (0,), (0,))
 
@@ -313,7 +313,7 @@ def test_the_only_gpu_is_kept_though_it_is_lost() -> None:
 )
 def test_outside_a_job_all_that_the_environment_leaves_visible(environ: dict[str, str], expected: GpuGrant) -> None:
     """On the hub's own machine, nothing manages GPUs."""
-    assert allocation.gpus(environ, node(4), Slurmctld()) == expected
+    assert grant.gpus(environ, node(4), Slurmctld()) == expected
 
 
 TWO_SOCKETS = NodeTopology(
@@ -381,7 +381,7 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
     """Slurm is asked only where the kernel allows more than Slurm granted."""
     slurm = Slurmctld(detail)
 
-    assert allocation.cpus(environ, TWO_SOCKETS, allowed, slurm) == expected
+    assert grant.cpus(environ, TWO_SOCKETS, allowed, slurm) == expected
     assert slurm.asked == asked
 
 
@@ -390,7 +390,7 @@ def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
     simulated = replace(TWO_SOCKETS, siblings=(), simulated=True)
     slurm = Slurmctld(GrantedJob(cpus=(4, 5)))
 
-    assert allocation.cpus(JOB | {"SLURM_CPUS_ON_NODE": "2"}, simulated, (0,), slurm) == ((1, 3), ())
+    assert grant.cpus(JOB | {"SLURM_CPUS_ON_NODE": "2"}, simulated, (0,), slurm) == ((1, 3), ())
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,46 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import zlib
 from ctypes import byref, c_char_p, c_double, c_int, c_uint, c_void_p
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.nvml import Nvml, NvmlError
-from jupyterhub_gpuspawner.node.usage.window import UNKNOWN, GpuReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """What was read of a GPU or MIG device at one time; None is unknown."""
+
+    utilization: float | None = None
+    """Percent."""
+    memory_mib: int | None = None
+    memory_used_mib: int | None = None
+    processes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    """The GPU's counter."""
+
+
+UNKNOWN = GpuReading()
+
+
+@dataclass(frozen=True)
+class HostReading:
+    """What was read of the job at one time; None is unknown."""
+
+    cpu_seconds: float | None = None
+    """The job's counter."""
+    memory_mib: int | None = None
+
 
 _UNKNOWN_MEMORY = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE."""
@@ -212,3 +241,166 @@ class MigUtilization:
             return None
         value = float(query.metrics[0].value)
         return value if 0.0 <= value <= 100.0 else None
+
+
+# CPU time and memory of the job: from Slurm's cgroup of it, or else of its processes.
+#
+# Sources: Slurm's cgroup documentation (``job_ID`` is a folder in the hierarchy, version 1 and 2), cgroups(7), proc(5).
+
+_JOB = re.compile(r"job_\d+", re.ASCII)
+
+
+def read_host(server: int, root: str = "/", *, job: str = "") -> HostReading:
+    """What the job of this process has used; unknown where neither its cgroup nor its processes tell it.
+
+    Its processes are ``server``, what that has started, and what has ``job`` in its environment: a process that was
+    detached is nobody's child.
+    """
+    cpu, memory = _of_cgroup(root)
+    if cpu is None or memory is None:
+        of_processes = _of_processes(server, root, job)
+        cpu = of_processes.cpu_seconds if cpu is None else cpu
+        memory = of_processes.memory_mib if memory is None else memory
+    return HostReading(cpu, memory)
+
+
+def _of_cgroup(root: str) -> tuple[float | None, int | None]:
+    """CPU seconds and MiB of the job's cgroup; the page cache that the kernel can take back is not counted."""
+    folders = _job_folders(_text(f"{root}proc/self/cgroup"), root)
+    cpu: float | None = None
+    memory: int | None = None
+    for controllers, folder in folders:
+        if cpu is None and not controllers:
+            spent = _field(_text(f"{folder}/cpu.stat"), "usage_usec")
+            cpu = None if spent is None else spent / 1e6
+        if cpu is None and "cpuacct" in controllers:
+            nanoseconds = _text(f"{folder}/cpuacct.usage").strip()
+            cpu = int(nanoseconds) / 1e9 if nanoseconds.isdigit() else None
+        if memory is None and (not controllers or "memory" in controllers):
+            v2 = not controllers
+            used = _text(f"{folder}/{'memory.current' if v2 else 'memory.usage_in_bytes'}").strip()
+            cache = _field(_text(f"{folder}/memory.stat"), "inactive_file" if v2 else "total_inactive_file")
+            memory = max(0, int(used) - (cache or 0)) >> 20 if used.isdigit() else None
+    return cpu, memory
+
+
+def _job_folders(text: str, root: str) -> list[tuple[tuple[str, ...], str]]:
+    """Controllers (none: version 2) and folder of the job's cgroup in each hierarchy of /proc/self/cgroup."""
+    folders: list[tuple[tuple[str, ...], str]] = []
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        parts = path.split("/")
+        depth = next((n for n, part in enumerate(parts) if _JOB.fullmatch(part)), None)
+        if depth is None:
+            continue
+        controllers = tuple(name for name in names.split(",") if name)
+        for mount in (names, *controllers, "unified") if controllers else ("", "unified"):
+            folder = os.path.join(root, "sys/fs/cgroup", mount) + "/".join(parts[: depth + 1])
+            if os.path.isdir(folder):
+                folders.append((controllers, folder))
+                break
+    return folders
+
+
+def _of_processes(server: int, root: str, job: str) -> HostReading:
+    """CPU seconds and memory of the server and the job's other processes, without memory that they share."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    try:
+        second = os.sysconf("SC_CLK_TCK")
+        names = os.listdir(f"{root}proc")
+    except OSError:
+        return HostReading()
+    me = os.geteuid()
+    for name in names:
+        try:
+            if not name.isdigit() or os.stat(f"{root}proc/{name}").st_uid != me:
+                continue
+            # the command's name, in parentheses, may hold anything
+            fields = _text(f"{root}proc/{name}/stat").rpartition(")")[2].split()
+            parents[int(name)] = int(fields[1])
+            spent[int(name)] = sum(map(int, fields[11:15])) / second
+        except (OSError, ValueError, IndexError):
+            continue
+    if server not in parents:
+        return HostReading()
+    detached = {pid for pid in parents if job and _has(f"{root}proc/{pid}/environ", f"SLURM_JOB_ID={job}")}
+    own = {pid for first in (server, *detached) for pid in _descendants(first, parents)}
+    return HostReading(sum(spent[pid] for pid in own), sum(_private(pid, root) for pid in own) >> 20)
+
+
+def _descendants(server: int, parents: dict[int, int]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    own, waiting = set[int](), [server] if server in parents else []
+    while waiting:
+        pid = waiting.pop()
+        own.add(pid)
+        waiting += [child for child in children.get(pid, ()) if child not in own]
+    return own
+
+
+def _has(path: str, variable: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return variable.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _private(pid: int, root: str) -> int:
+    """Bytes of a process in memory that are not of files and not shared; 0 if it has ended."""
+    try:
+        fields = _text(f"{root}proc/{pid}/statm").split()
+        return max(0, int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, IndexError):
+        return 0
+
+
+def _field(text: str, name: str) -> int | None:
+    words: Iterable[list[str]] = (line.split() for line in text.splitlines())
+    return next((int(word[1]) for word in words if len(word) == 2 and word[0] == name and word[1].isdigit()), None)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+# The use of simulated GPUs: a curve that depends only on the time and the GPU's number, or the MIG device's UUID.
+#
+# Each is busy for twelve minutes and idle for eight, not all at the same time. What is simulated is marked as such
+# wherever it is shown.
+
+PERIOD, BUSY = 1200, 720
+"""Seconds of one turn, and those of it in which the GPU is busy."""
+MEMORY_MIB = 12288
+"""Memory of a GPU for which the topology names none."""
+
+
+def reading(index: int, memory_mib: int | None, now: float, *, mig: bool = False, uuid: str = "") -> GpuReading:
+    """The simulated use at ``now`` (seconds since the epoch); a MIG device has no power.
+
+    ``index`` of a MIG device is that of its GPU; ``uuid`` tells it from the GPU's other devices.
+    """
+    total = memory_mib or MEMORY_MIB
+    seed, ahead = index, index * 300
+    if mig and uuid:
+        seed = zlib.crc32(uuid.encode())
+        ahead = seed % PERIOD
+    seconds = int(now) + ahead
+    busy = seconds % PERIOD < BUSY
+    noise = zlib.crc32(b"%d %d" % (seed, seconds // 30)) % 1000 / 1000
+    use = round(70 + 25 * noise) if busy else 0
+    return GpuReading(
+        utilization=float(use),
+        memory_mib=total,
+        memory_used_mib=round(total * (0.4 + 0.2 * noise)) if busy else total // 25,
+        processes=1 if busy else 0,
+        power_watts=None if mig else 30.0 + 2 * use,
+    )

@@ -1,1 +1,0 @@
-"""What a compute node has: NVML, sysfs or a topology file."""

@@ -1,1 +1,0 @@
-"""The report to the hub, and the port on which the server listens."""

@@ -1,1 +1,0 @@
-"""Samples of what a server uses of its GPUs, cores and memory."""
