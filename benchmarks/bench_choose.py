@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, profile_status
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.squeue import OWN_WORDS, PLAIN, parse_jobs
+from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, parse_jobs
 
 NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
 STATUSES, FIRST = 0.020, 0.050
@@ -71,7 +71,7 @@ def _cluster() -> tuple[str, str, str, str]:
 
 def _job(job_id: str, partition: str, node: str, gres: str, cpus: int, moment: int) -> str:
     told = {
-        **dict.fromkeys((*PLAIN, *OWN_WORDS), "(null)"),
+        **dict.fromkeys((*CLUSTER.slurms, *CLUSTER.owners), "(null)"),
         "JobID": job_id,
         "Partition": partition,
         "NodeList": node,
@@ -85,8 +85,8 @@ def _job(job_id: str, partition: str, node: str, gres: str, cpus: int, moment: i
         "TimeLimit": "1:00:00",
         "EndTime" if node else "StartTime": str(moment),
     }
-    own = f"|{MARK}|".join(told[name] for name in OWN_WORDS)
-    return f"{'|'.join(told[name] for name in PLAIN)}|{MARK}|{own}|{MARK}\n"
+    own = f"|{MARK}|".join(told[name] for name in CLUSTER.owners)
+    return f"{'|'.join(told[name] for name in CLUSTER.slurms)}|{MARK}|{own}|{MARK}\n"
 
 
 @lru_cache

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.slurm.squeue import OWN_WORDS, PLAIN
+from jupyterhub_gpuspawner.slurm.squeue import CLUSTER
 
 NODES, RUNNING, PENDING = 10_000, 35_000, 15_000
 NOW = 1_800_000_000
@@ -151,8 +151,8 @@ def _job(
     }
     if node and devices:
         values["tres-alloc"] += f",gres/gpu={devices},gres/gpu:{gpu}={devices}"
-    own = f"|{MARK}|".join(values[name] for name in OWN_WORDS)
-    return f"{'|'.join(values[name] for name in PLAIN)}|{MARK}|{own}|{MARK}\n"
+    own = f"|{MARK}|".join(values[name] for name in CLUSTER.owners)
+    return f"{'|'.join(values[name] for name in CLUSTER.slurms)}|{MARK}|{own}|{MARK}\n"
 
 
 _SCONTROL = """\

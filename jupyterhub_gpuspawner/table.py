@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import eq
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 P = TypeVar("P")
+_BATCH = 500
+"""Values that exist at the same time while a table is made."""
 
 
 class Table(Sequence[T]):
@@ -30,13 +33,17 @@ class Table(Sequence[T]):
             columns.pop()
 
     @classmethod
-    def of(cls, kind: type[T], values: Sequence[T]) -> Table[T]:
+    def of(cls, kind: type[T], values: Iterable[T]) -> Table[T]:
         """The table of these values; a table is its own."""
         if isinstance(values, Table):
             return values
-        rows: Any = values
         fields: Sequence[str] = vars(kind)["_fields"]
-        return cls(kind, list(zip(*rows, strict=True)) or [()] * len(fields))
+        columns: list[list[Any]] = [[] for _ in fields]
+        rows: Iterator[Any] = iter(values)
+        while batch := list(islice(rows, _BATCH)):
+            for column, more in zip(columns, zip(*batch, strict=True), strict=True):
+                column.extend(more)
+        return cls(kind, columns)
 
     def column(self, field: str) -> Sequence[Any]:
         """One field of all values."""

@@ -40,7 +40,7 @@ from jupyterhub_gpuspawner.slurm.snapshot_reader import (
     asking_account,
     has_all_rights,
 )
-from jupyterhub_gpuspawner.slurm.squeue import WillRun, columns, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.slurm.text import ignored
 from jupyterhub_gpuspawner.slurm.time_limit import (
     EXTEND,
@@ -347,7 +347,7 @@ class SlurmClient:
     async def _squeue(self, *which: str, ahead: bool = False) -> dict[str, Job]:
         mark = secrets.token_hex(8)
         # without --local, squeue -j with one id also asks about federations
-        command = ("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
+        command = ("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", JOBS.columns(mark))
         answer = await self._slurm.run(*command, limit=OUTPUT_LIMIT, ahead=ahead)
         if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
             return {}

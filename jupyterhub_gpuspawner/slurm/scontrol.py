@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Literal, TypeVar
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm import text as texts
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.slurm.text import (
-    Layout,
-    Memo,
     Notice,
     default_per_gpu,
     epoch,
     fields,
+    gres,
     ignored,
     memory,
     present,
     read,
-    read_columns,
+    readable,
     words,
 )
 from jupyterhub_gpuspawner.table import Table
@@ -42,8 +41,7 @@ def parse_nodes(text: str, notice: Notice = ignored) -> Table[NodeState]:
     A node with a field that is not understood is left out, so that nothing relies on it, and reported to ``notice``.
     Raises SlurmOutputError if the answer lists no nodes, or none is understood.
     """
-    columns = read_columns(_rows(text), _NodeReader(), "node", lambda row: row.NodeName, notice)
-    return Table(NodeState, columns) if columns else Table.of(NodeState, ())
+    return Table.of(NodeState, readable(_records(text, "NodeName"), _node, "node", itemgetter("NodeName"), notice))
 
 
 def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
@@ -67,8 +65,8 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
     """
     if text.strip() == "No reservations in the system":
         return ()
-    records, reservations = _records(text, "ReservationName"), []
-    for record in records:
+    reservations = []
+    for record in _records(text, "ReservationName"):
         try:
             reservations.append(_reservation(record))
         except SlurmOutputError as error:  # even if it is the only one, which must not hide the cluster
@@ -76,50 +74,17 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
     return tuple(reservations)
 
 
-class _Row(NamedTuple):
-    """The texts of one node, by Slurm's names of the fields."""
-
-    NodeName: str
-    NodeAddr: str
-    State: str
-    CPUTot: str
-    CPUEfctv: str
-    CPUAlloc: str
-    RealMemory: str
-    AllocMem: str
-    MemSpecLimit: str
-    Gres: str
-    GresUsed: str
-    ActiveFeatures: str
-    AvailableFeatures: str
-    Partitions: str
-    Reason: str
-    Sockets: str
-    CoresPerSocket: str
-
-
-def _rows(text: str) -> Iterator[_Row]:
-    """The nodes of an answer, each once."""
-    layout, names = Layout(_Row._fields), set()
-    for part in _parts(text, "NodeName"):
-        row = _Row(*layout.row(part))
-        if not row.NodeName and part.strip():
-            raise _no_record("NodeName", part)
-        if row.NodeName and row.NodeName not in names:
-            names.add(row.NodeName)
-            yield row
-
-
-def _records(text: str, first: str) -> list[dict[str, str]]:
+def _records(text: str, first: str) -> Iterator[dict[str, str]]:
     """The records of an answer by their first field; a repeated name comes from text that imitates a record."""
-    records: dict[str, dict[str, str]] = {}
+    names = set()
     for part in _parts(text, first):
         record = fields(part)
-        if record.get(first):
-            records.setdefault(record[first], record)
-        elif part.strip():
+        name = record.get(first)
+        if not name and part.strip():
             raise _no_record(first, part)
-    return list(records.values())
+        if name and name not in names:
+            names.add(name)
+            yield record
 
 
 def _parts(text: str, first: str) -> Iterator[str]:
@@ -145,59 +110,31 @@ def _count(record: Mapping[str, str], key: str) -> int | None:
     return None if not value or value == "UNLIMITED" else read(int, key, value)
 
 
-class _NodeReader:
-    """Reads nodes column by column: ten thousand of them have few different values."""
-
-    def __init__(self) -> None:
-        self._word = Memo(present)
-        self._words = Memo(words)
-        self._states = Memo(_states)
-        self._gres = Memo(partial(texts.gres, "Gres"))
-        self._gres_used = Memo(partial(texts.gres, "GresUsed"))
-
-    def __call__(self, rows: Sequence[_Row]) -> Iterable[Iterable[Any]]:
-        """The columns of :class:`NodeState` for these rows; raises SlurmOutputError if one is at fault."""
-        for row in rows:
-            if not (row.State and row.CPUTot):
-                raise SlurmOutputError(
-                    f"scontrol did not report State and CPUTot of node {row.NodeName}.", raw=repr(row), field="State"
-                )
-        column = _Row._make(zip(*rows, strict=True))
-        total, effective = _numbers("CPUTot", column.CPUTot), _numbers("CPUEfctv", column.CPUEfctv)
-        sockets, cores = _numbers("Sockets", column.Sockets), _numbers("CoresPerSocket", column.CoresPerSocket)
-        memory = _numbers("RealMemory", column.RealMemory)
-        reserved = _numbers("MemSpecLimit", column.MemSpecLimit)
-        features = list(map(self._words.__getitem__, column.ActiveFeatures))
-        possible = map(self._words.__getitem__, column.AvailableFeatures)
-        return (
-            column.NodeName,
-            map(self._word.__getitem__, column.NodeAddr),
-            map(self._states.__getitem__, column.State),
-            [for_jobs or cpus for for_jobs, cpus in zip(effective, total, strict=True)],
-            _numbers("CPUAlloc", column.CPUAlloc),
-            [max(0, real - of_system) for real, of_system in zip(memory, reserved, strict=True)],
-            _numbers("AllocMem", column.AllocMem),
-            map(self._gres.__getitem__, column.Gres),
-            map(self._gres_used.__getitem__, column.GresUsed),
-            features,
-            map(_others, possible, features),
-            map(self._words.__getitem__, column.Partitions),
-            map(self._word.__getitem__, column.Reason),
-            map(_cpus_per_core, total, sockets, cores),
-            cores,
+def _node(record: Mapping[str, str]) -> NodeState:
+    if not (record.get("State") and record.get("CPUTot")):
+        name = record["NodeName"]
+        raise SlurmOutputError(
+            f"scontrol did not report State and CPUTot of node {name}.", raw=repr(record), field="State"
         )
-
-
-def _cpus_per_core(cpus: int, sockets: int, cores_per_socket: int) -> int:
-    return max(1, cpus // (sockets * cores_per_socket)) if sockets and cores_per_socket else 1
-
-
-def _numbers(key: str, texts: Iterable[str]) -> list[int]:
-    return [int(text) if text.isdecimal() else _number({key: text}, key) for text in texts]
-
-
-def _others(possible: tuple[str, ...], active: tuple[str, ...]) -> tuple[str, ...]:
-    return () if possible == active else tuple(name for name in possible if name not in active)
+    cpus, sockets, cores = (_number(record, key) for key in ("CPUTot", "Sockets", "CoresPerSocket"))
+    features, possible = words(record.get("ActiveFeatures")), words(record.get("AvailableFeatures"))
+    return NodeState(
+        name=record["NodeName"],
+        address=present(record.get("NodeAddr")),
+        states=_states(record["State"]),
+        cpus=_number(record, "CPUEfctv") or cpus,
+        cpus_allocated=_number(record, "CPUAlloc"),
+        memory_mib=max(0, _number(record, "RealMemory") - _number(record, "MemSpecLimit")),
+        memory_allocated_mib=_number(record, "AllocMem"),
+        gres=gres("Gres", record.get("Gres", "")),
+        gres_used=gres("GresUsed", record.get("GresUsed", "")),
+        features=features,
+        other_features=() if possible == features else tuple(name for name in possible if name not in features),
+        partitions=words(record.get("Partitions")),
+        reason=present(record.get("Reason")),
+        cpus_per_core=max(1, cpus // (sockets * cores)) if sockets and cores else 1,
+        socket_cores=cores,
+    )
 
 
 _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}

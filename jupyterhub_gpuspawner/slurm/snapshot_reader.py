@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_reservations,
 )
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, Unread
-from jupyterhub_gpuspawner.slurm.squeue import STATES, job_columns, parse_jobs
+from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes.
@@ -140,7 +140,9 @@ class SnapshotReader:
         shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
         default = asyncio.ensure_future(self._slurm_conf())
         queue = asyncio.ensure_future(
-            self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark), limit=OUTPUT_LIMIT)
+            self._slurm.run(
+                "squeue", "--local", "-h", "-a", "-t", STATES, "-O", CLUSTER.columns(mark), limit=OUTPUT_LIMIT
+            )
         )
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)

@@ -1,83 +1,71 @@
-"""The format of the hub's regular ``squeue`` query, and the parser of its answer. Pure.
+"""Questions to ``squeue`` and their answers: the hub's jobs, and all jobs of the cluster. Pure.
 
-A job's comment and name are chosen by its owner: they may contain newlines, ``|`` and whole lines that look like
-another job's. So each of the two is followed by a random mark, new for each query, which no owner can foresee.
-``-O Field:suffix`` prints fields whole; ``-O Field`` cuts them at 20 characters (squeue(1), ``--Format``).
+Fields that a job's owner can write freely come last, each enclosed in a random mark, new for each query, which no
+owner can foresee. Besides account, name and comment these are the requested generic resources: slurmctld keeps
+``--gres=gpu:k80|x:1`` or a type with a newline unchanged while the job is held.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
-from jupyterhub_gpuspawner.slurm.text import (
-    Memo,
-    Notice,
-    all_numbers,
-    epoch,
-    epochs,
-    gres,
-    ignored,
-    nodes,
-    present,
-    read,
-    read_columns,
-    readable,
-    words,
-)
+from jupyterhub_gpuspawner.slurm.text import Notice, epoch, gres, ignored, nodes, present, read, readable, words
 from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, expand_nodelist, parse_memory, parse_walltime
 
-_STATUS = re.compile(r"[0-9]{1,10}")
-COLUMNS = (
-    "JobID",
-    "State",
-    "Reason",
-    "StartTime",
-    "EndTime",
-    "BatchHost",
-    "NodeList",
-    "Partition",
-    "UserName",
-    "exit_code",
-    "Comment",
-)
+T = TypeVar("T")
+
+STATES = "PD,CF,R,CG,S,ST"
+"""The value for ``squeue -t``: jobs that are pending or hold nodes."""
 
 
-# ``squeue`` for the whole cluster: every job that is pending or holds nodes.
-#
-# Fields that a job's owner can write freely come last, each enclosed in a random mark, new for each query, which no
-# owner can foresee. Besides account, name and comment these are the requested generic resources: slurmctld keeps
-# ``--gres=gpu:k80|x:1`` or a type with a newline unchanged while the job is held. See :mod:`.squeue`.
+class Question(NamedTuple):
+    """The fields that squeue is asked for."""
+
+    slurms: tuple[str, ...]
+    """Fields whose values slurmctld generates, or checks against its own names; the job's id is the first."""
+    owners: tuple[str, ...]
+    """Fields that owners can write freely; slurmctld accepts at most 1,024 bytes for each."""
+
+    def columns(self, mark: str) -> str:
+        """The value for ``squeue -O``; ``mark`` is a random word of letters and digits, unknown to job owners."""
+        plain = ",".join(f"{name}:|" for name in self.slurms)
+        return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in self.owners)}|{mark}"
+
+    def jobs(self, text: str, mark: str, reader: Callable[[list[str]], T], notice: Notice) -> Iterator[T]:
+        """Each job of an answer, which ``reader`` makes of the texts of its fields, in Slurm's order.
+
+        A record that is not understood is left out and reported to ``notice``. Raises SlurmOutputError if the answer
+        is cut off, or no record is understood.
+        """
+        end = f"|{mark}\n"
+        rest = text[text.rfind(end) + len(end) :] if end in text else text
+        if rest.strip():
+            raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
+        return readable(_records(text, end), lambda record: reader(self._texts(record, mark)), "job", job_id_of, notice)
+
+    def _texts(self, record: str, mark: str) -> list[str]:
+        head, *written = record.split(f"|{mark}|")
+        values = head.split("|")
+        if len(values) != len(self.slurms) or len(written) != len(self.owners) or not is_job_id(values[0]):
+            raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
+        return values + written
 
 
-def columns(mark: str) -> str:
-    """The value for ``squeue -O``; ``mark`` is a random word of letters and digits, unknown to job owners."""
-    return ",".join(f"{name}:|" for name in COLUMNS) + f"{mark}|,UserID:|,Name:|{mark}"
-
-
-def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Job]:
-    """Every job of an answer to ``squeue -h -O columns(mark)``, by job id, in Slurm's order.
-
-    A task of a job array is listed under its own job id. A malformed record is left out and reported to ``notice``.
-    Raises SlurmOutputError if the answer is cut off, or no record is well-formed.
-    """
-    *records, rest = text.split(f"|{mark}\n")
-    if rest.strip():
-        raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
-    return {status.job_id: status for status in readable(records, _reader(mark), "job", job_id_of, notice)}
-
-
-def _reader(mark: str) -> Callable[[str], Job]:
-    return lambda record: _status(*_parts(record, mark))
+def _records(text: str, end: str) -> Iterator[str]:
+    """The records, one after the other: splitting the whole answer at once holds the interpreter for long."""
+    begin = 0
+    while (at := text.find(end, begin)) >= 0:
+        yield text[begin:at]
+        begin = at + len(end)
 
 
 def job_id_of(record: str) -> str:
@@ -91,27 +79,72 @@ def is_job_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 
-def _parts(record: str, mark: str) -> tuple[str, str, str]:
-    """The fields up to the comment, the owner's uid, and the job's name."""
-    head, _, tail = record.partition(f"|{mark}|")
-    uid, bar, name = tail.partition("|")
-    if not (bar and uid.isascii() and uid.isdigit()):
-        raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
-    return head, uid, name
+JOBS = Question(
+    (
+        "JobID",
+        "State",
+        "Reason",
+        "StartTime",
+        "EndTime",
+        "BatchHost",
+        "NodeList",
+        "Partition",
+        "UserName",
+        "exit_code",
+        "UserID",
+    ),
+    ("Comment", "Name"),
+)
+"""About the hub's own jobs."""
+CLUSTER = Question(
+    (
+        "JobID",
+        "State",
+        "Reason",
+        "UserName",
+        "Partition",
+        "PriorityLong",
+        "NodeList",
+        "NumNodes",
+        "NumCPUs",
+        "NumTasks",
+        "tres-alloc",
+        "SubmitTime",
+        "StartTime",
+        "EndTime",
+        "TimeLimit",
+    ),
+    (
+        "tres-per-job",
+        "tres-per-node",
+        "tres-per-socket",
+        "tres-per-task",
+        "Reservation",
+        "Account",
+        "Name",
+        "Comment",
+    ),
+)
+"""About every job that is pending or holds nodes."""
 
 
-def _status(record: str, uid: str, name: str) -> Job:
-    values = record.split("|", len(COLUMNS) - 1)
-    if len(values) != len(COLUMNS) or not job_id_of(record):
-        raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
-    job_id, state, reason, start, end, host, nodes, partition, user, code, comment = values
+def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Job]:
+    """The jobs of an answer to :data:`JOBS`, by job id, see :meth:`Question.jobs`.
+
+    A task of a job array is listed under its own job id.
+    """
+    return {job.job_id: job for job in JOBS.jobs(text, mark, _job, notice)}
+
+
+def _job(texts: list[str]) -> Job:
+    job_id, state, reason, start, end, host, node_list, partition, user, code, uid, comment, name = texts
     phase = phase_of(state)
     return Job(
         job_id=job_id,
         phase=phase,
         state=state,
         reason=present(reason),
-        nodes=present(nodes),
+        nodes=present(node_list),
         batch_host=present(host),
         user=present(user),
         partition=present(partition),
@@ -119,217 +152,77 @@ def _status(record: str, uid: str, name: str) -> Job:
         ends_at=epoch(end, "EndTime"),
         exit_code=_exit_code(code) if phase in (Phase.ENDING, Phase.ENDED) else "",
         end=end_of(state),
-        tag="" if comment == "(null)" else comment,
+        tag=_comment(comment),
         name=name,
-        uid=int(uid),
+        uid=read(int, "UserID", uid),
     )
+
+
+def _comment(text: str) -> str:
+    return "" if text == "(null)" else text
+
+
+_WAIT_STATUS = re.compile(r"[0-9]{1,10}")
 
 
 def _exit_code(text: str) -> str:
     """``3:0`` of ``3:0`` (24.11 and later) or of the wait status 768 (22.05)."""
     value = present(text)
-    if not _STATUS.fullmatch(value):
+    if not _WAIT_STATUS.fullmatch(value):
         return value
     signal = int(value) & 0x7F
     return f"0:{signal}" if signal else f"{int(value) >> 8 & 0xFF}:0"
 
 
-STATES = "PD,CF,R,CG,S,ST"
-"""The value for ``squeue -t``: jobs that are pending or hold nodes."""
-PLAIN = (
-    "JobID",
-    "State",
-    "Reason",
-    "UserName",
-    "Partition",
-    "PriorityLong",
-    "NodeList",
-    "NumNodes",
-    "NumCPUs",
-    "NumTasks",
-    "tres-alloc",
-    "SubmitTime",
-    "StartTime",
-    "EndTime",
-    "TimeLimit",
-)
-"""Fields whose values slurmctld generates, or checks against its own names."""
-OWN_WORDS = (
-    "tres-per-job",
-    "tres-per-node",
-    "tres-per-socket",
-    "tres-per-task",
-    "Reservation",
-    "Account",
-    "Name",
-    "Comment",
-)
-"""Fields that owners can write freely; slurmctld accepts at most 1,024 bytes for each."""
-_WIDTH = len(PLAIN) + 2 * len(OWN_WORDS)
-"""Texts between the bars of a record, marks included, in which no owner has written a bar."""
-_SIZE = ("NumNodes", "NumCPUs", "NumTasks", "tres-alloc", *OWN_WORDS[:4])
-"""The fields on which a job's size depends: all of those that follow each other in a record."""
-_COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
-
-
-def job_columns(mark: str) -> str:
-    """The value for ``squeue -O``; ``mark`` is a random word of letters and digits, unknown to job owners."""
-    plain = ",".join(f"{name}:|" for name in PLAIN)
-    return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in OWN_WORDS)}|{mark}"
-
-
 def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJob]:
-    """Every job of an answer to ``squeue -h -O job_columns(mark)``, in Slurm's order.
+    """The jobs of an answer to :data:`CLUSTER`, see :meth:`Question.jobs`.
 
-    A job whose generic resources are not understood is kept with :attr:`ClusterJob.gpus_unknown`; any other record
-    that is not understood is left out. Both are reported to ``notice``. Raises SlurmOutputError if the answer is cut
-    off, or no record is understood.
+    A job whose generic resources are not understood is kept with :attr:`ClusterJob.gpus_unknown`, and reported to
+    ``notice``.
     """
-    end = f"|{mark}\n"
-    last = text.rfind(end)
-    rest = text[last + len(end) :] if last >= 0 else text
-    if rest.strip():
-        raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
-    columns = read_columns(_records(text, end), _JobReader(mark, notice), "job", job_id_of, notice)
-    return Table(ClusterJob, columns) if columns else Table.of(ClusterJob, ())
+
+    def job(texts: list[str]) -> ClusterJob:
+        row, unknown_gres = _cluster_job(texts)
+        if unknown_gres:
+            notice(Unread("job", row.job_id, unknown_gres, kept=True))
+        return row
+
+    return Table.of(ClusterJob, CLUSTER.jobs(text, mark, job, notice))
 
 
-def _records(text: str, end: str) -> Iterator[str]:
-    """The records, one after the other: splitting the whole answer at once holds the interpreter for long."""
-    begin = 0
-    while (at := text.find(end, begin)) >= 0:
-        yield text[begin:at]
-        begin = at + len(end)
-
-
-class _Size(NamedTuple):
-    """What a job has asked for, or got."""
-
-    node_count: int
-    cpus: int
-    memory_mib: int
-    gpus: tuple[Gres, ...]
-    odd: str
-    """The field with generic resources that are not understood; empty if all are."""
-
-
-class _JobReader:
-    """Reads jobs column by column: fifty thousand of them have few different values."""
-
-    def __init__(self, mark: str, notice: Notice) -> None:
-        self._mark = mark
-        self._notice = notice
-        self._phase = Memo(phase_of)
-        self._word = Memo(present)
-        self._words = Memo(words)
-        self._nodes = Memo(partial(nodes, "NodeList"))
-        self._limit = Memo(partial(read, _time_limit, "TimeLimit"))
-        self._size = Memo(_size)
-        self._name = Memo(str)  # one string for all jobs of that name
-
-    def __call__(self, records: Sequence[str]) -> Iterable[Iterable[Any]]:
-        """The columns of :class:`ClusterJob` for these records; raises SlurmOutputError if one is at fault."""
-        columns = self._columns(records)
-        job_id, state, reason, user, partition, priority, node_list, *size, submit, start, end, limit = islice(
-            columns, 15
-        )
-        *size_columns, reservation, account, name, comment = columns
-        if not all_numbers(job_id, digits=10):
-            raise _malformed(next(record for record, text in zip(records, job_id, strict=True) if not is_job_id(text)))
-        phases = list(map(self._phase.__getitem__, state))
-        limits = list(map(self._limit.__getitem__, limit))
-        sizes = list(map(self._size.__getitem__, zip(*size, *size_columns, strict=True)))
-        node_count, cpus, memory, gpus, odd = zip(*sizes, strict=True)
-        has_end = [phase is not Phase.QUEUED and limit is not None for phase, limit in zip(phases, limits, strict=True)]
-        fields = (
-            job_id,
-            phases,
-            map(sys.intern, state),
-            map(self._word.__getitem__, reason),
-            map(self._word.__getitem__, user),
-            map(self._word.__getitem__, account),
-            map(self._words.__getitem__, partition),
-            self._priorities(priority),
-            map(self._nodes.__getitem__, node_list),
-            node_count,
-            cpus,
-            memory,
-            gpus,
-            map(bool, odd),
-            epochs(submit, "SubmitTime"),
-            epochs(start, "StartTime"),
-            self._ends(end, has_end),
-            limits,
-            map(self._word.__getitem__, reservation),
-            map(self._name.__getitem__, name),
-            ["" if text == "(null)" else text for text in comment],
-        )
-        for number, field in zip(job_id, odd, strict=True):
-            if field:
-                self._notice(Unread("job", number, field, kept=True))
-        return fields
-
-    @staticmethod
-    def _priorities(texts: Sequence[str]) -> list[int]:
-        return list(map(int, texts)) if all_numbers(texts) else [_count("PriorityLong", text) for text in texts]
-
-    @staticmethod
-    def _ends(texts: Sequence[str], with_end: Sequence[bool]) -> list[float | None]:
-        """When the jobs end; what Slurm prints for a job without an end is not read."""
-        if all_numbers(texts):
-            return [float(text) if has_end else None for text, has_end in zip(texts, with_end, strict=True)]
-        return [epoch(text, "EndTime") if has_end else None for text, has_end in zip(texts, with_end, strict=True)]
-
-    def _columns(self, records: Sequence[str]) -> Iterator[Sequence[str]]:
-        """The texts of these records by field; raises SlurmOutputError if one does not have them all."""
-        usual = [record for record in records if record.count("|") == _WIDTH - 1]
-        columns = self._usual(usual)
-        if columns is None:
-            return zip(*map(self._texts, records), strict=True)
-        if len(usual) < len(records):
-            for at, record in enumerate(records):
-                if record.count("|") != _WIDTH - 1:
-                    for column, text in zip(columns, self._texts(record), strict=True):
-                        column.insert(at, text)
-        return iter(columns)
-
-    def _usual(self, records: Sequence[str]) -> list[list[str]] | None:
-        """The same for records in which no owner has written a bar: each text has its place between all bars.
-
-        The marks, which no owner knows, tell whether that is so; if it is not, None.
-        """
-        if not records:
-            return None
-        end = f"|{self._mark}|"
-        texts = (end.join(records) + end).split("|")
-        marks = range(len(PLAIN), _WIDTH + 1, 2)
-        stride = _WIDTH + 1
-        if any(texts[at::stride].count(self._mark) != len(records) for at in marks):
-            return None
-        return [texts[at:-1:stride] for at in (*range(len(PLAIN)), *(at + 1 for at in marks[:-1]))]
-
-    def _texts(self, record: str) -> list[str]:
-        head, *owners = record.split(f"|{self._mark}|")
-        values = head.split("|")
-        if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS):
-            raise _malformed(record)
-        return values + owners
-
-
-def _malformed(record: str) -> SlurmOutputError:
-    return SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
-
-
-def _size(texts: tuple[str, ...]) -> _Size:
-    """``texts`` are NumNodes, NumCPUs, NumTasks and the generic resources, from ``tres-alloc`` to ``tres-per-task``."""
-    values = dict(zip(_SIZE, texts, strict=True))
-    node_count = _count("NumNodes", values["NumNodes"]) or 1
-    odd = ""
-    try:
-        gpus = _gpus(values, node_count)
-    except SlurmOutputError as error:
-        gpus, odd = (), error.field
-    return _Size(node_count, _count("NumCPUs", values["NumCPUs"]), _memory(values["tres-alloc"]), gpus, odd)
+def _cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
+    """The job, and the field with generic resources that are not understood; empty if all are."""
+    job_id, state, reason, user, partitions, priority, node_list, node_count, cpus, tasks, allocated, *more = texts
+    submit, start, end, limit, per_job, per_node, per_socket, per_task, reservation, account, name, comment = more
+    phase, time_limit = phase_of(state), _time_limit(limit)
+    count = _count("NumNodes", node_count) or 1
+    requests = (allocated, per_node, per_job, per_socket, per_task)
+    gpus, unknown_gres = _gpus(requests, count, _count("NumTasks", tasks) or 1)
+    job = ClusterJob(
+        job_id=job_id,
+        phase=phase,
+        state=sys.intern(state),
+        reason=present(reason),
+        user=present(user),
+        account=present(account),
+        partitions=words(partitions),
+        priority=_count("PriorityLong", priority),
+        nodes=nodes("NodeList", node_list),
+        node_count=count,
+        cpus=_count("NumCPUs", cpus),
+        memory_mib=_memory(allocated),
+        gpus=gpus,
+        gpus_unknown=bool(unknown_gres),
+        submitted_at=epoch(submit, "SubmitTime"),
+        starts_at=epoch(start, "StartTime"),
+        # what Slurm prints for a job without an end is not read
+        ends_at=epoch(end, "EndTime") if phase is not Phase.QUEUED and time_limit is not None else None,
+        time_limit=time_limit,
+        reservation=present(reservation),
+        name=sys.intern(name),
+        tag=_comment(comment),
+    )
+    return job, unknown_gres
 
 
 def _count(key: str, text: str) -> int:
@@ -343,35 +236,48 @@ def _count(key: str, text: str) -> int:
     return int(match["number"]) * 1024 ** " KMG".index(match["unit"] or " ") if match else 0
 
 
+_COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
+_NO_LIMIT = ("", "NOT_SET", "INVALID", "Partition_Limit")
+
+
+@lru_cache(maxsize=8192)
 def _time_limit(text: str) -> int | None:
     value = present(text)
-    return None if value in ("", "NOT_SET", "INVALID", "Partition_Limit") else parse_walltime(value)
+    return None if value in _NO_LIMIT else read(parse_walltime, "TimeLimit", value)
 
 
+@lru_cache(maxsize=8192)
 def _memory(tres: str) -> int:
     match = re.search(r"(?:^|,)mem=([^,]+)", tres)
     return read(parse_memory, "tres-alloc", match[1]) if match else 0
 
 
-def _gpus(values: dict[str, str], node_count: int) -> tuple[Gres, ...]:
-    """GPUs per node: as allocated where Slurm reports it, otherwise as requested per node, job, socket or task."""
-    requests = (
+@lru_cache(maxsize=8192)
+def _gpus(requests: tuple[str, ...], node_count: int, tasks: int) -> tuple[tuple[Gres, ...], str]:
+    """GPUs per node, as allocated where Slurm reports it, else as requested; and the field that is not understood."""
+    shares = (
         ("tres-alloc", 1, node_count),
         ("tres-per-node", 1, 1),
         ("tres-per-job", 1, node_count),
         ("tres-per-socket", 1, 1),
-        ("tres-per-task", _count("NumTasks", values["NumTasks"]) or 1, node_count),
+        ("tres-per-task", tasks, node_count),
     )
-    return next((devices for gres in requests if (devices := _devices(values, *gres))), ())
+    try:
+        for text, share in zip(requests, shares, strict=True):
+            if devices := _devices(text, *share):
+                return devices, ""
+    except SlurmOutputError as error:
+        return (), error.field
+    return (), ""
 
 
-def _devices(values: dict[str, str], key: str, times: int, node_count: int) -> tuple[Gres, ...]:
-    devices = [device for device in gres(key, values[key]) if device.name in GPU_GRES]
-    typed = {gres.name for gres in devices if gres.type}  # a TRES list contains both gpu and gpu:a100
+def _devices(text: str, key: str, times: int, node_count: int) -> tuple[Gres, ...]:
+    devices = [device for device in gres(key, text) if device.name in GPU_GRES]
+    typed = {device.name for device in devices if device.type}  # a TRES list contains both gpu and gpu:a100
     return tuple(
-        Gres(gres.name, gres.type, -(-gres.count * times // node_count))
-        for gres in devices
-        if gres.type or gres.name not in typed
+        Gres(device.name, device.type, -(-device.count * times // node_count))
+        for device in devices
+        if device.type or device.name not in typed
     )
 
 

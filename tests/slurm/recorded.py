@@ -50,5 +50,7 @@ def all_recorded(area: str, *, version: str = "") -> list[Recorded]:
 
 
 def with_owner(text: str, uid: str = "1000", name: str = "a job") -> str:
-    """Append the owner's columns to a recorded answer, which ends with the comment."""
-    return text.replace(f"|{MARK}\n", f"|{MARK}|{uid}|{name}|{MARK}\n")
+    """A recorded answer, which ends with exit code and comment, as the hub asks for it now."""
+    end = f"|{MARK}\n"
+    records = (record.split("|", 10) for record in text.split(end)[:-1])
+    return "".join(f"{'|'.join([*slurms, uid])}|{MARK}|{comment}|{MARK}|{name}{end}" for *slurms, comment in records)

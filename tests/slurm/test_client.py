@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import DefaultMemory
-from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
+from tests.slurm.recorded import FOLDER, MARK, VERSIONS, Recorded, all_recorded, recorded, with_owner
 from tests.snapshots import free_gpus
 
 if TYPE_CHECKING:
@@ -219,21 +219,23 @@ async def test_job_id_that_is_none_reaches_no_command(slurm: StandIns, job_id: s
 # --- jobs, job, tagged --------------------------------------------------------------------------
 
 
-MARKED = """
+def squeue_of(folder: Path, options: str, answer: Recorded) -> str:
+    """A stand-in for squeue with a recorded answer, and the mark that it is asked for."""
+    text = folder / answer.name
+    text.write_text(with_owner(answer.stdout))
+    return f"""
 for last; do :; done
-mark=${last##*|}
-case "$*" in "%s"*) ;; *) echo "stand-in: unexpected $*" >&2; exit 97;; esac
-[ "$SLURM_TIME_FORMAT" = %%s ] || exit 98
-sed "s/|0123456789abcdef$/|$mark|1000|a job|$mark/" %s
+case "$*" in "{options}"*) ;; *) echo "stand-in: unexpected $*" >&2; exit 97;; esac
+[ "$SLURM_TIME_FORMAT" = %s ] || exit 98
+sed "s/{MARK}/${{last##*|}}/g" {text}
 """
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_one_squeue_for_all_jobs(slurm: StandIns, version: str) -> None:
+async def test_one_squeue_for_all_jobs(slurm: StandIns, tmp_path: Path, version: str) -> None:
     """Known ids are returned, unknown ones are absent; each id is queried once, in order."""
-    slurm.add(
-        "squeue", MARKED % ("--local -h -a -t all -j 1,2,999999 -O JobID:|,", FOLDER / version / "hub" / "squeue_j.out")
-    )
+    options, answer = "--local -h -a -t all -j 1,2,999999 -O JobID:|,", recorded(version, "hub", "squeue_j")
+    slurm.add("squeue", squeue_of(tmp_path, options, answer))
     found = await slurm.client().jobs(["999999", "2", "1", "2"])
     assert {job_id: status.phase for job_id, status in found.items()} == {"1": Phase.RUNNING, "2": Phase.ENDED}
 
@@ -263,9 +265,10 @@ async def test_no_ids_ask_nothing(slurm: StandIns) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
+async def test_jobs_of_a_tag(slurm: StandIns, tmp_path: Path, version: str) -> None:
     """A query by tag returns jobs whose comment begins with it, including ended ones."""
-    slurm.add("squeue", MARKED % ("--local -h -a -t all -O JobID:|,", FOLDER / version / "hub" / "squeue_all.out"))
+    answer = recorded(version, "hub", "squeue_all")
+    slurm.add("squeue", squeue_of(tmp_path, "--local -h -a -t all -O JobID:|,", answer))
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:")) == ["2", "1"]
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:lab")) == ["2"]
     assert list(await slurm.client().tagged("gpuspawner:other:")) == []
@@ -302,11 +305,11 @@ async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
 SQUEUE = """echo "$*" | grep -q only-job-state && asked=states || asked=whole
 [ $asked = whole ] || [ {version} = 24.05 ] || {{ echo "squeue: unrecognized option '--only-job-state'" >&2; exit 1; }}
 echo $asked >> {folder}/asked
-mark=$(echo "$*" | sed 's/.*Comment:|\\([0-9a-f]*\\)|.*/\\1/')
+for last; do :; done; mark=${{last##*|}}
 for job in 7:RUNNING 8:$(cat {folder}/state); do
     [ $asked = whole ] || printf '%s|%s\\n' ${{job%:*}} ${{job#*:}}
     [ $asked = states ] ||
-        printf '%s|%s|None|1|2|g1|g1|gpu|ada|0:0|hub|%s|1001|name|%s\\n' ${{job%:*}} ${{job#*:}} $mark $mark
+        printf '%s|%s|None|1|2|g1|g1|gpu|ada|0:0|1001|%s|hub|%s|name|%s\\n' ${{job%:*}} ${{job#*:}} $mark $mark $mark
 done"""
 """Job 7 runs, and the state of job 8 is in a file."""
 

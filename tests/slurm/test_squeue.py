@@ -1,28 +1,35 @@
-"""squeue's answer is read completely, and no job's comment can pass for another job."""
+"""squeue's answers are read completely, and no text that a user writes can pass for another job."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import Unread
-from jupyterhub_gpuspawner.slurm.squeue import COLUMNS, columns, parse_squeue
-from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
+from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, JOBS, Question, WillRun, parse_jobs, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.units import Gres
+from tests.slurm.recorded import MARK, VERSIONS, Recorded, all_recorded, recorded, with_owner
 
 FORGED = "x|\n1|FAILED|NonZeroExitCode|1|2|evil|evil|gpu|root|256|forged|0123456789abcdeg\n1|FAILED|y"
 """The comment of job 5 in the recorded answers: it imitates whole lines of job 1, with a nearly correct mark."""
 
 
 def test_columns_are_those_of_the_recorded_answers() -> None:
-    """-O has each field at full width (``:|``), and marks after the comment and after the last field, the name."""
-    assert columns(MARK) == (
+    """Slurm's own fields come first, each at full width; then, between marks, the fields that users write."""
+    assert JOBS.columns("m1") == (
         "JobID:|,State:|,Reason:|,StartTime:|,EndTime:|,BatchHost:|,NodeList:|,Partition:|,UserName:|,exit_code:|,"
-        "Comment:|0123456789abcdef|,UserID:|,Name:|0123456789abcdef"
+        "UserID:|m1|,Comment:|m1|,Name:|m1"
+    )
+    assert CLUSTER.columns("m1") == (
+        "JobID:|,State:|,Reason:|,UserName:|,Partition:|,PriorityLong:|,NodeList:|,NumNodes:|,NumCPUs:|,NumTasks:|,"
+        "tres-alloc:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|m1|,tres-per-job:|m1|,tres-per-node:|m1|,"
+        "tres-per-socket:|m1|,tres-per-task:|m1|,Reservation:|m1|,Account:|m1|,Name:|m1|,Comment:|m1"
     )
 
 
@@ -141,47 +148,273 @@ def test_every_recorded_job_is_read(version: str, name: str) -> None:
     assert [status for status in found if (status.end is None) == (status.phase is Phase.ENDED)] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "raw"),
-    [
-        ("7|RUNNING|None", "7|RUNNING|None"),
-        (with_owner(f"7|RUNNING|None|{MARK}\n"), "7|RUNNING|None"),
-        (with_owner(f"abc{'|x' * 10}|{MARK}\n"), f"abc{'|x' * 10}"),
-        (with_owner(f"٣{'|x' * 10}|{MARK}\n"), f"٣{'|x' * 10}"),
-        (with_owner(f"7|RUNNING|None|yesterday|N/A|g1|g1|gpu|a|0:0||{MARK}\n"), "yesterday"),
-        (f"7{'|x' * 10}|{MARK}\n", f"7{'|x' * 10}"),
-        (with_owner(f"7{'|x' * 10}|{MARK}\n", uid="root"), f"7{'|x' * 10}|{MARK}|root|a job"),
-    ],
-)
-def test_odd_answer_is_refused_with_its_text(text: str, raw: str) -> None:
-    """A truncated answer, too few columns, no job id, no time or no owner is refused, and the error quotes the text."""
-    with pytest.raises(SlurmOutputError) as caught:
-        parse_squeue(text, MARK)
-    assert caught.value.raw == raw
+GOOD = {
+    "JobID": "8",
+    "State": "RUNNING",
+    "Reason": "None",
+    "StartTime": "1",
+    "EndTime": "2",
+    "UserID": "1000",
+    **dict.fromkeys(("NumNodes", "NumCPUs", "NumTasks", "PriorityLong"), "4"),
+}
 
 
-def test_a_record_that_does_not_fit_is_left_out_and_named() -> None:
-    """One job has an invalid time and one no id; the third is read."""
+def record(question: Question, **fields: str) -> str:
+    """One job as squeue prints it: a good one but for ``fields``."""
+    values = {**dict.fromkeys((*question.slurms, *question.owners), "N/A"), **GOOD}
+    values |= {name.replace("_", "-"): value for name, value in fields.items()}
+    head = "|".join(values[name] for name in question.slurms)
+    return f"|{MARK}|".join([head, *(values[name] for name in question.owners)]) + f"|{MARK}\n"
+
+
+READERS = [pytest.param(JOBS, lambda *answer: list(parse_squeue(*answer).values()), id="the hub's jobs")]
+READERS += [pytest.param(CLUSTER, lambda *answer: list(parse_jobs(*answer)), id="the cluster's jobs")]
+both_questions = pytest.mark.parametrize(("question", "parse"), READERS)
+
+
+@both_questions
+def test_an_answer_of_which_nothing_is_understood_is_refused(question: Question, parse: Any) -> None:
+    """A truncated answer, too few columns, no job id, no time: an error that quotes it, not a cluster without jobs."""
+    raw = {
+        "7|RUNNING": "7|RUNNING",
+        f"7|RUNNING|{MARK}\n": "7|RUNNING",
+        **{record(question, JobID=odd): record(question, JobID=odd)[: -len(MARK) - 2] for odd in ("x", "٣")},
+        record(question, StartTime="yesterday"): "yesterday",
+    }
+    for text, quoted in raw.items():
+        with pytest.raises(SlurmOutputError) as caught:
+            parse(text, MARK)
+        assert caught.value.raw == quoted
+    assert parse("", MARK) == []
+
+
+@both_questions
+def test_a_record_that_is_not_understood_is_left_out_and_named(question: Question, parse: Any) -> None:
+    """The report has the id and the field but not its text; the other jobs are read."""
     unread: list[Unread] = []
-    good = with_owner(f"8|RUNNING|None|1|2|g1|g1|gpu|a|0:0||{MARK}\n")
-    odd = with_owner(f"7|RUNNING|None|yesterday|N/A|g1|g1|gpu|a|0:0||{MARK}\n") + with_owner(f"x|y|{MARK}\n")
-    assert parse_squeue(odd + good, MARK, unread.append) == parse_squeue(good, MARK)
-    assert unread == [Unread("job", "7", "StartTime"), Unread("job", "", "")]
-
-
-def test_no_jobs_is_a_good_answer() -> None:
-    """Empty output means that there are no jobs."""
-    assert parse_squeue("", MARK) == {}
+    odd = record(question, JobID="7", StartTime="yesterday") + f"x|y|{MARK}\n" + f"900|odd|{MARK}\n"
+    assert parse(odd + record(question), MARK, unread.append) == parse(record(question), MARK)
+    assert unread == [Unread("job", "7", "StartTime"), Unread("job", "", ""), Unread("job", "900", "")]
 
 
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda text: MARK not in text)
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=5))
-def test_any_comment_and_any_name_come_back_as_they_are(jobs: list[tuple[str, str]]) -> None:
-    """Whatever users write is read back completely, each text with its own job."""
-    row = "|".join(["RUNNING", *["x"] * (len(COLUMNS) - 3)]).replace("x|x|x|", "None|N/A|N/A|", 1)
-    text = "".join(f"{n}|{row}|{comment}|{MARK}|{n}|{name}|{MARK}\n" for n, (comment, name) in enumerate(jobs))
-    expected = {str(n): ("" if comment == "(null)" else comment, name, n) for n, (comment, name) in enumerate(jobs)}
-    found = parse_squeue(text, MARK)
-    assert {job_id: (job.tag, job.name, job.uid) for job_id, job in found.items()} == expected
+@both_questions
+@settings(deadline=None)
+@given(comment=TEXTS, name=TEXTS)
+def test_what_users_write_comes_back_as_it_is(question: Question, parse: Any, comment: str, name: str) -> None:
+    """Whatever an owner writes is read completely, and both neighbours are unchanged."""
+    first, last = record(question, JobID="6"), record(question, JobID="9")
+    before, job, after = parse(first + record(question, Comment=comment, Name=name) + last, MARK)
+    assert (job.tag, job.name) == ("" if comment == "(null)" else comment, name)
+    assert [before, after] == parse(first + last, MARK)
+
+
+# All jobs of the cluster.
+
+
+def jobs(version: str) -> dict[str, ClusterJob]:
+    """The jobs of the recorded cluster."""
+    return {job.job_id: job for job in parse_jobs(recorded(version, "cluster", "squeue").stdout, MARK)}
+
+
+@pytest.mark.parametrize(
+    ("version", "submitted", "priorities"),
+    [
+        ("22.05", 1795272928.0, (4294901759, 4294901746)),
+        ("24.11", 1795272951.0, (1, 1)),
+        ("26.05", 1795272974.0, (1, 1)),
+    ],
+)
+def test_running_and_waiting_job_of_each_version(version: str, submitted: float, priorities: tuple[int, int]) -> None:
+    """Every field of a running and of a pending job is read."""
+    found = jobs(version)
+    assert found["1"].submitted_at == submitted
+    start, estimate, later = found["1"].starts_at or 0, found["14"].starts_at, found["14"].submitted_at
+    assert found["1"] == ClusterJob(
+        "1",
+        Phase.RUNNING,
+        state="RUNNING",
+        user="alice",
+        partitions=("gpu",),
+        priority=priorities[0],
+        nodes=("g1",),
+        cpus=4,
+        memory_mib=500,
+        gpus=(Gres("gpu", "k80", 2),),
+        submitted_at=submitted,
+        starts_at=start,
+        ends_at=start + 600,
+        time_limit=600,
+        name="wrap",
+    )
+    assert found["14"] == ClusterJob(
+        "14",
+        Phase.QUEUED,
+        state="PENDING",
+        reason="Resources",
+        user="alice",
+        partitions=("gpu",),
+        priority=priorities[1],
+        cpus=1,
+        memory_mib=500,
+        gpus=(Gres("gpu", "k80", 4),),
+        submitted_at=later,
+        starts_at=estimate,
+        time_limit=900,
+        name="wrap",
+    )
+    assert 0 < (estimate or 0) - (later or 0) < 3600
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gpus_however_they_were_asked_for(version: str) -> None:
+    """GPUs are read per node, job, task or socket, with MIG, shards, untyped or none, as the number on one node."""
+    found = {job_id: [str(gres) for gres in job.gpus] for job_id, job in jobs(version).items() if job.nodes}
+    assert found == {
+        "1": ["gpu:k80:2"],
+        "2": ["gpu:2"],
+        "3": ["gpu:3"],
+        "4": ["gpu:a100:1"],
+        "5": ["gpu:1g.10gb:1"],
+        "6": ["shard:3"],
+        "7": ["gpu:1"],
+        "8": [],
+        "9": [],
+        "10": ["gpu:v100:2"],
+        "12": ["gpu:v100:1"],
+        "13": ["gpu:k80:1"],
+        "20": [],
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_owners_words_stay_their_own(version: str) -> None:
+    """Account, name and comment with bars, newlines and a forged line affect only their own job."""
+    found = jobs(version)
+    forged = found["20"]
+    assert (forged.account, forged.name, forged.tag) == ("a|b", "one\n7|two", "x|\n1|FAILED|y")
+    assert (found["1"].state, found["7"].name) == ("RUNNING", "wrap")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_limits_reservations_and_partitions(version: str) -> None:
+    """A job has no end without a limit, may be in a reservation, and may be pending in several partitions."""
+    found = jobs(version)
+    assert (found["8"].time_limit, found["8"].ends_at) == (None, None)
+    assert (found["13"].reservation, found["19"].reservation, found["1"].reservation) == ("ml-hpc-0", "ml-hpc-1", "")
+    assert (found["16"].partitions, found["16"].partition, found["17"].priority) == (("gpu", "batch"), "gpu", 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "field", "value"),
+    [
+        ({"tres_alloc": "cpu=8,mem=7.50G,node=2,gres/gpu=4,gres/gpu:a100=4"}, "gpus", (Gres("gpu", "a100", 2),)),
+        ({"tres_alloc": "cpu=8,mem=7.50G,node=2"}, "memory_mib", 7680),
+        ({"tres_per_job": "gres/gpu:3"}, "gpus", (Gres("gpu", None, 2),)),
+        ({"tres_per_task": "cpu=2,gres/gpu:a100=1"}, "gpus", (Gres("gpu", "a100", 2),)),
+        ({"tres_per_node": "gres/tpu:1"}, "gpus", ()),
+        ({"NumCPUs": "1K"}, "cpus", 1024),
+        ({"NumNodes": "2-4", "State": "PENDING"}, "node_count", 2),
+        ({"TimeLimit": "1-00:00:00"}, "time_limit", 86400),
+        ({"TimeLimit": "Partition_Limit"}, "time_limit", None),
+        ({"NodeList": "g[1-2]"}, "nodes", ("g1", "g2")),
+        ({"State": "STOPPED"}, "phase", Phase.RUNNING),
+    ],
+)
+def test_forms_of_larger_clusters(told: dict[str, str], field: str, value: Any) -> None:
+    """These fields come from clusters with accounting, many nodes or round numbers."""
+    assert getattr(parse_jobs(record(CLUSTER, **{"NumNodes": "2", "NumCPUs": "8", **told}), MARK)[0], field) == value
+
+
+ODD_GRES = (
+    "gres:gpu:k80|x:1",
+    "gres:gpu:k 80:1",
+    'gres:gpu:k"80:1',
+    "gres:gpu:k(80):1",
+    "gres:gpu:k\n80:1",
+    "gres:gpu:k\\80:1",
+    "gres:gpu:a:b:c",
+    f"gres:gpu:x|\n8|RUNNING|None|{'|' * 30}\n:1",
+)
+
+
+@pytest.mark.parametrize("field", ["tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task"])
+@pytest.mark.parametrize("gres", ODD_GRES)
+def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> None:
+    """The job keeps its cores and memory, its GPUs are marked as unknown, and its neighbour is read as before."""
+    unread: list[Unread] = []
+    odd, plain = parse_jobs(
+        record(CLUSTER, JobID="7", tres_alloc="cpu=8,mem=7.50G,node=2", **{field: gres}) + record(CLUSTER),
+        MARK,
+        unread.append,
+    )
+    assert (odd.job_id, odd.cpus, odd.memory_mib, odd.gpus, odd.gpus_unknown) == ("7", 4, 7680, (), True)
+    assert plain == parse_jobs(record(CLUSTER), MARK)[0]
+    assert unread == [Unread("job", "7", field.replace("_", "-"), kept=True)]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(CLUSTER.owners), TEXTS)
+def test_any_words_of_one_job_leave_the_others_as_they_were(field: str, text: str) -> None:
+    """Whichever field a user writes, their job is read with its cores, and both neighbours are unchanged."""
+    first = record(CLUSTER, JobID="6", tres_per_node="gres:gpu:k80:2")
+    last = record(CLUSTER, JobID="9")
+    found = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
+    assert [job.job_id for job in found] == ["6", "8", "9"]
+    assert (found[0], found[2]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
+    assert found[1].cpus == 4
+
+
+@settings(deadline=None)
+@given(st.sampled_from(CLUSTER.slurms), TEXTS.filter(lambda text: "|" not in text))
+def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, text: str) -> None:
+    """Such a record is read or left out, and never makes the answer fail."""
+    first = record(CLUSTER, JobID="6", tres_per_node="gres:gpu:k80:2")
+    last = record(CLUSTER, JobID="9")
+    found = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
+    assert (found[0], found[-1]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
+    assert len(found) in (2, 3)
+
+
+# sbatch --test-only.
+
+answered = [answer for area in ("test_only", "cluster") for answer in all_recorded(area) if "Job " in answer.stderr]
+
+
+@pytest.mark.parametrize("answer", answered, ids=lambda answer: f"{answer.version}-{answer.name}")
+@pytest.mark.usefixtures("utc")
+def test_every_recorded_start_is_read(answer: Recorded) -> None:
+    """The start is during the recordings or, for a job that has none, centuries ahead; the nodes are in a partition."""
+    told = parse_trial(answer.stderr)
+    centuries_ahead = answer.name in ("downp", "noroot")
+    assert (told.starts_at > 12_000_000_000) is centuries_ahead
+    assert told.starts_at > 1_795_000_000
+    assert told.cpus >= len(told.nodes) >= 1
+    assert told.partition in ("batch", "debug", "downp", "gpu", "noroot")
+
+
+@pytest.mark.parametrize(
+    ("version", "start"), [("22.05", 1795274250.0), ("24.11", 1795274454.0), ("26.05", 1795274477.0)]
+)
+def test_whole_answer_of_each_version(version: str, start: float) -> None:
+    """The hub sets SLURM_TIME_FORMAT=%s, so the start is in epoch seconds."""
+    assert parse_trial(recorded(version, "cluster", "test_later").stderr) == WillRun(start, ("g1",), 1, "gpu")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.usefixtures("utc")
+def test_job_of_two_nodes(version: str) -> None:
+    """The nodes are listed by name."""
+    assert parse_trial(recorded(version, "test_only", "later").stderr).nodes == ("g1", "g2")
+
+
+@pytest.mark.parametrize(
+    "stderr", ["", "sbatch: Job 7 to start at N/A using 1 processors on nodes c1 in partition x\n"]
+)
+def test_answer_without_a_start_is_odd(stderr: str) -> None:
+    """An answer without a start is an error."""
+    with pytest.raises(SlurmOutputError) as caught:
+        parse_trial(stderr)
+    assert caught.value.raw == stderr

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.text import Layout, epoch, fields, present, words
-from tests.slurm.recorded import VERSIONS, all_recorded, recorded
+from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
+from tests.slurm.recorded import VERSIONS, recorded
 
 
 @pytest.mark.parametrize("text", ["", " ", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", None])
@@ -64,44 +64,3 @@ def test_list_of_words_and_everyone() -> None:
     """``ALL`` means no limit for fields that use it so."""
     assert words("a,b") == ("a", "b")
     assert words("ALL", everyone="ALL") == ()
-
-
-ROW = ("NodeName", "State", "CPUTot", "CPUEfctv", "Gres", "GresUsed", "ActiveFeatures", "Partitions", "OS", "Reason")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_layout_of_an_answer_gives_the_texts_that_each_line_has(version: str) -> None:
-    """Whatever the first lines of the answer look like, every recorded line is read as if it were alone."""
-    lines = [
-        line
-        for area in ("scontrol", "cluster", "hub")
-        for answer in all_recorded(area, version=version)
-        for line in answer.stdout.splitlines()
-        if line.startswith("NodeName=")
-    ]
-    layout = Layout(ROW)
-    assert len(lines) > 20
-    assert [layout.row(line) for line in lines] == [tuple(fields(line).get(key, "") for key in ROW) for line in lines]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "NodeName=n2 State=IDLE CPUTot=4 Gres= Reason=a  State=DOWN",
-        "NodeName=n2 State=IDLE  CPUTot=4 Gres=x y Reason=not plugged in",
-        "NodeName=n2 State=IDLE CPUTot=4 Gres=a =b Reason=c=d e=f",
-        "NodeName=n2 State=IDLE CPUTot=4 Gres=gpu:2 Reason=two\nlines State=DOWN",
-        "NodeName=n2 State=IDLE State=DOWN CPUTot=4 Gres=gpu:2 Reason=none",
-        "NodeName=n2 CPUTot=4 State=IDLE Gres=gpu:2 Reason=none",
-        "NodeName=n2 State=IDLE CPUTot=4",
-        "NodeName=n2 State=IDLE CPUTot=4 Gres=gpu:2 Reason=none Comment=State=DOWN NodeName=n3",
-        " NodeName=n2 State=IDLE CPUTot=4 Gres=gpu:2\tReason=none",
-        "State=IDLE",
-        "",
-    ],
-)
-def test_line_that_differs_from_those_before_it_is_read_as_it_is(line: str) -> None:
-    """Text that imitates a field, or fields in another order, never gets another value than without the first line."""
-    layout = Layout(ROW)
-    layout.row("NodeName=n1 State=IDLE CPUTot=4 Gres=gpu:2 Reason=none")
-    assert layout.row(line) == layout.row(line) == tuple(fields(line).get(key, "") for key in ROW)
