@@ -306,7 +306,7 @@ def test_our_own_state_comes_back_whole() -> None:
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state(stored)
 
-    assert spawner.placement == PLACEMENT
+    assert spawner.report.placement == PLACEMENT
     assert json.loads(json.dumps(spawner.get_state())) == stored
 
 

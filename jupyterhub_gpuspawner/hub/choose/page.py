@@ -35,7 +35,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     profile_statuses,
     with_courses,
 )
-from jupyterhub_gpuspawner.hub.job.ending import contact_of, ending_of, start_failed
+from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.switch import as_query
@@ -91,7 +91,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     profile_offers = offers(statuses, visit.filled_in, base_url=_base_url(spawner), snapshot=snapshot)
     profile_offers = with_courses(profile_offers, _courses(spawner), visit.filled_in)
     visit.fault_at = fault_at(profile_offers, visit.filled_in)
-    visit.closed = nothing_to_start(profile_offers, contact_of(spawner))
+    visit.closed = nothing_to_start(profile_offers, spawner.contact)
     return form_html(
         profile_offers,
         now=now.timestamp(),

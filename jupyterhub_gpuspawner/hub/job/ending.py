@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import inspect
 from tornado import web
 from traitlets.log import get_logger
@@ -26,7 +28,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
-from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Cause, end_of_job, job_ended_in_start, parse_cause
@@ -37,7 +38,6 @@ from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
-_TEXTS = ("what", "advice", "hint", "job_id", "log", "lines", "profile")
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,7 @@ class Ending:
         }
 
 
-def parse_ending(document: object) -> Ending | None:
-    """What :meth:`Ending.to_json` wrote; None for anything else."""
-    if not isinstance(document, dict) or not document.get("what"):
-        return None
-    texts = {name: document.get(name, "") for name in _TEXTS}
-    at = document.get("at")
-    if not all(isinstance(text, str) for text in texts.values()) or isinstance(at, bool):
-        return None
-    if at is not None and not isinstance(at, (int, float)):
-        return None
-    served, stopped = (document.get(name) is True for name in ("served", "stopped"))
-    return Ending(**texts, at=at, served=served, stopped=stopped, cause=parse_cause(document.get("cause")))
-
-
-def of_profile(ending: Ending | None, display_name: str) -> Ending | None:
-    """The ending of a server of this profile."""
-    return None if ending is None else replace(ending, profile=display_name)
+_ENDING = TypeAdapter(Ending)
 
 
 def ending_state(ending: Ending | None) -> dict[str, Any]:
@@ -103,7 +87,14 @@ def ending_state(ending: Ending | None) -> dict[str, Any]:
 
 def stored_ending(state: Mapping[str, Any]) -> Ending | None:
     """The ending in a spawner's state; None where there is none, or where it cannot be read."""
-    return parse_ending(state.get("ending"))
+    document = state.get("ending")
+    if not isinstance(document, dict):
+        return None
+    try:
+        ending = _ENDING.validate_json(json.dumps({**document, "cause": None}), strict=True)
+    except ValidationError:
+        return None
+    return replace(ending, cause=parse_cause(document.get("cause"))) if ending.what else None
 
 
 # Converts our errors to the exceptions that JupyterHub shows on the form, in the progress stream, REST and the log.
@@ -119,34 +110,32 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
     should know is logged, with the name of the server, and kept as the ending's ``hint``.
     """
     if isinstance(error, RequestError):
-        ending = Ending(error.message, advice=error.hint)
-        return _failure(ending, message=error.for_user, reason=error.reason, status_code=error.status_code)
-    get_logger().error("The start of %s failed: %s", server, error)
-    advised = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
-    ending = Ending(error.for_user, advice=advised, hint=error.for_admin)
-    return _failure(ending, message=f"{error.for_user} {advised}", reason=error.reason, status_code=error.status_code)
-
-
-def contact_of(spawner: Any) -> str:
-    """Whom participants may ask, as a spawner has it configured."""
-    return str(getattr(spawner, "contact", words.CONTACT))
+        message, ending = error.for_user, Ending(error.message, advice=error.hint)
+    else:
+        get_logger().error("The start of %s failed: %s", server, error)
+        advised = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
+        message, ending = f"{error.for_user} {advised}", Ending(error.for_user, advice=advised, hint=error.for_admin)
+    return start_failed(message, ending=ending, reason=error.reason, status_code=error.status_code)
 
 
 def start_failed(
     message: str,
     *,
+    ending: Ending | None = None,
     detail: str = "",
     reason: str = "job_ended",
     status_code: int = 500,
-    ending: Ending | None = None,
 ) -> web.HTTPError:
-    """The exception of a start that failed after submission: a sentence, with ``detail`` (log lines) below it.
+    """The exception of a start that failed: a sentence, with ``detail`` (log lines) below it.
 
     ``ending`` is the same in its parts, for a page.
     """
-    return _failure(
-        ending or Ending(message, lines=detail), message=message, reason=reason, status_code=status_code, detail=detail
-    )
+    html = f"<p>{escape(message)}</p>"
+    if detail:
+        html += f'<pre class="text-start">{escape(detail)}</pre>'
+    failure = spawn_exception(message, reason=reason, status_code=status_code, html=html, detail=detail)
+    vars(failure)["gpuspawner_ending"] = ending or Ending(message, lines=detail)
+    return failure
 
 
 def database_away(orm_spawner: Any = None) -> web.HTTPError:
@@ -161,15 +150,6 @@ def ending_of(failure: BaseException | None) -> Ending | None:
     return getattr(failure, "gpuspawner_ending", None)
 
 
-def _failure(ending: Ending, *, message: str, reason: str, status_code: int, detail: str = "") -> web.HTTPError:
-    html = f"<p>{escape(message)}</p>"
-    if detail:
-        html += f'<pre class="text-start">{escape(detail)}</pre>'
-    failure = spawn_exception(message, reason=reason, status_code=status_code, html=html, detail=detail)
-    vars(failure)["gpuspawner_ending"] = ending
-    return failure
-
-
 EXPLAIN_SECONDS = 5.0
 """Seconds to find out how a job ended, and to read its log."""
 _BY_ITSELF = (End.FAILED, End.FINISHED)
@@ -179,142 +159,93 @@ _REQUEUED = "Slurm requeued the job, which ended its server."
 class ServerEnding:
     """Explains the end of one spawner's servers."""
 
-    def __init__(self, job: JobWatch, log: JobLog, spawner: SlurmSettings) -> None:
-        self._job = job
+    def __init__(self, watch: JobWatch, log: JobLog) -> None:
+        self._watch = watch
         self._log = log
-        self._spawner = spawner
         self.last: Ending | None = None
         """How the last server ended, or why the last start failed; kept until the next start."""
 
-    @property
-    def cause(self) -> Cause | None:
-        """Why it ended; None where that is not kept."""
-        return self.last.cause if self.last is not None else None
+    def _ending(self, what: str, cause: Cause, *, advice: str, hint: str = "") -> Ending:
+        return Ending(what, advice=advice, hint=hint, job_id=self._watch.job_id, at=time.time(), cause=cause)
 
-    @property
-    def contact(self) -> str:
-        """Whom participants may ask."""
-        return contact_of(self._spawner)
+    def _advice(self, status: Job) -> str:
+        return advice(status, contact=self._watch.spawner.contact)
 
     # --- starts that failed ---------------------------------------------------------------------
 
     def never_starts(self, status: Job, *, why: str = "") -> Exception:
         """The error of a start whose job waits for what will not come; ``why`` is known better than from its reason."""
-        ending = Ending(
-            why or sentence(status),
-            advice=advice(status, contact=self.contact),
-            hint=f"Job {self._job.job_id}: {sentence(status)} {admin_hint(status)}".strip(),
-            job_id=self._job.job_id,
-            at=time.time(),
-            cause=failed_start(SubmitRejected.reason),
-        )
-        self.last = ending
-        return start_failed(
-            f"{ending.what} {ending.advice}".strip(),
-            reason=SubmitRejected.reason,
-            status_code=SubmitRejected.status_code,
-            ending=ending,
-        )
-
-    async def died(self, status: Job, *, reported: bool) -> Exception:
-        """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
-        return await self.failed(
-            f"Job {self._job.job_id} ended before your server was ready: {sentence(status)}",
-            hint=advice(status, contact=self.contact),
-            status_code=500 if status.end in _BY_ITSELF else 503,
-            silent=SILENT if status.end in _BY_ITSELF and not reported else "",
-            cause=job_ended_in_start(status.end),
-        )
+        what, text, rejected = why or sentence(status), self._advice(status), SubmitRejected
+        hint = f"Job {self._watch.job_id}: {sentence(status)} {admin_hint(status)}".strip()
+        self.last = self._ending(what, failed_start(rejected.reason), advice=text, hint=hint)
+        message = f"{what} {text}".strip()
+        return start_failed(message, ending=self.last, reason=rejected.reason, status_code=rejected.status_code)
 
     def timed_out(self, seconds: float, state: str) -> Exception:
         """The error of a job that did not serve within ``seconds`` of its allocation; ``state``: how far it was."""
         what = words.TIMED_OUT.format(time=duration(seconds), known=state)
-        return self._abandoned(what, advice=words.TIMED_OUT_ADVICE, reason="timeout", status_code=503)
+        return self._given_up(what, advice=words.TIMED_OUT_ADVICE)
 
     def not_submitted(self, seconds: float) -> Exception:
         """The error of a start for which there was no job after ``seconds``."""
-        what = words.NOT_SUBMITTED.format(time=duration(seconds))
-        return self._abandoned(what, advice=words.TRY_LATER, reason="timeout", status_code=503)
+        return self._given_up(words.NOT_SUBMITTED.format(time=duration(seconds)), advice=words.TRY_LATER)
 
     def waited_too_long(self, seconds: float) -> Exception:
         """The error of a start whose job was pending for ``seconds``, the limit.
 
         Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
         """
-        return self._abandoned(
-            words.WAITED.format(time=duration(seconds)),
-            advice=words.WAITED_ADVICE,
-            hint=words.WAITED_HINT,
-            reason="queue_timeout",
-            status_code=409,
-        )
+        what = words.WAITED.format(time=duration(seconds))
+        return self._given_up(what, "queue_timeout", 409, advice=words.WAITED_ADVICE, hint=words.WAITED_HINT)
 
-    def _abandoned(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
-        advice_text = advice.format(contact=self.contact)
-        cause = failed_start(reason)
-        ending = Ending(what, advice=advice_text, hint=hint, job_id=self._job.job_id, at=time.time(), cause=cause)
-        self.last = ending
-        return start_failed(what, reason=reason, status_code=status_code, ending=ending)
-
-    async def failed(
-        self,
-        what: str,
-        *,
-        hint: str,
-        for_admin: str = "",
-        reason: str = "job_ended",
-        status_code: int,
-        silent: str = "",
-        cause: Cause | None = None,
+    def _given_up(
+        self, what: str, reason: str = "timeout", status_code: int = 503, *, advice: str, hint: str = ""
     ) -> Exception:
-        """The error of a start that failed, with the last lines of its job's log.
+        advice = advice.format(contact=self._watch.spawner.contact)
+        self.last = self._ending(what, failed_start(reason), advice=advice, hint=hint)
+        return start_failed(what, ending=self.last, reason=reason, status_code=status_code)
 
-        ``hint`` is the advice; ``silent`` replaces it where the log has no line. ``cause`` is by default a start that
-        failed for ``reason``.
-        """
-        cause = cause or failed_start(reason)
-        advice_text = hint.format(contact=self.contact)
-        ending = await self._completed(
-            Ending(what, advice=advice_text, hint=for_admin, job_id=self._job.job_id, at=time.time(), cause=cause)
-        )
-        if silent and not ending.lines.strip():
-            ending = replace(ending, advice=silent)
-            self.last = ending
-        log_file = f" Log file: {ending.log}" if ending.log else ""
-        return start_failed(
-            f"{what}{log_file}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending
-        )
+    async def died(self, status: Job, *, reported: bool) -> Exception:
+        """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
+        what = f"Job {self._watch.job_id} ended before your server was ready: {sentence(status)}"
+        await self._complete(self._ending(what, job_ended_in_start(status.end), advice=self._advice(status)))
+        by_itself = status.end in _BY_ITSELF
+        if by_itself and not reported and self.last is not None and not self.last.lines.strip():
+            self.last = replace(self.last, advice=SILENT)
+        return self._with_log_file(what, "job_ended", 500 if by_itself else 503)
+
+    async def unreachable(self, what: str, *, advice: str, hint: str, reason: str) -> Exception:
+        """The error of a start whose server the hub cannot reach, with the last lines of its job's log."""
+        advice = advice.format(contact=self._watch.spawner.contact)
+        await self._complete(self._ending(what, failed_start(reason), advice=advice, hint=hint))
+        return self._with_log_file(what, reason, 503)
+
+    def _with_log_file(self, what: str, reason: str, status_code: int) -> Exception:
+        ending = self.last or Ending(what)
+        message = f"{what} Log file: {ending.log}" if ending.log else what
+        return start_failed(message, ending=ending, detail=ending.lines, reason=reason, status_code=status_code)
 
     # --- servers that ended ---------------------------------------------------------------------
 
     async def keep_job_end(self, status: Job) -> None:
         """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it."""
-        if self.last is None and not self._job.stopping:
-            at = status.ends_at if status.ends_at is not None else time.time()
+        if self.last is None and not self._watch.stopping:
             what = sentence(status) if status.phase is Phase.ENDED else _REQUEUED
-            ending = Ending(
-                what,
-                advice=advice(status, contact=self.contact),
-                job_id=self._job.job_id,
-                at=at,
-                served=True,
-                cause=end_of_job(status.end),
-            )
-            await self._completed(ending, status)
+            ending = self._ending(what, end_of_job(status.end), advice=self._advice(status))
+            at = status.ends_at if status.ends_at is not None else ending.at
+            await self._complete(replace(ending, at=at, served=True), status)
 
     def stop_unconfirmed(self) -> None:
         """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
         if self.last is not None and self.last.stopped:
-            self.last = replace(self.last, what=words.stop_unconfirmed(self._job.job_id))
+            self.last = replace(self.last, what=words.stop_unconfirmed(self._watch.job_id))
 
-    async def _completed(self, ending: Ending, status: Job | None = None) -> Ending:
-        """``ending`` with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`; kept before and after."""
+    async def _complete(self, ending: Ending, status: Job | None = None) -> None:
+        """Keep ``ending``, and then with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`."""
         self.last = ending
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
-                ending = await self._with_log(ending, status)
-            self.last = ending
-        return ending
+                self.last = await self._with_log(ending, status)
 
     async def _with_log(self, ending: Ending, status: Job | None) -> Ending:
         detail = await self._log.job()
@@ -327,8 +258,8 @@ class ServerEnding:
         lines = await self._log.last_lines(detail.stdout_path)
         if status is not None and outgrew_memory(status, lines):
             status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
-            text = advice(status, contact=self.contact)
-            ending = replace(ending, what=sentence(status), advice=text, cause=end_of_job(status.end))
+            cause = end_of_job(status.end)
+            ending = replace(ending, what=sentence(status), advice=self._advice(status), cause=cause)
         return replace(ending, log=detail.stdout_path, lines=lines)
 
 

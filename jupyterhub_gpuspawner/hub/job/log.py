@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import stat
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.commands import run
 from jupyterhub_gpuspawner.slurm.job import End, Job
@@ -176,44 +175,35 @@ Slurm 26.05 begins the line with the time, earlier versions with the daemon's na
 class JobLog:
     """The log of one server's job."""
 
-    def __init__(self, job: JobWatch, spawner: SlurmSettings, *, server: str, log: logging.Logger) -> None:
-        """``server`` is the name for the hub's own log."""
-        self._job = job
-        self._spawner = spawner
-        self._server = server
-        self._log = log
+    def __init__(self, watch: JobWatch) -> None:
+        self._watch = watch
+        self._spawner = watch.spawner
 
     async def job(self) -> Job | None:
         """The job as Slurm reports it now, with the path of its log; None if it does not. Raises GPUSpawnerError."""
-        detail = await self._spawner.connection().client.job(self._job.job_id)
-        return detail if detail is not None and self._job.is_own(detail) else None
+        detail = await self._spawner.connection().client.job(self._watch.job_id)
+        return detail if detail is not None and self._watch.is_own(detail) else None
 
     async def path_and_lines(self, extent: Extent = OF_PAGE) -> tuple[str, str]:
         """The path of the log and its last lines; either may be empty."""
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(TIMEOUT):
-                return await self._path_and_lines(extent)
+                detail = await self.job()
+                if detail is not None and detail.stdout_path:
+                    return detail.stdout_path, await self.last_lines(detail.stdout_path, extent)
         return "", ""
-
-    async def _path_and_lines(self, extent: Extent) -> tuple[str, str]:
-        detail = await self.job()
-        if detail is None or not detail.stdout_path:
-            return "", ""
-        return detail.stdout_path, await self.last_lines(detail.stdout_path, extent)
 
     async def lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
         """The last lines of the log of an earlier job of this user; empty if the hub may not read it."""
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(TIMEOUT):
-                return await self._lines_of_ended(path, job_id, extent)
+                if self._spawner.as_user() and self._spawner.wrapper_dir:
+                    # the wrapper takes an id, which may have a new owner
+                    detail = await self._spawner.connection().client.job(job_id)
+                    if detail is None or detail.stdout_path != path:
+                        return ""
+                return await self.last_lines(path, extent, job_id=job_id)
         return ""
-
-    async def _lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
-        if self._spawner.as_user() and self._spawner.wrapper_dir:  # the wrapper takes an id, which may have a new owner
-            detail = await self._spawner.connection().client.job(job_id)
-            if detail is None or detail.stdout_path != path:
-                return ""
-        return await self.last_lines(path, extent, job_id=job_id)
 
     async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:
         """The last lines of the file at ``path``; empty if the hub may not read it.
@@ -221,7 +211,7 @@ class JobLog:
         Where jobs belong to users, so do their logs: they are read as the user, or not at all. ``job_id`` is that of
         the log, where it is not the server's.
         """
-        owner, job_id = self._spawner.as_user(), job_id or self._job.job_id
+        owner, job_id = self._spawner.as_user(), job_id or self._watch.job_id
         try:
             if owner and self._spawner.wrapper_dir:
                 text = await self._spawner.connection().client.log_end(job_id, prefix=owner)
@@ -229,7 +219,8 @@ class JobLog:
             # sudo allows the hub's account sbatch and scancel only; it would refuse tail, and report the attempt
             return await last_lines(path, owner, extent) if not owner or os.geteuid() == 0 else ""
         except GPUSpawnerError as error:
-            self._log.warning("The log of job %s of %s cannot be shown: %s", job_id, self._server, error)
+            name = log_name(self._spawner)
+            self._spawner.log.warning("The log of job %s of %s cannot be shown: %s", job_id, name, error)
             return ""
 
 

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, timeout
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_identity
@@ -39,40 +39,41 @@ class JobWatch:
     """
 
     def __init__(self, spawner: SlurmSettings) -> None:
-        self._spawner = spawner
+        self.spawner = spawner
         self.stopping = False
         """The hub was asked to stop the server."""
-        self.served_at: float | None = None
-        """When the server answered, by the monotonic clock; None before that, 0 if another hub process saw it."""
-        self.job_id = ""
-        """Slurm's job id; empty before the submission."""
-        self._submitted: JobIdentity | None = None
-        self._trusted_until = 0.0
         self._watch: Watch | None = None
         self._lookout: asyncio.Future[None] | None = None
-        self._in_queue: tuple[ClusterSnapshot, QueuePosition | None] | None = None
-        """The position in the queue, and the snapshot from which it was read."""
+        self.changed = asyncio.Event()
+        """Set at the next news of the server: an answer of Slurm's, a report of its node."""
+        self.forget()
 
     def forget(self) -> None:
         """There is no job."""
-        self.close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         self.job_id = ""
-        self.served_at = None
-        self._in_queue = None
-        self._submitted = None
+        """Slurm's job id; empty before the submission."""
+        self.submitted_as: JobIdentity | None = None
+        """The identity as submitted or stored; None where an earlier version has stored the server."""
+        self.served_at: float | None = None
+        """When the server answered, by the monotonic clock; None before that, 0 if another hub process saw it."""
         self._trusted_until = 0.0
+        self._in_queue: tuple[ClusterSnapshot, QueuePosition | None] | None = None
+        """The snapshot of the cluster from which the position in the queue was read, and that position."""
+
+    def notify(self) -> None:
+        """Wake whoever waits for news of the server."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     # --- identity -------------------------------------------------------------------------------
 
     def submitted(self, job_id: str, identity: JobIdentity, *, trusted: float) -> None:
         """sbatch has returned ``job_id``; for ``trusted`` seconds that counts as the job's identity."""
         self.job_id = job_id
-        self._submitted, self._trusted_until = identity, time.monotonic() + trusted
-
-    @property
-    def submitted_identity(self) -> JobIdentity | None:
-        """The identity as submitted or stored; None where an earlier version has stored the server."""
-        return self._submitted
+        self.submitted_as, self._trusted_until = identity, time.monotonic() + trusted
 
     @property
     def trusted_until(self) -> float:
@@ -85,7 +86,7 @@ class JobWatch:
         if self._watch is not None:
             return self._watch.identity
         # stored by an earlier version, or by batchspawner: Slurm's first answer completes it
-        return self._submitted if self._submitted is not None else self._spawner.expected_identity()
+        return self.submitted_as if self.submitted_as is not None else self.spawner.expected_identity()
 
     def is_own(self, job: Job) -> bool:
         """Whether ``job``, which Slurm reports under the id, is the server's."""
@@ -108,38 +109,25 @@ class JobWatch:
         """Slurm is not responding at the moment."""
         return self._watch is not None and self._watch.stale
 
-    @property
-    def answered_at(self) -> float | None:
-        """When Slurm last answered the hub's watcher, in seconds since the epoch; None before its first answer."""
-        return self._spawner.connection().watcher.last_answer
-
     def watch(self) -> Watch:
         """The watch of this job, opened if it is not."""
         if self._watch is None:
             new = time.monotonic() < self._trusted_until
-            self._watch = self._spawner.connection().watcher.watch(self.job_id, self.identity, new=new)
+            self._watch = self.spawner.connection().watcher.watch(self.job_id, self.identity, new=new)
         return self._watch
 
     def over(self) -> bool:
-        """Whether Slurm reports that the server's process is gone: the job has ended, or was requeued."""
-        status = self.status
-        return status is not None and (status.phase is Phase.ENDED or self._requeued(status))
+        """Whether Slurm reports that the server's process is gone: the job has ended, or was requeued.
 
-    def _requeued(self, status: Job) -> bool:
-        """Whether the job of a server that ran is pending again, by an answer that is surely newer than the server.
-
-        Only an answer that shows the job counts: where Slurm hides it from now on, it was last seen pending.
+        It was requeued if it is pending by an answer that is surely newer than the server. Only an answer that shows
+        the job counts: where Slurm hides it from now on, it was last seen pending.
         """
-        since_pending = self.since_pending
+        status, since_pending = self.status, self.since_pending
+        if status is None or status.phase is Phase.ENDED:
+            return status is not None
         if status.phase is not Phase.QUEUED or since_pending is None or self.served_at is None:
             return False
-        return time.monotonic() - since_pending > self.served_at + self._spawner.slurm_timeout
-
-    def close(self) -> None:
-        """Watch no longer."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        return time.monotonic() - since_pending > self.served_at + self.spawner.slurm_timeout
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -156,34 +144,27 @@ class JobWatch:
         watch = self.watch()
         if watch.status is None:
             with suppress(asyncio.TimeoutError):
-                async with timeout(self._spawner.slurm_timeout):
+                async with timeout(self.spawner.slurm_timeout):
                     await watch.changed()
         return watch.status
 
-    def served_before(self) -> None:
-        """The server ran already when this hub process began."""
-        if self.served_at is None:
-            self.served_at = 0.0
-
-    def serves(self, notify: Callable[[], Awaitable[int | None]]) -> None:
-        """The server answers now; ``notify`` as in :meth:`poll_when_over`."""
+    def serves(self) -> None:
+        """The server answers now."""
         self.served_at = time.monotonic()
-        self.poll_when_over(notify)
+        self.poll_when_over()
 
-    def poll_when_over(self, notify: Callable[[], Awaitable[int | None]]) -> None:
-        """Call ``notify`` as soon as the server's process is gone, not only when the hub polls it next.
-
-        ``notify`` polls the server and has the hub act on its end; None: the hub cannot note that yet.
-        """
+    def poll_when_over(self) -> None:
+        """Have JupyterHub poll the server, and act on its end, as soon as its process is gone."""
         if self._lookout is None or self._lookout.done():
-            self._lookout = asyncio.ensure_future(self._notify_when_over(notify))
+            self._lookout = asyncio.ensure_future(self._poll_when_over())
 
-    async def _notify_when_over(self, notify: Callable[[], Awaitable[int | None]]) -> None:
+    async def _poll_when_over(self) -> None:
         watch = self.watch()
         with suppress(RuntimeError):  # the hub has forgotten the server
             while not self.over():
                 await watch.changed()
-            while self.job_id and not self.stopping and await notify() is None:  # noqa: ASYNC110 - the database has no event
+            # a poll that finds it running: the hub cannot note its end
+            while self.job_id and not self.stopping and await self.spawner.poll_and_notify() is None:  # noqa: ASYNC110 - the database has no event
                 await asyncio.sleep(NOTIFY_RETRY_SECONDS)
 
     async def update(self) -> Job | None:
@@ -194,19 +175,19 @@ class JobWatch:
 
     # --- position in the queue --------------------------------------------------------------------
 
-    async def update_queue(self, timeout: float) -> None:
-        """While the job is pending, update the hub's view of the queue; returns after ``timeout`` seconds at most.
+    async def update_queue(self, patience: float) -> None:
+        """While the job is pending, update the hub's view of the queue; returns after ``patience`` seconds at most.
 
         One question serves all pending jobs. With the watcher's questions that stays below one RPC in a second,
         however many are pending.
         """
         if self.status is not None and self.status.phase is Phase.QUEUED:
             max_age = NEW_JOB_SECONDS if self.queue_position() is None else QUEUE_SECONDS
-            await self._spawner.connection().cluster.recent(max_age, timeout)
+            await self.spawner.connection().cluster.recent(max_age, patience)
 
     def queue_position(self) -> QueuePosition | None:
         """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""
-        snapshot, status = self._spawner.connection().cluster.latest, self.status
+        snapshot, status = self.spawner.connection().cluster.latest, self.status
         if snapshot is None or status is None or status.phase is not Phase.QUEUED:
             return None
         if self._in_queue is None or self._in_queue[0] is not snapshot:
@@ -219,17 +200,18 @@ class JobWatch:
         """The job's part of the spawner's state: its id and its identity."""
         if not self.job_id:
             return {}
-        identity = self._watch.identity if self._watch is not None else self._submitted
+        identity = self._watch.identity if self._watch is not None else self.submitted_as
         return {"job_id": self.job_id} | ({"identity": identity.to_json()} if identity is not None else {})
 
-    def load(self, state: Mapping[str, Any], *, server: str, log: logging.Logger) -> None:
-        """Read the job's part of the state. A job id that is not a number is dropped, with an error in ``log``."""
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Read the job's part of the state. A job id that is not a number is dropped, with an error in the log."""
         job_id = str(state.get("job_id", ""))
         if job_id and not _JOB_ID.fullmatch(job_id):
-            log.error("The stored job id %r of %s is not a number and is ignored", job_id, server)
+            name = log_name(self.spawner)
+            self.spawner.log.error("The stored job id %r of %s is not a number and is ignored", job_id, name)
             job_id = ""
         self.job_id = job_id
-        self._submitted = parse_identity(state.get("identity"))
+        self.submitted_as = parse_identity(state.get("identity"))
 
 
 VERDICT_POLL_SECONDS = 4.0

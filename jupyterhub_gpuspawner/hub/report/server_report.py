@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
@@ -189,15 +188,10 @@ class ServerReport:
         self,
         spawner: Spawner,
         state: StoredState,
-        *,
-        server: str,
-        log: logging.Logger,
     ) -> None:
-        """``server`` is the name for the log."""
         self._spawner = spawner
         self._state = state
-        self._server = server
-        self._log = log
+        self._log = spawner.log
         self.forget()
 
     def forget(self) -> None:
@@ -220,8 +214,6 @@ class ServerReport:
         """Another process had the port in this start."""
         self.reported = asyncio.Event()
         """Set once there is a report."""
-        self.placed = asyncio.Event()
-        """Set once there is a placement to show."""
         self._handed_over = False
 
     def accept(self, report: NodeReport, *, memory_mib: int | None = None) -> None:
@@ -258,6 +250,7 @@ class ServerReport:
         self.port = report.port
         self._state.store()
         self.reported.set()
+        self._spawner.watch.notify()
 
     def _accept_other(self, report: NodeReport) -> None:
         """Keep the report of another node, at any time; the start does not depend on it."""
@@ -282,7 +275,7 @@ class ServerReport:
         if report.door is None or report.door.seen in ("process", "user"):
             return
         for problem in report.placement.problems:
-            self._log.warning("The node of %s reports: %s", self._server, problem)
+            self._log.warning("The node of %s reports: %s", log_name(self._spawner), problem)
         if report.door.seen == "taken" and not self.port_taken:
             self.port_taken = True
             metrics.port_lost("taken")
@@ -292,7 +285,7 @@ class ServerReport:
         spawner = self._spawner
         self._log.warning(
             "%s was expected at port %d and reports %s: the process at the first port may belong to another user",
-            self._server,
+            log_name(self._spawner),
             self.port,
             f"port {port}" if port else "that another process has it",
         )
@@ -329,9 +322,11 @@ class ServerReport:
             self.nodes = NodeReports()
         elif allocations:
             for node in self.nodes.confirm(allocations):
-                self._log.warning("%s: a report names node %.60s, which is not of its job", self._server, node)
+                self._log.warning(
+                    "%s: a report names node %.60s, which is not of its job", log_name(self._spawner), node
+                )
         self.placement = self.nodes.merged(placement, self.topology)
-        self.placed.set()
+        self._spawner.watch.notify()
 
     # --- the spawner's state --------------------------------------------------------------------
 
@@ -359,7 +354,7 @@ class ServerReport:
         try:
             self.nodes.load(state.get("nodes"))
         except ReportError as error:
-            self._log.warning("The stored reports of the nodes of %s are ignored: %s", self._server, error)
+            self._log.warning("The stored reports of the nodes of %s are ignored: %s", log_name(self._spawner), error)
         self.claimed = self._stored(state, "claimed")
         placement = self._stored(state, "placement")
         if placement is not None:
@@ -371,7 +366,7 @@ class ServerReport:
         try:
             return parse_placement(state[name]) if name in state else None
         except ReportError as error:
-            self._log.warning("The stored placement of %s is ignored: %s", self._server, error)
+            self._log.warning("The stored placement of %s is ignored: %s", log_name(self._spawner), error)
             return None
 
 
@@ -430,7 +425,7 @@ class ServerUsage:
 
     def accept(self, summary: UsageSummary) -> None:
         """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
-        placement = self._spawner.placement
+        placement = self._spawner.report.placement
         job_id = self._spawner.job_id
         if placement is None or not job_id:
             raise ReportError("usage: this server has not reported its placement")
@@ -451,7 +446,7 @@ class ServerUsage:
 
     def now(self) -> tuple[PlacementDocument, str, UsageSummary | None] | None:
         """Placement, profile and current summary, None where there is none; None where nothing runs."""
-        placement = self._spawner.placement
+        placement = self._spawner.report.placement
         if placement is None or not self._spawner.job_id:
             return None
         last = self.last_hour()[-1:]

@@ -27,7 +27,7 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.ending import Ending, contact_of, ending_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights
 from jupyterhub_gpuspawner.hub.server.switch import (
@@ -145,7 +145,9 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     failure = spaces.get("exception")
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
-        ending = Ending(words.NO_ANSWER, advice=words.NO_ANSWER_ADVICE.format(contact=contact_of(spawner)))
+        profiles = with_profiles(spawner)
+        contact = profiles.contact if profiles is not None else words.CONTACT
+        ending = Ending(words.NO_ANSWER, advice=words.NO_ANSWER_ADVICE.format(contact=contact))
     given_up = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,

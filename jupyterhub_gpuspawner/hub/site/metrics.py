@@ -162,7 +162,7 @@ def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str], int]:
     """Count the GPUs of servers whose job runs, by partition (from Slurm) and type (from the launcher, or Slurm)."""
     tally: Tally[tuple[str, str]] = Tally()
     for server in servers:
-        partition, placement = _partition(server), server.placement
+        partition, placement = _partition(server), server.report.placement
         if partition is None or placement is None:
             continue
         kinds = [gpu.mig or gpu.name for gpu in placement.gpus]
@@ -180,13 +180,13 @@ def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str], int]:
 
 def _partition(server: Spawner) -> str | None:
     """Return the partition in which the server's job runs, as Slurm names it; None unless it runs."""
-    job: Job | None = server.job
-    placement: PlacementDocument | None = server.placement
+    job: Job | None = server.watch.status
+    placement: PlacementDocument | None = server.report.placement
     if job is not None and job.phase in (Phase.RUNNING, Phase.ENDING):
         return job.partition
     ended = job is not None and job.phase is Phase.ENDED
     # the start has asked Slurm where the job runs, and may know before the watcher does
-    return placement.partition or "" if server.address and placement is not None and not ended else None
+    return placement.partition or "" if server.report.address and placement is not None and not ended else None
 
 
 REGISTRY.register(_GPUsInUse())

@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
+from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.profile import Idle
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, policy_in_use
@@ -361,6 +362,9 @@ class SlurmSettings(SlurmSpawner):
     def as_user(self) -> tuple[str, ...]:
         """``exec_prefix`` as words: the prefix that runs a command as the server's user."""
         return command_prefix(self.exec_prefix, self.user.name)
+
+    contact: Any = CONTACT
+    """Whom participants may ask; an admin sets it for a hub with profiles."""
 
     def expected_identity(self) -> JobIdentity:
         """Owner and comment of this server's jobs, whatever their start."""

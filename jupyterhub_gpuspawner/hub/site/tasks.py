@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,8 +19,6 @@ else:
 
 
 __all__ = [
-    "ChangePoller",
-    "News",
     "connected",
     "first_of",
     "in_background",
@@ -40,8 +36,6 @@ _NAME_THREADS = ThreadPoolExecutor(16, thread_name_prefix="gpuspawner-names")
 _CONNECT = 2.0
 """Seconds for one try to connect."""
 _LONGEST_PAUSE = 1.0
-_BATCH_SIZE = 200
-"""Values that are looked at before the event loop does other things."""
 
 
 async def in_name_thread(call: Callable[..., T], *arguments: Any) -> T:
@@ -90,82 +84,6 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             task.cancel()
     for task in done:
         task.result()
-
-
-class News:
-    """Waits until a value changes; see :class:`ChangePoller`."""
-
-    def __init__(self, value: Callable[[], object], repeat_after: float) -> None:
-        self._value = value
-        self._again = repeat_after
-        self._seen: object = None
-        self._due = 0.0
-        self._woken: asyncio.Future[None] | None = None  # an asyncio.Event takes four times the memory
-        self._is_woken = False
-
-    def note(self) -> None:
-        """From now on only another value is news; the same is again after a while."""
-        self._seen, self._due = self._value(), time.monotonic() + self._again
-
-    async def wait(self) -> None:
-        """Wait for news; one task at a time."""
-        if not self._is_woken:
-            self._woken = asyncio.get_running_loop().create_future()
-            try:
-                await self._woken
-            finally:
-                self._woken = None
-        self._is_woken = False
-
-    def wake(self, _done: object = None) -> None:
-        """End the wait."""
-        self._is_woken = True
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-    def compare(self, now: float) -> None:
-        """End the wait if there is news; ``now`` by the monotonic clock."""
-        if not self._is_woken and (now > self._due or self._value() != self._seen):
-            self.wake()
-
-
-class ChangePoller:
-    """One task that looks whether values have changed, for all who wait for that: a thousand need no timer each."""
-
-    def __init__(self, interval: float) -> None:
-        """``interval`` in seconds; it grows where the looks would take more than a hundredth of the time."""
-        self._interval = interval
-        self._open: set[News] = set()
-        self._task: asyncio.Task[None] | None = None
-
-    @contextmanager
-    def at(self, value: Callable[[], object], *, repeat_after: float) -> Iterator[News]:
-        """Look at ``value()`` while the block runs; the same value is news ``again`` seconds after it was seen."""
-        news = News(value, repeat_after)
-        self._open.add(news)
-        if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._run())
-        try:
-            yield news
-        finally:
-            self._open.discard(news)
-
-    async def _run(self) -> None:
-        pause = self._interval
-        while self._open:
-            await asyncio.sleep(pause)
-            spent, left = 0.0, list(self._open)
-            while left:
-                began = time.thread_time()
-                for news in left[:_BATCH_SIZE]:
-                    try:
-                        news.compare(time.monotonic())
-                    except Exception:  # noqa: BLE001 - who waits for it gets the error when it asks for the value
-                        news.wake()
-                del left[:_BATCH_SIZE]
-                spent += time.thread_time() - began
-                await asyncio.sleep(0)
-            pause = max(self._interval, 100 * spent)
 
 
 def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

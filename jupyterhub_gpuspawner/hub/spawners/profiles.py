@@ -26,7 +26,6 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import (
     database_away,
     ending_state,
-    of_profile,
     spawn_failure,
     stored_ending,
 )
@@ -521,7 +520,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""
         if self.chosen is not None:
             self.last_profile_name = self.chosen.display_name or self.chosen.profile
-            self.ending = of_profile(self.ending, self.last_profile_name)
+            if self.ending is not None:
+                self.ending = replace(self.ending, profile=self.last_profile_name)
         super().clear_state()
         if self.child_spawner is not None:
             self.child_spawner.clear_state()

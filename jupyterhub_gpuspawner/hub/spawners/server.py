@@ -1,7 +1,7 @@
 """What the hub knows of one server, as values: read by the pages, the API and the work in the background.
 
 :func:`server_of` takes any spawner of a hub: ours, another package's, or a row of JupyterHub's database, which is all
-that is left of a named server that was stopped. No other module asks a spawner whether it has an attribute.
+that is left of a named server that was stopped. Each question is answered for a spawner that is none of ours, too.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
+from itertools import chain
 from typing import Any
 
+from jupyterhub import orm
+
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.extension import Extended, Extension, NotExtended, Offer, Reason, refusal
+from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Offer, Reason, refusal
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, parse_ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_admin, last_start, log_name
-from jupyterhub_gpuspawner.hub.report.server_report import ServerUsage, Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -146,53 +148,64 @@ class Server:
         return bool(self.reported_port) and self.reported_port == self.routed_port
 
 
+def job_spawner(spawner: Any) -> GPUSlurmSpawner | None:
+    """The spawner of ours that starts the server as a Slurm job; None where another package's starts it."""
+    delegate = spawner.child_spawner if isinstance(spawner, GPUProfilesSpawner) else None
+    starter = spawner if delegate is None else delegate
+    return starter if isinstance(starter, GPUSlurmSpawner) else None
+
+
 def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     """What is known of this spawner's server; asks neither Slurm nor the database.
 
     ``with_start=False`` leaves out :attr:`Server.start`: a queued job's position is looked up among all waiting jobs,
     which is too much work where the servers of a whole hub are read.
     """
-    inner = _inner(spawner)
-    failure = _failure(spawner)
-    job: Job | None = getattr(inner, "job", None)
-    placement: PlacementDocument | None = getattr(inner, "placement", None)
-    address = getattr(spawner, "server", None)
-    stored_ending = _stored_ending(spawner)
-    ending = ending_of(failure) or stored_ending
-    extension: Extension | None = getattr(inner, "extension", None)
+    failure, stored = _failure(spawner), _stored_ending(spawner)
+    ending = ending_of(failure) or stored
     by_a_person = ending is not None and ending.stopped
-    profile: str = getattr(spawner, "child_profile", "")
-    chosen = getattr(spawner, "chosen", None)
-    user: str = getattr(getattr(spawner, "user", None), "name", "")
-    return Server(
-        user=user,
+    profiles = with_profiles(spawner)
+    chosen = profiles.chosen if profiles is not None else None
+    names = (
+        (chosen.display_name, chosen.profile) if chosen is not None else (),
+        (profiles.last_profile_name,) if profiles is not None else (),
+        (stored.profile,) if stored is not None else (),
+    )
+    server = Server(
+        user=spawner.user.name if spawner.user else "",
         name=spawner.name,
         display_name=display_name(spawner),
         pending=spawner.pending,
         ready=spawner.ready,
-        profile=profile,
-        profile_name=getattr(chosen, "display_name", "")
-        or profile
-        or getattr(spawner, "last_profile_name", "")
-        or (stored_ending.profile if stored_ending is not None else ""),
-        app=getattr(chosen, "app", ""),
-        job_id=_job_id(spawner),
-        job=job,
-        placement=with_current_end(placement, job) if placement is not None else None,
-        topology=getattr(inner, "topology", None),
-        node_topologies=getattr(inner, "node_topologies", {}),
-        start=inner.start_facts() if with_start and hasattr(inner, "start_facts") else None,
-        reported_port=getattr(inner, "reported_port", 0),
-        routed_port=address.port if address is not None else 0,
+        profile=chosen.profile if chosen is not None else "",
+        profile_name=next(filter(None, chain(*names)), ""),
+        app=chosen.app if chosen is not None else "",
+        routed_port=spawner.server.port if spawner.server is not None else 0,
         ending=None if by_a_person else ending,
         stopped=ending if by_a_person else None,
         failure=failure,
         keeps_ending=keeps_ending(spawner),
-        more_time=extension.offer() if with_start and extension is not None and spawner.ready else None,
-        extended=extension.last if extension is not None else None,
-        usage=_usage(inner),
-        idle=idle_server(user, spawner.name, _job_id(spawner)) if spawner.ready else None,
-        can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),
+    )
+    ours = job_spawner(spawner)
+    return server if ours is None else _with_job(server, ours, with_start=with_start)
+
+
+def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Server:
+    job, report = ours.watch.status, ours.report
+    return replace(
+        server,
+        job_id=ours.job_id,
+        job=job,
+        placement=with_current_end(report.placement, job) if report.placement is not None else None,
+        topology=report.topology,
+        node_topologies=report.nodes.topologies,
+        start=ours.start_facts() if with_start else None,
+        reported_port=report.port,
+        more_time=ours.extension.offer() if with_start and server.ready else None,
+        extended=ours.extension.last,
+        usage=ours.usage.last_hour(),
+        idle=idle_server(server.user, server.name, ours.job_id) if server.ready else None,
+        can_show_log=bool(ours.job_id),
     )
 
 
@@ -200,7 +213,7 @@ def servers_with_jobs(users: Iterable[Any]) -> Iterator[Server]:
     """The servers in the hub's memory that have a Slurm job, without :attr:`Server.start`; others are not read."""
     for user in users:
         for spawner in list(user.spawners.values()):
-            if _job_id(spawner):
+            if has_job(spawner):
                 yield server_of(spawner, with_start=False)
 
 
@@ -209,45 +222,47 @@ def job_ids_of(users: Iterable[Any]) -> set[str]:
 
     After a rollback each row is read anew, one query after the other, in the hub's event loop.
     """
-    spawners = (spawner for user in users for spawner in list(user.spawners.values()))
-    return {job_id for job_id in map(_job_id, spawners) if job_id}
+    spawners = [job_spawner(spawner) for user in users for spawner in list(user.spawners.values())]
+    return {ours.job_id for ours in spawners if ours is not None and ours.job_id}
 
 
 def has_job(spawner: Any) -> bool:
     """Whether a Slurm job was submitted for the server; reads no row of the database."""
-    return bool(_job_id(spawner))
+    ours = job_spawner(spawner)
+    return ours is not None and bool(ours.job_id)
 
 
 def waits_in_queue(spawner: Any) -> bool:
     """Whether the job of a server that is being started is pending; reads no row of the database."""
-    return bool(getattr(_inner(spawner), "in_queue", False))
+    ours = job_spawner(spawner)
+    return ours is not None and bool(ours.job_id) and ours.attempt.in_queue
 
 
 def keeps_ending(spawner: Any) -> bool:
     """See :attr:`Server.keeps_ending`; reads no row of the database."""
-    return hasattr(spawner, "ending")
+    return isinstance(spawner, GPUSlurmSpawner)
 
 
 async def updated_server(spawner: Any, *, patience: float) -> Server:
     """As :func:`server_of`, after an update of the queue where the job waits in it: ``patience`` seconds at most."""
-    inner = _inner(spawner)
-    if hasattr(inner, "update_queue"):
-        await inner.update_queue(patience)
+    ours = job_spawner(spawner)
+    if ours is not None:
+        await ours.watch.update_queue(patience)
     return server_of(spawner)
 
 
 async def refresh_more_time(spawners: Iterable[Any], *, patience: float) -> None:
     """Bring :attr:`Server.more_time` of these servers up to date; takes ``patience`` seconds at most."""
-    extensions = (getattr(_inner(spawner), "extension", None) for spawner in spawners if spawner.ready)
-    await asyncio.gather(*(extension.refresh(patience) for extension in extensions if extension is not None))
+    running = [job_spawner(spawner) for spawner in spawners if spawner.ready]
+    await asyncio.gather(*(ours.extension.refresh(patience) for ours in running if ours is not None))
 
 
 async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "") -> Extended:
     """Give a running server more time; see :meth:`Extension.extend`. Raises NotExtended where nothing runs, too."""
-    extension: Extension | None = getattr(_inner(spawner), "extension", None)
-    if extension is None or not spawner.ready:
+    ours = job_spawner(spawner)
+    if ours is None or not spawner.ready:
         raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
-    return await extension.extend(minutes, by=by)
+    return await ours.extension.extend(minutes, by=by)
 
 
 def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
@@ -255,53 +270,52 @@ def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
 
     Raises NotKept, and SQLAlchemyError.
     """
-    server = keep(spawner, _job_id(spawner), now=time.time(), staff=bool(by))
+    ours = job_spawner(spawner)
+    server = keep(spawner, ours.job_id if ours is not None else "", now=time.time(), staff=bool(by))
     spawner.log.info("The idle server of %s is kept%s", log_name(spawner), f" by {by}" if by else "")
     return server
 
 
 def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Minutes before the end at which JupyterLab shows a notice, and at which it saves open documents."""
-    inner = _inner(spawner)
-    return tuple(getattr(inner, "lab_notices", ())), LAB_SAVES if hasattr(inner, "lab_notices") else ()
+    ours = job_spawner(spawner)
+    return (tuple(ours.lab_notices), LAB_SAVES) if ours is not None else ((), ())
 
 
 async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:
     """Path and last lines of the log of the job that runs now (:attr:`Server.can_show_log`); either may be empty."""
-    path, lines = await _inner(spawner).job_log(extent)
-    return str(path), str(lines)
+    ours = job_spawner(spawner)
+    return await ours.job_log.path_and_lines(extent) if ours is not None else ("", "")
 
 
 async def ended_log(spawner: Any, ending: Ending, extent: Extent) -> str:
     """The last lines of the log of a server that has ended: of the file, or those that were kept with its ending."""
-    lines = await spawner.log_of_ended(ending, extent) if hasattr(spawner, "log_of_ended") else ""
-    return str(lines) or ending.lines
+    if not isinstance(spawner, GPUSlurmSpawner):
+        return ending.lines
+    return await spawner.job_log.lines_of_ended(ending.log, ending.job_id, extent) or ending.lines
 
 
 def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
     """What takes a launcher's report for this server; None for a spawner that takes none."""
-    return getattr(spawner, "accept_report", None)
+    ours = job_spawner(spawner)
+    return ours.accept_report if ours is not None else None
 
 
 def other_nodes_of(spawner: Any) -> int:
     """How many nodes its job has beside the server's, as requested or, where that is not known, as granted."""
-    inner = _inner(spawner)
-    request = getattr(inner, "request", None)
-    if request is not None:
-        return int(request.resources.node_count) - 1
-    job: Job | None = getattr(inner, "job", None)
+    ours = job_spawner(spawner)
+    if ours is None:
+        return 0
+    if ours.request is not None:
+        return ours.request.resources.node_count - 1
+    job = ours.watch.status
     return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
 
 
 def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:
     """What takes a summary of this server's use; None for a spawner that takes none, and where nothing runs."""
-    usage: ServerUsage | None = getattr(_inner(spawner), "usage", None)
-    return usage.accept if usage is not None and spawner.active else None
-
-
-def life_of(spawner: Any) -> Life | None:
-    """The sessions of this server; None for a spawner whose servers are no Slurm jobs of ours."""
-    return getattr(_inner(spawner), "life", None)
+    ours = job_spawner(spawner)
+    return ours.usage.accept if ours is not None and spawner.active else None
 
 
 def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
@@ -321,20 +335,6 @@ def with_current_end(placement: PlacementDocument, job: Job | None) -> Placement
     return replace(placement, ends_at=datetime.fromtimestamp(job.ends_at, timezone.utc).isoformat())
 
 
-def _inner(spawner: Any) -> Any:
-    """The spawner that starts the server: this one, unless it is no Slurm job."""
-    return getattr(spawner, "child_spawner", None) or spawner
-
-
-def _job_id(spawner: Any) -> str:
-    return str(getattr(_inner(spawner), "job_id", ""))
-
-
-def _usage(inner: Any) -> tuple[Use, ...]:
-    usage: ServerUsage | None = getattr(inner, "usage", None)
-    return usage.last_hour() if usage is not None else ()
-
-
 def _failure(spawner: Any) -> BaseException | None:
     start = last_start(spawner)
     return start.exception() if start is not None and start.done() and not start.cancelled() else None
@@ -342,8 +342,9 @@ def _failure(spawner: Any) -> BaseException | None:
 
 def _stored_ending(spawner: Any) -> Ending | None:
     """The ending that the spawner remembers, or that its row in the database holds."""
-    ending: Ending | None = getattr(spawner, "ending", None)
-    return ending or parse_ending((getattr(spawner, "state", None) or {}).get("ending"))
+    if isinstance(spawner, GPUSlurmSpawner):
+        return spawner.ending
+    return stored_ending(spawner.state or {}) if isinstance(spawner, orm.Spawner) else None
 
 
 # Stopping a server: the start that is cancelled first, and what the card says afterwards.
@@ -417,9 +418,9 @@ def keep_stop(spawner: Any, record: Ending | None) -> None:
 
 def note_stopper(spawner: Any, stopper: Stopper) -> None:
     """Have the session's record say who asked JupyterHub itself to stop the server; its card does not change."""
-    life = life_of(spawner)
-    if life is not None:
-        life.stopper = stopper
+    ours = job_spawner(spawner)
+    if ours is not None:
+        ours.life.stopper = stopper
 
 
 def gpus_of(server: Server) -> int:

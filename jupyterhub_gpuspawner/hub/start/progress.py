@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, advice, sentence
@@ -30,8 +31,6 @@ _NOT_YET_QUEUED = ("", "None", "Prolog")
 """Reasons of a job that Slurm has not put into its queue, or is about to start."""
 _TIMED = ("BeginTime", "Reservation")
 """Reasons for which the expected start is a set time, not an estimate."""
-_INTERVAL = 0.3
-"""Seconds between two looks for something new to say."""
 _REPEAT = 10.0
 """Seconds after which an event is sent again: a proxy may keep a stream open though the hub is gone."""
 
@@ -62,27 +61,22 @@ class StartFacts:
 
 
 def start_facts(
-    attempt: Attempt,
-    job: JobWatch,
-    *,
-    placement: PlacementDocument | None,
-    request: JobRequest | None,
-    contact: str,
+    attempt: Attempt, watch: JobWatch, placement: PlacementDocument | None, request: JobRequest | None
 ) -> StartFacts:
     """What is known of an attempt; asks nothing."""
     matching = "resources"
     if request is not None:
         matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
     return StartFacts(
-        job_id=job.job_id,
+        job_id=watch.job_id,
         reached=dict(attempt.reached),
-        job=job.status,
+        job=watch.status,
         placement=placement,
         matching=matching,
-        queue_position=job.queue_position(),
-        silent=job.silent,
-        contact=contact,
-        answered_at=job.answered_at,
+        queue_position=watch.queue_position(),
+        silent=watch.silent,
+        contact=watch.spawner.contact,
+        answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
     )
 
@@ -148,44 +142,23 @@ def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
 
 
-async def events(
-    facts: Callable[[], StartFacts],
-    *,
-    update: Callable[[], Awaitable[None]],
-    placement_event: Callable[[], asyncio.Event],
-) -> AsyncIterator[dict[str, Any]]:
-    """One event for each change of the facts, for ever; nothing here asks Slurm but ``update``, before each look.
+async def events(facts: Callable[[], StartFacts], watch: JobWatch) -> AsyncIterator[dict[str, Any]]:
+    """One event for each change of the facts, for ever; nothing here asks Slurm but for the position in the queue.
 
-    ``placed`` returns the event that is set once the placement is known. An event has percent and message only if the
-    message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
+    An event has percent and message only if the message is a new one. Without changes the facts are sent again after
+    :data:`_REPEAT` seconds.
     """
-    sent, sent_at, placement_task = dict[str, Any](), 0.0, None
-    with _POLLER.at(lambda: _relevant(facts()), repeat_after=_REPEAT + 1) as changes:
-        try:
-            while True:
-                await update()
-                changes.note()
-                due = time.monotonic() - sent_at > _REPEAT
-                now = event(facts(), now=time.time())
-                if now != sent or due:
-                    yield now if now["message"] != sent.get("message") else {"gpuspawner": now["gpuspawner"]}
-                    sent, sent_at = now, time.monotonic()
-                # a server that is ready at once must not be there before its placement is told
-                if not placement_event().is_set() and (placement_task is None or placement_task.done()):
-                    placement_task = asyncio.ensure_future(placement_event().wait())
-                    placement_task.add_done_callback(changes.wake)
-                await changes.wait()
-        finally:
-            if placement_task is not None:
-                placement_task.cancel()
-
-
-def _relevant(facts: StartFacts) -> StartFacts:
-    """The facts without the time of Slurm's last answer while it answers: nobody is told that."""
-    return facts if facts.silent else replace(facts, answered_at=None)
-
-
-_POLLER = ChangePoller(_INTERVAL)
+    sent, sent_at = dict[str, Any](), 0.0
+    while True:
+        await watch.update_queue(0.0)
+        changed = watch.changed  # before the facts are read: what changes from now on is not missed
+        now = event(facts(), now=time.time())
+        if now != sent or time.monotonic() - sent_at > _REPEAT:
+            yield now if now["message"] != sent.get("message") else {"gpuspawner": now["gpuspawner"]}
+            sent, sent_at = now, time.monotonic()
+        with suppress(asyncio.TimeoutError):
+            async with timeout(_REPEAT):
+                await changed.wait()
 
 
 def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:

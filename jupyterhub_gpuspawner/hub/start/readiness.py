@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Any
 
@@ -40,8 +41,6 @@ from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 READY_PATH = "api"
 """The path below a server's own at which JupyterHub asks whether it is ready."""
-REPORT_POLL_SECONDS = 0.05
-"""Seconds between two looks whether the node has reported again."""
 RETRY_SECONDS = 1.0
 """Seconds until Slurm is asked again where the job runs."""
 SILENCE_POLL_SECONDS = 1.0
@@ -63,7 +62,6 @@ class Readiness:
     life: Life
     request: JobRequest | None
     """What was requested; None in a hub without profiles, and after a restart."""
-    _followed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of the report.
@@ -77,10 +75,10 @@ class Readiness:
     async def _until_limit(self) -> None:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
         while True:
-            self._followed.clear()
             left = self.attempt.left(Moment.now())
-            over = () if left is None else (asyncio.sleep(left or SILENCE_POLL_SECONDS),)
-            await first_of(self._followed.wait(), *over)
+            with suppress(asyncio.TimeoutError):
+                async with timeout(SILENCE_POLL_SECONDS if left == 0 else left):
+                    await self.job.changed.wait()
             if self.attempt.left(Moment.now()) == 0 and not self.report.address:
                 # while Slurm does not answer, the job may have left the queue
                 if self.attempt.in_queue and self.job.silent:
@@ -91,20 +89,14 @@ class Readiness:
         limit = self.attempt.limit or 0.0
         if self.attempt.in_queue:
             return self.ending.waited_too_long(limit)
-        facts = start_facts(
-            self.attempt,
-            self.job,
-            placement=self.report.placement,
-            request=self.request,
-            contact=self.ending.contact,
-        )
+        facts = start_facts(self.attempt, self.job, self.report.placement, self.request)
         return self.ending.timed_out(limit, event(facts, now=time.time())["message"])
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
-        self._followed.set()
+        self.job.notify()
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
@@ -120,7 +112,7 @@ class Readiness:
         raise self.ending.never_starts(status, why=why)
 
     def _check_comment(self, status: Job) -> None:
-        identity = self.job.submitted_identity
+        identity = self.job.submitted_as
         if identity is not None:
             check_comment(status, identity, self.spawner.log)
 
@@ -136,14 +128,14 @@ class Readiness:
             raise await self._unreachable(
                 words.UNANSWERED.format(time=words.span(self.spawner.http_timeout)),
                 advice=words.NO_ANSWER_ADVICE,
-                for_admin=self._unanswered(),
+                hint=self._unanswered(),
                 reason="timeout",
             ) from None
 
-    async def _unreachable(self, what: str, *, advice: str, for_admin: str, reason: str) -> Exception:
+    async def _unreachable(self, what: str, *, advice: str, hint: str, reason: str) -> Exception:
         """The error of a server that the hub cannot reach; addresses and ports are for administrators and the log."""
-        self.spawner.log.error("%s", for_admin)
-        return await self.ending.failed(what, hint=advice, for_admin=for_admin, reason=reason, status_code=503)
+        self.spawner.log.error("%s", hint)
+        return await self.ending.unreachable(what, advice=advice, hint=hint, reason=reason)
 
     def _unanswered(self) -> str:
         """Where the server was expected, for administrators."""
@@ -236,7 +228,7 @@ class Readiness:
             raise await self._unreachable(
                 words.UNREACHABLE,
                 advice=words.ASK,
-                for_admin=f"Job {self.job.job_id} is running, but its server listens only on {' and '.join(listens)}, "
+                hint=f"Job {self.job.job_id} is running, but its server listens only on {' and '.join(listens)}, "
                 f"and the hub reaches its node at {address}. The profile's command, or c.Spawner.ip, makes the server "
                 "listen there.",
                 reason="unreachable",
@@ -245,8 +237,8 @@ class Readiness:
             self.report.address = chosen
 
     async def _another_report(self, report: NodeReport | None) -> None:
-        while report is self.report.accepted:  # noqa: ASYNC110 - one task, and a report comes once or twice
-            await asyncio.sleep(REPORT_POLL_SECONDS)
+        while report is self.report.accepted:
+            await self.job.changed.wait()
 
     def _readiness_path(self) -> str:
         app = self.request.app if self.request is not None else None

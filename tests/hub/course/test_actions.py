@@ -24,7 +24,9 @@ from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from tests.fixtures.databases import hub_session
+from tests.standins.hub_spawner import HubSpawner
 
 COURSE = HubCourse("deep", CourseFile("deep"), ("ada", "bob", "eve"), unknown=("eve",))
 
@@ -72,26 +74,14 @@ class Account:
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
-@dataclass
-class StandInSpawner:
-    """A server, as far as it is read."""
+class StandInSpawner(HubSpawner):
+    """A server whose extensions and ending can be set."""
 
-    user: Any
-    ready: bool = False
-    pending: str | None = None
-    ending: Ending | None = None
-    job_id: str = ""
-    name: str = ""
-    child_profile: str = ""
-    extension: Any = None
+    extension: Any
 
-    @property
-    def active(self) -> bool:
-        """As JupyterHub says it."""
-        return bool(self.pending) or self.ready
-
-    async def poll_and_notify(self) -> None:
+    async def poll_and_notify(self) -> int | None:  # type: ignore[override]
         """It runs."""
+        return None
 
 
 @pytest.fixture
@@ -137,7 +127,7 @@ DEEP = replace(COURSE, file=SimpleNamespace(course=SimpleNamespace(name="Deep"))
 def with_lab(app: Any) -> tuple[StandInSpawner, StandInSpawner]:
     """Ada has her thesis in the default server, and the course in a named one."""
     thesis = spawner(app, "ada")
-    lab = StandInSpawner(thesis.user, name="lab", child_profile="course-deep")
+    lab = StandInSpawner(thesis.user, name="lab", chosen=ChosenProfile("course-deep", "slurm"))
     thesis.user.spawners["lab"] = lab
     for each in (thesis, lab):
         each.ready, each.extension = True, Extension()
@@ -319,7 +309,7 @@ async def test_a_start_whose_job_is_pending_has_begun(answer: Answer, app: Any) 
     ada = spawner(app, "ada")
 
     def submit() -> None:
-        ada.pending, ada.job_id = "spawn", "7"
+        ada.pending, ada.watch.job_id = "spawn", "7"
 
     actions = actions_of(app, Account([answer], effect=submit))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +110,7 @@ class Wrapped:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.client = self
+        self.client = self.spawner = self
 
     def is_own(self, _: Job) -> bool:
         return False
@@ -137,7 +136,7 @@ class Wrapped:
 async def test_a_wrapper_is_not_asked_for_the_log_of_another_job(path: str, lines: str) -> None:
     """Slurm gives ids again after it has lost its state."""
     reader: Any = Wrapped(path)
-    log = JobLog(reader, reader, server="ada", log=logging.getLogger("test"))
+    log = JobLog(reader)
 
     assert await log.lines_of_ended("/home/ada/7.log", "7", OF_PAGE) == lines
 
@@ -170,9 +169,9 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_lost() -> None:
     """Whoever cancels it waits for that: asyncio.wait_for would return the answer before Python 3.12."""
     answer = asyncio.get_running_loop().create_future()
     client = SimpleNamespace(job=lambda _job_id: answer)
-    reader: Any = SimpleNamespace(connection=lambda: SimpleNamespace(client=client))
-    job: Any = SimpleNamespace(job_id="7")
-    lines = asyncio.ensure_future(JobLog(job, reader, server="ann", log=logging.getLogger()).path_and_lines())
+    spawner = SimpleNamespace(connection=lambda: SimpleNamespace(client=client))
+    watch: Any = SimpleNamespace(job_id="7", spawner=spawner)
+    lines = asyncio.ensure_future(JobLog(watch).path_and_lines())
     for _ in range(3):
         await asyncio.sleep(0)
     answer.set_result(None)

@@ -18,9 +18,9 @@ from jupyterhub_gpuspawner.hub.job.ending import (
     TEXT_LIMIT,
     Ending,
     ending_of,
-    parse_ending,
     spawn_failure,
     start_failed,
+    stored_ending,
 )
 
 WHOLE = Ending(
@@ -44,7 +44,7 @@ def test_what_is_stored_is_what_is_read(ending: Ending) -> None:
     """Nothing is lost, and nothing empty is stored."""
     document = ending.to_json()
 
-    assert parse_ending(document) == ending
+    assert stored_ending({"ending": document}) == ending
     assert all(document.values())
 
 
@@ -61,7 +61,7 @@ def test_what_is_stored_has_bounds() -> None:
 )
 def test_what_does_not_fit_is_dropped(document: Any) -> None:
     """A damaged state never keeps a page from being shown."""
-    assert parse_ending(document) is None
+    assert stored_ending({"ending": document}) is None
 
 
 @pytest.mark.parametrize(

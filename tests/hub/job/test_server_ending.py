@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,30 +17,11 @@ DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
 FAILED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
 
 
-class JobStandIn:
-    """The server's job, and the reader of its log."""
-
-    wrapper_dir = ""
-
-    def __init__(self) -> None:
-        self.job_id = "7"
-        self.stopping = False
-
-    def is_own(self, _job: Job) -> bool:
-        return True
-
-    def as_user(self) -> tuple[str, ...]:
-        return ()
-
-    def connection(self) -> Any:
-        raise AssertionError("the log is a stand-in")
-
-
 class Log(JobLog):
     """A log with these lines; without a detail Slurm does not answer."""
 
-    def __init__(self, job: Any, lines: str = "last line", detail: Job | None = DETAIL) -> None:
-        super().__init__(job, job, server="ada", log=logging.getLogger("test"))
+    def __init__(self, watch: JobWatch, lines: str = "last line", detail: Job | None = DETAIL) -> None:
+        super().__init__(watch)
         self.lines, self.detail = lines, detail
 
     async def job(self) -> Job | None:
@@ -58,8 +38,9 @@ class Server:
     """A server, and what is kept of its end."""
 
     def __init__(self, **log: Any) -> None:
-        self.job = cast("JobWatch", JobStandIn())
-        self.ended = ServerEnding(self.job, Log(self.job, **log), GPUSlurmSpawner())
+        self.watch = JobWatch(GPUSlurmSpawner())
+        self.watch.job_id = "7"
+        self.ended = ServerEnding(self.watch, Log(self.watch, **log))
 
     @property
     def ending(self) -> Ending | None:
@@ -118,7 +99,7 @@ async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped()
     await server.ended.keep_job_end(Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
     first = server.ending
     await server.ended.keep_job_end(FAILED)
-    stopped.job.stopping = True
+    stopped.watch.stopping = True
     await stopped.ended.keep_job_end(FAILED)
 
     assert first is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,7 +18,6 @@ from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
 
-LOG = logging.getLogger("test")
 TAG = "jupyterhub-gpuspawner/demo/ann/#0a1b2c3d-1"
 IDENTITY = JobIdentity(owner="ann", tag=TAG)
 EXPECTED = JobIdentity(owner="ann", tag="jupyterhub-gpuspawner/demo/ann/")
@@ -33,6 +31,7 @@ class Server(GPUSlurmSpawner):
     def __init__(self) -> None:
         super().__init__()
         self.cluster, self.clock = Cluster(), Clock()
+        self.polls = list[str]()
         self.watcher = JobWatcher(
             self.cluster, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep
         )
@@ -42,6 +41,10 @@ class Server(GPUSlurmSpawner):
 
     def expected_identity(self) -> JobIdentity:
         return EXPECTED
+
+    async def poll_and_notify(self) -> int | None:  # type: ignore[override]
+        self.polls.append("7")
+        return 1
 
     def shows(self, state: str) -> None:
         """Slurm shows the job in this state."""
@@ -55,11 +58,6 @@ class Server(GPUSlurmSpawner):
 def own(state: str) -> Job:
     """The server's job in this state."""
     return replace(job("7", state), user="ann", tag=TAG)
-
-
-async def note() -> int | None:
-    """Note that the server has ended."""
-    return 1
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ async def test_a_job_that_was_requeued_is_over_by_an_answer_that_is_newer_than_t
     server.shows("PENDING")
     await server.tell()
     pending = watched.over()
-    watched.serves(note)
+    watched.serves()
     server.shows("RUNNING")
     await server.tell()
     server.shows("PENDING")
@@ -121,7 +119,7 @@ async def test_a_job_that_is_hidden_since_it_was_pending_is_not_over(server: Ser
     server.clock.now = time.time()
     server.shows("PENDING")
     await server.tell()
-    watched.serves(note)
+    watched.serves()
     server.cluster.held.clear()
     server.cluster.hides = {"ann"}
     await server.tell()
@@ -132,32 +130,20 @@ async def test_a_job_that_is_hidden_since_it_was_pending_is_not_over(server: Ser
 
 async def test_the_hub_is_told_as_soon_as_the_job_has_ended(server: Server, watched: JobWatch) -> None:
     """Once, where it can note it."""
-    polls: list[str] = []
-
-    async def poll_and_notify() -> int | None:
-        polls.append(watched.job_id)
-        return 1
-
     server.shows("RUNNING")
-    watched.serves(poll_and_notify)
+    watched.serves()
     await server.tell()
-    before = list(polls)
+    before = list(server.polls)
     server.shows("COMPLETED")
     await server.tell()
 
-    assert (before, polls) == ([], ["7"])
+    assert (before, server.polls) == ([], ["7"])
 
 
 async def test_the_hub_is_not_told_of_a_server_that_it_stops(server: Server, watched: JobWatch) -> None:
     """Nor of one that it has forgotten."""
-    polls: list[str] = []
-
-    async def poll_and_notify() -> int | None:
-        polls.append(watched.job_id)
-        return 1
-
     server.shows("RUNNING")
-    watched.serves(poll_and_notify)
+    watched.serves()
     await server.tell()
     watched.stopping = True
     server.shows("CANCELLED")
@@ -165,7 +151,7 @@ async def test_the_hub_is_not_told_of_a_server_that_it_stops(server: Server, wat
     watched.forget()
     await settle()
 
-    assert (polls, watched.job_id, watched.status) == ([], "", None)
+    assert (server.polls, watched.job_id, watched.status) == ([], "", None)
 
 
 async def test_the_id_alone_is_trusted_until_slurm_shows_the_job(server: Server, watched: JobWatch) -> None:
@@ -182,7 +168,7 @@ async def test_a_restarted_hub_knows_the_job(server: Server, watched: JobWatch) 
     """By its id and its identity."""
     state = json.loads(json.dumps(watched.to_state()))
     again = JobWatch(server)
-    again.load(state, server="ann", log=LOG)
+    again.load(state)
 
     assert state == {"job_id": "7", "identity": {"owner": "ann", "tag": TAG}}
     assert (again.job_id, again.identity, again.is_own(own("RUNNING"))) == ("7", IDENTITY, True)
@@ -192,7 +178,7 @@ async def test_a_restarted_hub_knows_the_job(server: Server, watched: JobWatch) 
 async def test_a_job_of_an_earlier_version_has_the_identity_of_its_server(server: Server) -> None:
     """Which kept none: a job of this user and server is taken for it."""
     watch = JobWatch(server)
-    watch.load({"job_id": "7"}, server="ann", log=LOG)
+    watch.load({"job_id": "7"})
 
     assert (watch.identity, watch.to_state()) == (EXPECTED, {"job_id": "7"})
     assert watch.is_own(own("RUNNING"))
@@ -201,7 +187,7 @@ async def test_a_job_of_an_earlier_version_has_the_identity_of_its_server(server
 async def test_an_id_that_is_no_number_is_dropped(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """It would become a word of a command."""
     watch = JobWatch(server)
-    watch.load({"job_id": "7; rm -rf /"}, server="ann", log=LOG)
+    watch.load({"job_id": "7; rm -rf /"})
 
     assert (watch.job_id, watch.to_state()) == ("", {})
-    assert "'7; rm -rf /' of ann is not a number" in caplog.text
+    assert "'7; rm -rf /' of (no user) is not a number" in caplog.text

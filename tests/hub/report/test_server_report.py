@@ -40,6 +40,9 @@ class Spawner:
     """A spawner as JupyterHub knows it, without a row in the database."""
 
     orm_spawner: Any = None
+    log = LOG
+    _log_name = "ann:lab"
+    watch = SimpleNamespace(notify=lambda: None)
 
     def __init__(self, job_id: str = "7") -> None:
         self.job_id = job_id
@@ -87,7 +90,7 @@ class Server:
     def __init__(self, job_id: str = "7") -> None:
         self.spawner = Spawner(job_id)
         self.state = Stored(self.spawner, server="ann:lab", log=LOG)
-        self.report = ServerReport(self.spawner, self.state, server="ann:lab", log=LOG)
+        self.report = ServerReport(self.spawner, self.state)
 
 
 def test_a_report_is_stored_and_its_placement_waits_for_slurm() -> None:
@@ -97,11 +100,11 @@ def test_a_report_is_stored_and_its_placement_waits_for_slurm() -> None:
     report = server.report
 
     assert (report.port, report.topology, report.claimed, report.placement) == (20001, REPORT.topology, PLACEMENT, None)
-    assert (report.reported.is_set(), report.placed.is_set(), server.state.times) == (True, False, 1)
+    assert (report.reported.is_set(), server.state.times) == (True, 1)
 
     report.place(PLACEMENT)
 
-    assert (report.placement, report.placed.is_set()) == (PLACEMENT, True)
+    assert report.placement == PLACEMENT
 
 
 REFUSED: dict[str, tuple[str, str | None, type[ReportError], str]] = {
@@ -162,9 +165,7 @@ async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
     db.commit()
     server = Server()
     server.spawner.orm_spawner = row
-    server.report = ServerReport(
-        server.spawner, state := Away(server.spawner, server="ann:lab", log=LOG), server="ann:lab", log=LOG
-    )
+    server.report = ServerReport(server.spawner, state := Away(server.spawner, server="ann:lab", log=LOG))
     server.report.accept(REPORT)
     server.report.hand_over()
     server.spawner.server, server.spawner.pending = objects.Server(orm_server=row.server), None
@@ -271,4 +272,4 @@ def test_a_new_start_knows_nothing_of_the_last_one() -> None:
     server.report.forget()
 
     assert server.report.to_state() == {}
-    assert (server.report.reported.is_set(), server.report.placed.is_set(), server.report.address) == (False, False, "")
+    assert (server.report.reported.is_set(), server.report.placement, server.report.address) == (False, None, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +35,7 @@ class Spawner:
     """A spawner with a placement, a job and a clock."""
 
     def __init__(self, placement: PlacementDocument | None = PLACED, job_id: str = "7") -> None:
-        self.placement, self.job_id, self.now = placement, job_id, 1000.0
+        self.report, self.job_id, self.now = SimpleNamespace(placement=placement), job_id, 1000.0
         self.child_profile = "a100"
         self.usage = ServerUsage(self, clock=lambda: self.now)
 

@@ -11,10 +11,12 @@ from jupyterhub.scopes import has_scope, parse_scopes
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.server.more_time import staff_for
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
+from tests.standins.hub_spawner import HubSpawner
 
 ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])
-THESIS = SimpleNamespace(user=ADA, name="", pending=None, ready=True, child_profile="thesis")
-LESSON = SimpleNamespace(user=ADA, name="lab", pending=None, ready=True, child_profile="course-deep")
+THESIS = HubSpawner(ADA, ready=True, chosen=ChosenProfile("thesis", "slurm"))
+LESSON = HubSpawner(ADA, "lab", ready=True, chosen=ChosenProfile("course-deep", "slurm"))
 BOOK = SimpleNamespace(courses_of=lambda user: [SimpleNamespace(slug="deep")] if user == "ada" else [])
 
 SHARED = ["servers!server=ada/", "servers!server=ada/lab"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,13 +112,12 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
 # --- without a hub --------------------------------------------------------------------------------
 
 
-@dataclass
 class Server:
     """What is counted of a server."""
 
-    placement: PlacementDocument | None
-    job: Job | None
-    address: str = ""
+    def __init__(self, placement: PlacementDocument | None, job: Job | None, address: str = "") -> None:
+        self.report = SimpleNamespace(placement=placement, address=address)
+        self.watch = SimpleNamespace(status=job)
 
     @classmethod
     def of(cls, *names: str, phase: Phase = Phase.RUNNING, partition: str = "gpu") -> Server:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import background
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.tasks import ChangePoller, connected, first_of
+from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 from tests.fixtures.databases import hub_session
 from tests.fixtures.postgres import about_sqlite
 
@@ -72,59 +72,6 @@ async def test_a_server_that_begins_to_listen_is_noticed() -> None:
 
         server.listen()
         await asyncio.wait_for(waiting, 5)
-
-
-async def test_a_change_of_a_value_wakes_those_who_wait_for_it() -> None:
-    """One change wakes everybody who looks at that value, once; nobody else."""
-    looks, values, woken = ChangePoller(0.001), {"a": 1, "b": 1}, list[str]()
-
-    async def follow(name: str) -> None:
-        with looks.at(lambda: values[name], repeat_after=3600.0) as news:
-            while True:
-                news.note()
-                await news.wait()
-                woken.append(f"{name}{values[name]}")
-
-    followers = [asyncio.create_task(follow(name)) for name in ("a", "a", "b")]
-    await asyncio.sleep(0.02)
-    values["a"] = 2
-    while len(woken) < 2:  # noqa: ASYNC110 - no event tells it
-        await asyncio.sleep(0.001)
-    values["b"] = 3
-    while len(woken) < 3:  # noqa: ASYNC110 - as above
-        await asyncio.sleep(0.001)
-    for follower in followers:
-        follower.cancel()
-    await asyncio.wait(followers)
-    assert woken == ["a2", "a2", "b3"]
-
-
-async def test_the_same_value_is_news_again_after_a_while() -> None:
-    """Without a change the wait ends when the time is up."""
-    looks = ChangePoller(0.001)
-    with looks.at(lambda: "same", repeat_after=0.01) as news:
-        for _ in range(3):
-            news.note()
-            await news.wait()
-
-
-async def test_a_value_that_cannot_be_had_wakes_whoever_waits_and_ends_no_other_wait() -> None:
-    """The error is raised where the value is asked for, and others are still looked at."""
-    looks, fault = ChangePoller(0.001), list[bool]()
-
-    def odd() -> str:
-        if fault:
-            raise KeyError("gone")
-        return "fine"
-
-    with looks.at(odd, repeat_after=3600.0) as first, looks.at(lambda: len(fault), repeat_after=3600.0) as second:
-        first.note()
-        second.note()
-        fault.append(True)
-        await first.wait()
-        await second.wait()
-        with pytest.raises(KeyError):
-            first.note()
 
 
 @pytest.fixture

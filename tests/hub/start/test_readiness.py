@@ -23,32 +23,30 @@ from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
 
 class JobStandIn:
-    """A job that is pending, and its own watch."""
+    """A job that is pending."""
 
     job_id = "7"
     stopping = False
-    submitted_identity = None
+    submitted_as = None
     since_pending: float | None = 0.0
-    answers = 1
-    status: Job | None = Job("7", Phase.QUEUED, "PENDING", "Priority")
 
     def __init__(self) -> None:
+        self.status: Job | None = Job("7", Phase.QUEUED, "PENDING", "Priority")
         self.silent = False
+        self.changed = asyncio.Event()
 
-    def watch(self) -> JobStandIn:
-        return self
+    def notify(self) -> None: ...
 
-    def hurry(self, questions: int) -> None: ...
-
-    async def changed(self) -> None:
-        await asyncio.Event().wait()
+    def watch(self) -> Any:
+        return SimpleNamespace(status=self.status, answers=1, hurry=lambda _: None, changed=asyncio.Event().wait)
 
 
 def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, **parts: Any) -> Readiness:
     """The wait for the server of this job."""
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
-    ending = ServerEnding(watch, SimpleNamespace(), spawner)  # type: ignore[arg-type]
+    watch.spawner, spawner.contact = spawner, ""
+    ending = ServerEnding(watch, SimpleNamespace())  # type: ignore[arg-type]
     return Readiness(
         **{
             "spawner": spawner,
@@ -111,8 +109,9 @@ class Placed(Life):
 def reported(job: JobStandIn, client: Client) -> tuple[Readiness, ServerReport, asyncio.Event]:
     """The wait for a server whose node has reported; its report; the event that its placement is known."""
     connection, life = SimpleNamespace(client=client), Placed()
-    spawner: Any = SimpleNamespace(http_timeout=30, connection=lambda: connection, log=logging.getLogger())
-    report = ServerReport(spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
+    log = logging.getLogger()
+    spawner: Any = SimpleNamespace(http_timeout=30, connection=lambda: connection, log=log, watch=job)
+    report = ServerReport(spawner, SimpleNamespace())  # type: ignore[arg-type]
     report.claimed = PlacementDocument(node="g1")
     report.reported.set()
     attempt = new_attempt("", start_timeout=300.0, queue_timeout=None)

@@ -27,7 +27,7 @@ class Spawner(GPUSlurmSpawner):
         self.away = False
         self.jobs_of: list[str] = []
         super().__init__(exec_prefix="")
-        self._state = Stored(session)
+        self.row = Stored(session)
 
     @property
     def user(self) -> Any:

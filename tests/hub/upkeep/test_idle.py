@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,31 +19,27 @@ from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.records.record import Cause, Kind
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 from tests.fixtures.databases import hub_session
+from tests.standins.hub_spawner import HubSpawner
 
 START = 1_772_442_000.0
 PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
 RULE = {"gpu": "60min", "action": "tell", "keep": {"by": "30min", "times": 1}}
 
 
-class Server:
+class Server(HubSpawner):
     """A spawner of ours with a job that runs, whose GPUs are not used."""
 
-    pending, ready, server = None, True, None
-    job_id, job, placement, topology = "12", None, PLACED, None
-    orm_spawner: Any = None
-    log = SimpleNamespace(info=print)
-    _log_name = "ada:"
-    _spawn_future = None
+    usage: Any
 
     def __init__(self, user: str, *, held_mib: int = 400) -> None:
-        self.user, self.name, self.held_mib = SimpleNamespace(name=user), "", held_mib
-        self.usage = self
+        super().__init__(SimpleNamespace(name=user), job=Job("12", Phase.RUNNING), ready=True)
+        self.held_mib = held_mib
+        self.report.placement = PLACED
         self.uses: list[Use] = []
-
-    def last_hour(self) -> Sequence[Use]:
-        return tuple(self.uses)
+        self.usage = SimpleNamespace(last_hour=lambda: tuple(self.uses))
 
     def unused_until(self, minute: int) -> None:
         gpus = tuple(GpuUse(gpu.index, gpu.uuid, None, 0.0, 0.0, 1.0, 10, 40960, self.held_mib) for gpu in PLACED.gpus)

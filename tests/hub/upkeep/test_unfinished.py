@@ -5,22 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from jupyterhub.spawner import Spawner
-
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.upkeep import Unfinished
 
 
-class Lost(Spawner):  # type: ignore[misc]
+class Lost(GPUSlurmSpawner):
     """A spawner that the hub shows as ready, with a record of what is done with it."""
 
-    ending = None
-    child_spawner = None
     server: Any = None  # JupyterHub's reads the database
-    reported_port = 2000
 
     def __init__(self, name: str, *, port: int, status: int | None, polled: bool = False) -> None:
         super().__init__(orm_spawner=SimpleNamespace(name=name, server=None), user=SimpleNamespace(name="ann", url="/"))
         self.server = SimpleNamespace(port=port)
+        self.report.port = 2000
         self.status = status
         self.done: list[str] = []
         if polled:
