@@ -11,7 +11,7 @@ import yaml
 from jupyterhub_gpuspawner.hub.events.life import SCHEMAS
 from jupyterhub_gpuspawner.records.export import COLUMNS
 from jupyterhub_gpuspawner.records.record import EVENTS, Kind, SessionRecord
-from jupyterhub_gpuspawner.records.store import MIGRATIONS
+from jupyterhub_gpuspawner.records.store import STEPS
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 
@@ -39,7 +39,7 @@ def page() -> str:
             table(("Field", "Type", "Meaning"), rows),
         ]
     parts += [
-        f"## Record, version {len(MIGRATIONS)}\n",
+        f"## Record, version {len(STEPS) + 1}\n",
         "The columns of the table `sessions` in the SQLite file. `reasons` is a text with commas, and `fault` belongs "
         "to `cause`. Asked for and granted amounts without a description are those of the events.\n",
         table(("Column", "Type", "Meaning"), list(_columns())),

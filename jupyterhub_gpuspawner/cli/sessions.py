@@ -206,19 +206,21 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
     """
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.records.report import report as page
-    from jupyterhub_gpuspawner.records.report import summarize
 
     try:
         with closing(_open(config, database)) as store:
-            summary = summarize(store.sessions(since=since, course=course))
+            records = [
+                session for session in store.sessions(since=since, course=course) if session.ended_at is not None
+            ]
         title = f"Sessions of course {course}" if course else "Sessions"
         try:
-            output.write_text(page(summary, title=title, created=time.time()), "utf-8")
+            output.write_text(page(records, title=title, created=time.time()), "utf-8")
         except OSError as error:
             raise ConfigError(f"the report cannot be written: {error}.", where=str(output)) from error
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(f"{output}: {counted(summary.sessions, 'session')} of {people(summary.people)}.")
+    number = len({record.username for record in records})
+    click.echo(f"{output}: {counted(len(records), 'session')} of {people(number)}.")
 
 
 @sessions.command()

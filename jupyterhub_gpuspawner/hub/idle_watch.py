@@ -50,7 +50,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
-from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.record import Cause, Kind
 
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.
 
@@ -251,7 +251,7 @@ def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
         most=unused.most,
         held_mib=unused.held_mib,
     )
-    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.IDLE_POLICY))
+    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(Kind.IDLE))
 
 
 def _looked_at(

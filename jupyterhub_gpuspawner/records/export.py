@@ -20,7 +20,7 @@ import os
 import secrets
 import stat
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +38,7 @@ class Column:
 
     name: str
     kind: str
-    """Its type by the Table Schema: ``string``, ``integer``, ``number`` or ``boolean``."""
+    """Its type by the Table Schema: ``string``, ``integer`` or ``boolean``."""
     meaning: str
     beside: str = ""
     """A trait that the column would tell of: it is published only where that is."""
@@ -86,18 +86,19 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def _row(record: SessionRecord, traits: Traits, user: str) -> list[Value]:
-    """The values of :data:`COLUMNS` for a session with these traits, of the user with this pseudonym."""
+def _row(record: SessionRecord, step: Step, key: bytes) -> list[Value]:
+    """The values of :data:`COLUMNS` for a session of which this may be published; ``key``: of the pseudonyms."""
+    traits = traits_of(record, step)
     derived: dict[str, Value] = {
-        **{name: value for name, value in asdict(traits).items() if name != "published"},
-        "user": user,
-        "gpus": int(traits.gpus) if traits.gpus else None,
+        **traits,
+        "user": pseudonym(key, record.username, traits["course"]),
+        "gpus": int(traits["gpus"]) if traits["gpus"] else None,
         "fault": record.cause.fault if record.cause is not None else None,
         "reasons": ";".join(record.reasons),
     }
     values: list[Value] = []
     for column in COLUMNS:
-        if column.beside and column.beside not in traits.published:
+        if column.beside and column.beside not in step[1]:
             values.append(None)
             continue
         value = derived[column.name] if column.name in derived else getattr(record, column.name)
@@ -115,26 +116,11 @@ FORMATS = {"minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%HZ", "day": "%Y-%m-%d
 """How the time of a row is written, by its precision; without any it is left out."""
 
 
-@dataclass(frozen=True)
-class Traits:
-    """The columns of a row by which somebody could recognise a session; empty ones are not published."""
-
-    begun: str = ""
-    """When the server was asked for, UTC, in a precision of :data:`FORMATS`."""
-    profile: str = ""
-    course: str = ""
-    cause: str = ""
-    partition: str = ""
-    gpu_model: str = ""
-    gpus: str = ""
-    node: str = ""
-    published: tuple[str, ...] = ()
-    """The columns of these that are published. Others that follow from one of them are published with it."""
-
-
 _HARDWARE = ("partition", "gpu_model", "gpus")
 _CHOICE = ("profile", "course", "cause", *_HARDWARE)
-STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+Step = tuple[str, tuple[str, ...]]
+"""Precision of the time and columns that are published; others that follow from one of them are published with it."""
+STEPS: tuple[Step, ...] = (
     ("minute", (*_CHOICE, "node")),
     ("minute", _CHOICE),
     ("hour", _CHOICE),
@@ -145,13 +131,13 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("month", ()),
     ("", ()),
 )
-"""Precision of the time and columns that are published, from all to nothing."""
+"""From all to nothing."""
 
 
-def traits_of(record: SessionRecord, precision: str, columns: Sequence[str]) -> Traits:
-    """The traits of a record with this precision and these columns."""
-    begun = datetime.fromtimestamp(record.begun_at, timezone.utc)
-    values = {
+def traits_of(record: SessionRecord, step: Step = STEPS[0]) -> dict[str, str]:
+    """The columns of a row by which somebody could recognise a session; empty ones are not published."""
+    precision, columns = step
+    traits = {
         "profile": record.profile,
         "course": record.course,
         "cause": record.cause.kind.value if record.cause is not None else "",
@@ -160,38 +146,30 @@ def traits_of(record: SessionRecord, precision: str, columns: Sequence[str]) -> 
         "gpus": "" if record.gpus is None else str(record.gpus),
         "node": record.node,
     }
-    shown = {name: values[name] for name in columns}
-    return Traits(begun.strftime(FORMATS[precision]), published=tuple(columns), **shown)
+    begun = datetime.fromtimestamp(record.begun_at, timezone.utc).strftime(FORMATS[precision])
+    return {"begun": begun, **{name: value if name in columns else "" for name, value in traits.items()}}
 
 
-def is_coarser(record: SessionRecord, traits: Traits) -> bool:
-    """Whether these traits tell less of a record than is known of it."""
-    finest, *_ = STEPS
-    return replace(traits_of(record, *finest), published=()) != replace(traits, published=())
-
-
-def coarsened(records: Sequence[SessionRecord], group: int) -> list[tuple[SessionRecord, Traits]]:
-    """The records that may be published, in their order, each with its traits as they may be published.
+def coarsened(records: Sequence[SessionRecord], group: int) -> list[tuple[SessionRecord, Step]]:
+    """The records that may be published, in their order, each with what may be published of it.
 
     Of each combination of traits there are at least ``group`` different users.
     """
-    publishable: dict[int, Traits] = {}
-    left = dict(enumerate(records))
-    for precision, columns in STEPS:
-        groups: dict[Traits, list[int]] = {}
-        for number, record in left.items():
-            groups.setdefault(traits_of(record, precision, columns), []).append(number)
-        for traits, numbers in groups.items():
+    publishable: dict[int, Step] = {}
+    for step in STEPS:
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for number, record in enumerate(records):
+            if number not in publishable:
+                groups.setdefault(tuple(traits_of(record, step).values()), []).append(number)
+        for numbers in groups.values():
             if len({records[number].username for number in numbers}) >= group:
-                publishable.update(dict.fromkeys(numbers, traits))
-        left = {number: record for number, record in left.items() if number not in publishable}
-    return [(records[number], traits) for number, traits in sorted(publishable.items())]
+                publishable |= dict.fromkeys(numbers, step)
+    return [(records[number], step) for number, step in sorted(publishable.items())]
 
 
 _KEY_BYTES = 32
 _LENGTH = 16
 """Hexadecimal digits of a pseudonym."""
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def pseudonym(key: bytes, name: str, course: str) -> str:
@@ -204,33 +182,26 @@ def read_key(path: Path) -> tuple[bytes, bool]:
 
     Raises ConfigError where the file cannot be used, or others may read it.
     """
+    new = not path.exists()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return _existing(path), False
-    except OSError as error:
-        raise ConfigError(f"the key file cannot be made: {error}.", where=str(path)) from error
-    key = secrets.token_bytes(_KEY_BYTES)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(key.hex() + "\n")
-    return key, True
-
-
-def _existing(path: Path) -> bytes:
-    try:
-        mode, text = path.stat().st_mode, path.read_text("ascii")
-        key = bytes.fromhex(text)
+        if new:
+            key = secrets.token_bytes(_KEY_BYTES)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(key.hex() + "\n")
+            return key, True
+        mode = stat.S_IMODE(path.stat().st_mode)
+        key = bytes.fromhex(path.read_text("ascii"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the key file cannot be read: {error}.", where=str(path)) from error
-    if mode & _OTHERS:
-        raise ConfigError(
-            f"others can read the key (mode {stat.S_IMODE(mode):04o}).", where=str(path), hint=f"Use chmod 600 {path}."
-        )
+        verb = "made" if new else "read"
+        raise ConfigError(f"the key file cannot be {verb}: {error}.", where=str(path)) from error
+    if mode & 0o077:
+        raise ConfigError(f"others can read the key (mode {mode:04o}).", where=str(path), hint=f"Use chmod 600 {path}.")
     if len(key) < _KEY_BYTES:
         raise ConfigError(
             f"the key has {len(key)} bytes; it must have {_KEY_BYTES} or more, as hexadecimal digits.", where=str(path)
         )
-    return key
+    return key, False
 
 
 CSV, PARQUET = "csv", "parquet"
@@ -265,19 +236,17 @@ def export(
         )
     over = [record for record in records if record.ended_at is not None]
     published = coarsened(over, group)
-    rows = [_row(record, traits, pseudonym(key, record.username, traits.course)) for record, traits in published]
+    rows = [_row(record, step, key) for record, step in published]
     rows.sort(key=_order)  # by user a file would be in the order of first sessions: sorted by what is published
     table = folder / f"sessions.{kind}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (_write_csv if kind == CSV else _write_parquet)(table, rows)
-        text = table.read_bytes()
-        about = {"name": table.name, "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-        package = data_package(about, kind=kind, group=group, created=created)
+        package = _data_package(table, kind=kind, group=group, created=created)
         (folder / "datapackage.json").write_text(json.dumps(package, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}.", where=str(folder)) from error
-    coarser = sum(is_coarser(record, traits) for record, traits in published)
+    coarser = sum(traits_of(record, step) != traits_of(record) for record, step in published)
     return Exported(len(rows), len(over) - len(rows), coarser)
 
 
@@ -296,18 +265,19 @@ def _about(group: int) -> str:
     )
 
 
-def data_package(about: dict[str, Any], *, kind: str, group: int, created: str) -> dict[str, Any]:
+def _data_package(table: Path, *, kind: str, group: int, created: str) -> dict[str, Any]:
     """The Frictionless data package of a table (specs.frictionlessdata.io, version 1)."""
+    content = table.read_bytes()
     resource: dict[str, Any] = {
         "name": "sessions",
-        "path": about["name"],
+        "path": table.name,
         "title": TITLE,
         "profile": "tabular-data-resource",
         "format": kind,
         "mediatype": MEDIA_TYPES[kind],
         "encoding": "utf-8",
-        "bytes": about["bytes"],
-        "hash": f"sha256:{about['sha256']}",
+        "bytes": len(content),
+        "hash": f"sha256:{hashlib.sha256(content).hexdigest()}",
         "schema": {
             "fields": [{"name": column.name, "type": column.kind, "description": column.meaning} for column in COLUMNS],
             "missingValues": [""],
@@ -343,12 +313,7 @@ def _write_parquet(path: Path, rows: Sequence[Sequence[Value]]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    types = {
-        "string": pa.string(),
-        "integer": pa.int64(),
-        "number": pa.float64(),
-        "boolean": pa.bool_(),
-    }
+    types = {"string": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}
     schema = pa.schema(
         [pa.field(column.name, types[column.kind], metadata={"description": column.meaning}) for column in COLUMNS]
     )

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, ClassVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from jupyterhub_gpuspawner.slurm.job import End
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
@@ -83,36 +85,9 @@ _OF_JOB: Mapping[End, Kind] = {
 }
 
 
-class Stopper(str, Enum):
-    """Who asked the hub to stop a server."""
-
-    OWNER = "owner"
-    ADMIN = "admin"
-    INSTRUCTOR = "instructor"
-    """Somebody else with the right to stop it."""
-    IDLE_POLICY = "idle policy"
-    """The hub itself, because the server was idle."""
-    SERVICE = "service"
-    """A service of the hub."""
-
-
-_OF_STOPPER: Mapping[Stopper, Kind] = {
-    Stopper.OWNER: Kind.STOPPED_BY_USER,
-    Stopper.ADMIN: Kind.STOPPED_BY_ADMIN,
-    Stopper.INSTRUCTOR: Kind.STOPPED_BY_INSTRUCTOR,
-    Stopper.IDLE_POLICY: Kind.IDLE,
-    Stopper.SERVICE: Kind.CULLED,
-}
-
-
 def end_of_job(end: End | None) -> Cause:
     """The cause where the job of a server that ran has ended so; None: Slurm does not say how."""
     return Cause(_OF_JOB[end]) if end is not None else UNKNOWN
-
-
-def stopped_by(stopper: Stopper) -> Cause:
-    """The cause where the hub was asked to stop the server."""
-    return Cause(_OF_STOPPER[stopper])
 
 
 def start_failed(fault: str) -> Cause:
@@ -125,30 +100,29 @@ def job_ended_in_start(end: End | None) -> Cause:
     return start_failed("job_" + (end.name.lower() if end is not None else "ended"))
 
 
-def cause_of(
-    *, cause_so_far: Cause | None = None, stopper: Stopper | None = None, fault: str = "", end: End | None = None
-) -> Cause:
+def cause_of(cause: Cause | None, *, stopped: Kind | None = None, fault: str = "", end: End | None = None) -> Cause:
     """The cause of an end, by what is known of it.
 
-    ``known_cause`` is the cause that was kept when the end was noticed or the stop was asked for on one of our pages.
-    Then ``stopper``, who asked JupyterHub itself; then ``fault``, the class of the error with which the start failed;
-    then how Slurm says that the job ended.
+    ``cause`` was kept when the end was noticed or the stop was asked for on one of our pages. Then ``stopped``, which
+    says who asked JupyterHub itself; then ``fault``, the class of the error with which the start failed; then how Slurm
+    says that the job ended.
     """
-    if cause_so_far is not None:
-        return cause_so_far
-    if stopper is not None:
-        return stopped_by(stopper)
+    if cause is not None:
+        return cause
+    if stopped is not None:
+        return Cause(stopped)
     return start_failed(fault) if fault else end_of_job(end)
+
+
+_CAUSE = TypeAdapter(Cause)
 
 
 def parse_cause(document: object) -> Cause | None:
     """What :meth:`Cause.to_json` wrote; None for anything else."""
-    if not isinstance(document, dict):
+    try:
+        return _CAUSE.validate_python(document)
+    except ValidationError:
         return None
-    kind, fault = document.get("kind"), document.get("fault", "")
-    if kind not in {candidate.value for candidate in Kind} or not isinstance(fault, str):
-        return None
-    return Cause(Kind(kind), fault)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,15 +367,15 @@ def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
         record = _new(event)
     if record.ended_at is not None:
         return record
-    changes: dict[str, Any] = {}
-    if isinstance(event, Placed):
-        changes = {"placed_at": event.at, **_own_fields(event)}
-    elif isinstance(event, Ready):
-        changes = {"ready_at": event.at, **_own_fields(event)}
-    elif isinstance(event, Usage):
+    changes: dict[str, Any]
+    if isinstance(event, Usage):
         changes = _with_usage(record, event)
     elif isinstance(event, Ended):
         changes = {"ended_at": event.at, "cause": event.cause, "reasons": event.reasons or record.reasons}
+    else:  # the record has the fields of the others under the same names
+        common = {field.name for field in fields(Event)}
+        changes = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in common}
+        changes[f"{event.NAME}_at"] = event.at
     return replace(record, seen_at=max(record.seen_at, event.at), **changes)
 
 
@@ -411,22 +385,8 @@ def lost(record: SessionRecord) -> SessionRecord:
 
 
 def _new(event: Submitted | Ended) -> SessionRecord:
-    return SessionRecord(
-        event.session,
-        event.username,
-        event.servername,
-        event.job_id,
-        event.profile,
-        event.course,
-        begun_at=event.begun_at,
-        seen_at=event.at,
-    )
-
-
-def _own_fields(event: Placed | Ready) -> dict[str, Any]:
-    """The fields that other events do not have; the record has them under the same names."""
-    common = {field.name for field in fields(Event)}
-    return {field.name: getattr(event, field.name) for field in fields(event) if field.name not in common}
+    names = ("session", "username", "servername", "job_id", "profile", "course", "begun_at")
+    return SessionRecord(**{name: getattr(event, name) for name in names}, seen_at=event.at)
 
 
 def _with_usage(record: SessionRecord, event: Usage) -> dict[str, Any]:

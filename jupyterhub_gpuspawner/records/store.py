@@ -21,59 +21,26 @@ from jupyterhub_gpuspawner.records.record import Cause, Event, Kind, SessionReco
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""
 
-MIGRATIONS: tuple[str, ...] = (
-    """
-    CREATE TABLE sessions (
-        session TEXT PRIMARY KEY,
-        username TEXT NOT NULL,
-        servername TEXT NOT NULL,
-        job_id TEXT NOT NULL,
-        profile TEXT NOT NULL,
-        course TEXT NOT NULL,
-        begun_at REAL NOT NULL,
-        submitted_at REAL,
-        allocated_at REAL,
-        placed_at REAL,
-        ready_at REAL,
-        ended_at REAL,
-        seen_at REAL NOT NULL,
-        queue_seconds REAL,
-        start_seconds REAL,
-        ready_seconds REAL,
-        reasons TEXT NOT NULL,
-        asked_partition TEXT,
-        asked_nodes INTEGER,
-        asked_gpus INTEGER,
-        asked_gpu_type TEXT,
-        asked_shards INTEGER,
-        asked_cpus INTEGER,
-        asked_memory_mib INTEGER,
-        asked_seconds INTEGER,
-        partition TEXT,
-        node TEXT NOT NULL,
-        nodes INTEGER,
-        gpus INTEGER,
-        gpu_model TEXT NOT NULL,
-        cpus INTEGER,
-        memory_mib INTEGER,
-        aligned INTEGER,
-        weakest_link TEXT,
-        simulated INTEGER NOT NULL,
-        gpu_seconds_measured REAL NOT NULL,
-        gpu_seconds_busy REAL NOT NULL,
-        gpu_memory_max_mib INTEGER,
-        memory_max_mib INTEGER,
-        joules REAL,
-        cause TEXT,
-        fault TEXT NOT NULL
-    );
-    CREATE INDEX sessions_begun ON sessions (begun_at);
-    CREATE INDEX sessions_user ON sessions (username);
-    """,
+_TYPES = {
+    "str": "TEXT NOT NULL",
+    "float": "REAL NOT NULL",
+    "bool": "INTEGER NOT NULL",
+    "tuple[str, ...]": "TEXT NOT NULL",
+    "str | None": "TEXT",
+    "Cause | None": "TEXT",
+    "int | None": "INTEGER",
+    "bool | None": "INTEGER",
+    "float | None": "REAL",
+}
+"""SQLite's types of a record's fields. A tuple is written with commas, and the cause as two columns."""
+_COLUMNS = {**{field.name: _TYPES[str(field.type)] for field in fields(SessionRecord)}, "fault": "TEXT NOT NULL"}
+_CREATE = (
+    f"CREATE TABLE sessions ({', '.join(f'{name} {kind}' for name, kind in _COLUMNS.items())}, PRIMARY KEY (session))",
+    "CREATE INDEX sessions_begun ON sessions (begun_at)",
+    "CREATE INDEX sessions_user ON sessions (username)",
 )
-"""The statements that lead from each version of the format to the next; the file's is SQLite's ``user_version``."""
-
-_COLUMNS = (*(field.name for field in fields(SessionRecord)), "fault")
+STEPS: tuple[str, ...] = ()
+"""The statements that lead from version 1 of the format to the next, and so on; the file's is in ``user_version``."""
 _WRITE = (
     f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of this module
     f"VALUES ({', '.join('?' for _ in _COLUMNS)})"
@@ -108,11 +75,7 @@ class SessionStore:
                 f"the file of session records cannot be opened: {error}.", where="c.GPUSessions.path"
             ) from error
         try:
-            self._check_contents()
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA secure_delete = ON")
-            self._migrate()
+            self._open()
         except sqlite3.Error as error:
             self._db.close()
             raise StoreError(f"{path} is not a file of session records: {error}.") from error
@@ -124,30 +87,33 @@ class SessionStore:
         """Close the file."""
         self._db.close()
 
-    def _check_contents(self) -> None:
-        """Raise StoreError for the database of another program, which must stay as it is."""
+    def _open(self) -> None:
+        """Bring the file up to date; raises StoreError for the database of another program, which stays as it is."""
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if tables and "sessions" not in tables:
             raise StoreError(
                 f"{self.path} is another database, not a file of session records.",
                 hint="See c.GPUSessions.path, or --database on the command line.",
             )
-
-    def _migrate(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA secure_delete = ON")
+        latest = len(STEPS) + 1
         version = self._version()
-        if version == len(MIGRATIONS):
-            return
-        if version > len(MIGRATIONS):
+        if version > latest:
             raise StoreError(
-                f"{self.path} has version {version} of the format; this version of the package knows up to "
-                f"{len(MIGRATIONS)}.",
+                f"{self.path} has version {version} of the format; this version of the package knows up to {latest}.",
                 hint="Use the version of the package that the hub runs with.",
             )
-        with self._transaction():
-            for script in MIGRATIONS[self._version() :]:  # another process may have been faster
-                for statement in filter(str.strip, script.split(";")):
+        if version < latest:
+            with self._transaction():
+                version = self._version()  # another process may have been faster
+                for statement in STEPS[version - 1 :] if version else _CREATE:
                     self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+                self._db.execute(f"PRAGMA user_version = {latest}")
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -158,9 +124,6 @@ class SessionStore:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
-
-    def _version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -231,10 +194,11 @@ def _faults(what: str, *, hint: str = "") -> Iterator[None]:
 
 
 def _row(record: SessionRecord) -> list[Any]:
-    values = {name: getattr(record, name) for name in _COLUMNS[:-1]}
+    cause = record.cause
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
     values["reasons"] = ",".join(record.reasons)
-    values["cause"] = record.cause.kind.value if record.cause is not None else None
-    return [*values.values(), record.cause.fault if record.cause is not None else ""]
+    values["cause"] = cause.kind.value if cause is not None else None
+    return [*values.values(), cause.fault if cause is not None else ""]
 
 
 def _record(row: tuple[Any, ...]) -> SessionRecord:

@@ -1,13 +1,28 @@
-"""How the events of a session become its record."""
+"""How the events of a session become its record, and why it ended."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import reduce
 
 import pytest
 
-from jupyterhub_gpuspawner.records.record import UNKNOWN, SessionRecord, applied, lost, stages, start_failed
+from jupyterhub_gpuspawner.records.record import (
+    UNKNOWN,
+    Cause,
+    Kind,
+    SessionRecord,
+    applied,
+    cause_of,
+    end_of_job,
+    job_ended_in_start,
+    lost,
+    parse_cause,
+    stages,
+    start_failed,
+)
+from jupyterhub_gpuspawner.slurm.job import ENDS, End
 from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, READY, RECORD, SUBMITTED, USAGE
 
 
@@ -79,3 +94,64 @@ def test_stages_add_up_whatever_slurmctlds_clock_says(
     reached = {"queued": 100.0, "starting": 107.0} | ({} if allocated is None else {"allocated": allocated})
 
     assert stages(reached, 109.0) == expected
+
+
+JOBS = {
+    "COMPLETED": Kind.FINISHED,
+    "FAILED": Kind.FAILED,
+    "LAUNCH_FAILED": Kind.FAILED,
+    "CANCELLED": Kind.CANCELLED_OUTSIDE,
+    "REVOKED": Kind.CANCELLED_OUTSIDE,
+    "TIMEOUT": Kind.TIME_LIMIT,
+    "DEADLINE": Kind.TIME_LIMIT,
+    "OUT_OF_MEMORY": Kind.MEMORY,
+    "NODE_FAIL": Kind.NODE_FAILURE,
+    "BOOT_FAIL": Kind.NODE_FAILURE,
+    "PREEMPTED": Kind.PREEMPTED,
+    "RECONFIG_FAIL": Kind.FAILED,
+}
+
+
+def test_every_end_of_a_job_is_a_cause() -> None:
+    """By Slurm's word for the state; of ends that Slurm has no word for nobody knows the cause."""
+    assert {state: end_of_job(end) for state, end in ENDS.items()} == {
+        state: Cause(kind) for state, kind in JOBS.items()
+    }
+    assert {end_of_job(end) for end in (*(set(End) - set(ENDS.values())), None)} == {Cause(Kind.UNKNOWN)}
+
+
+def test_what_is_known_best_counts() -> None:
+    """A stop ends the job as cancelled, so Slurm's word comes last."""
+    known = Cause(Kind.MEMORY)
+
+    assert [
+        cause_of(known, stopped=Kind.STOPPED_BY_ADMIN, fault="timeout", end=End.CANCELLED),
+        cause_of(None, stopped=Kind.STOPPED_BY_ADMIN, fault="timeout", end=End.CANCELLED),
+        cause_of(None, fault="timeout", end=End.CANCELLED),
+        cause_of(None, end=End.CANCELLED),
+        cause_of(None),
+    ] == [
+        known,
+        Cause(Kind.STOPPED_BY_ADMIN),
+        Cause(Kind.START_FAILED, "timeout"),
+        Cause(Kind.CANCELLED_OUTSIDE),
+        Cause(Kind.UNKNOWN),
+    ]
+
+
+def test_a_job_that_ended_before_its_server_was_ready_is_a_failed_start() -> None:
+    """Its class says how the job ended."""
+    assert job_ended_in_start(End.OUT_OF_MEMORY) == Cause(Kind.START_FAILED, "job_out_of_memory")
+    assert job_ended_in_start(None) == Cause(Kind.START_FAILED, "job_ended")
+
+
+@pytest.mark.parametrize("cause", [Cause(Kind.CULLED), start_failed("queue_timeout")])
+def test_a_cause_is_stored_and_read(cause: Cause) -> None:
+    """As JSON in the spawner's state."""
+    assert parse_cause(json.loads(json.dumps(cause.to_json()))) == cause
+
+
+@pytest.mark.parametrize("document", [None, "culled", {}, {"kind": "bored"}, {"kind": "culled", "fault": 7}])
+def test_what_is_no_cause_is_not_read(document: object) -> None:
+    """Of another version, or damaged."""
+    assert parse_cause(document) is None

@@ -54,7 +54,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_bod
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server
-from jupyterhub_gpuspawner.records.record import Stopper
+from jupyterhub_gpuspawner.records.record import Kind as CauseKind
 from jupyterhub_gpuspawner.words import duration
 
 # Does work for many people one after the other, at a rate that neither hub nor slurmctld feels.
@@ -425,7 +425,9 @@ class CourseActions:
             if spawner is None:
                 return Outcome(user, Result.UNCHANGED, words.NOTHING_RUNS)
             self.put_stop(
-                course, spawner, lambda server: stop_record(server, at=time.time(), by=by, stopper=Stopper.INSTRUCTOR)
+                course,
+                spawner,
+                lambda server: stop_record(server, at=time.time(), by=by, stopper=CauseKind.STOPPED_BY_INSTRUCTOR),
             )
             return Outcome(user, Result.DONE, words.STOPS)
 

@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, gpus_of, server_of
-from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.record import Cause, Kind
 
 # The starts that courses have asked for, in a table of our own in the hub's database.
 #
@@ -304,7 +304,7 @@ class StartsAhead:
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
     text = words.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
-    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
+    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(Kind.CULLED))
 
 
 def _after(step: Step, name: str, start: CourseStart | None, state: ServerFacts, now: float) -> CourseStart | None:

@@ -24,9 +24,9 @@ from jupyterhub_gpuspawner.records.record import (
     Cause,
     Ended,
     Event,
+    Kind,
     Placed,
     Ready,
-    Stopper,
     Submitted,
     Usage,
     cause_of,
@@ -132,8 +132,8 @@ class Life:
     clock: Callable[[], float] = time.time
     session: Session | None = None
     """The session that is under way."""
-    stopper: Stopper | None = None
-    """Who asked JupyterHub to stop the server; None where nobody did, or where the spawner's ending says it."""
+    stopper: Kind | None = None
+    """Who stopped the server, as a cause; None where nobody did, or where the spawner's ending says it."""
     fault: str = ""
     """The class of the error with which the start failed."""
 
@@ -255,12 +255,8 @@ class Life:
         if session is None:
             return
         over = job if job is not None and job.phase is Phase.ENDED else None
-        cause = cause_of(
-            cause_so_far=cause_so_far,
-            stopper=self.stopper,
-            fault=self.fault,
-            end=over.end if over is not None else None,
-        )
+        end = over.end if over is not None else None
+        cause = cause_of(cause_so_far, stopped=self.stopper, fault=self.fault, end=end)
         common = self._common(session)
         if over is not None and over.ends_at is not None:  # Slurm's clock may differ
             common["at"] = min(max(over.ends_at, session.begun_at), common["at"])

@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.records.record import Stopper, stopped_by
+from jupyterhub_gpuspawner.records.record import Cause, Kind
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
@@ -393,21 +393,21 @@ async def stop_server(spawner: Any, record: Ending | None, stop: Callable[[], Aw
     return stopped
 
 
-def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) -> Stopper:
+def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) -> Kind:
     """As what the requester of a stop acts, who has the right to it: a user or a service of the hub."""
     if requester.kind == "service":
-        return Stopper.SERVICE
+        return Kind.CULLED
     if requester.name == owner.name:
-        return Stopper.OWNER
-    return Stopper.ADMIN if is_admin(parsed_scopes) else Stopper.INSTRUCTOR
+        return Kind.STOPPED_BY_USER
+    return Kind.STOPPED_BY_ADMIN if is_admin(parsed_scopes) else Kind.STOPPED_BY_INSTRUCTOR
 
 
-def stop_record(server: Server, *, at: float, by: str = "", stopper: Stopper = Stopper.OWNER) -> Ending:
+def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind.STOPPED_BY_USER) -> Ending:
     """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
     text = words.stopped(
         server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=server.waits_in_line
     )
-    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(stopper))
+    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(stopper))
 
 
 def keep_stop(spawner: Any, record: Ending | None) -> None:
@@ -416,7 +416,7 @@ def keep_stop(spawner: Any, record: Ending | None) -> None:
         spawner.ending = record
 
 
-def note_stopper(spawner: Any, stopper: Stopper) -> None:
+def note_stopper(spawner: Any, stopper: Kind) -> None:
     """Have the session's record say who asked JupyterHub itself to stop the server; its card does not change."""
     ours = job_spawner(spawner)
     if ours is not None:

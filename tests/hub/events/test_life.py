@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
-from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stopper, Usage
+from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Usage
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
@@ -95,7 +95,7 @@ def test_a_later_life_is_another_session() -> None:
     """One that nobody has ended is over when the next one begins."""
     server = Server()
     server.begin("first")
-    server.life.stopper = Stopper.OWNER
+    server.life.stopper = Kind.STOPPED_BY_USER
     server.begin("second")
     server.life.ended()
 
@@ -129,7 +129,7 @@ def test_whoever_stops_a_server_is_told_rather_than_what_slurm_says() -> None:
     """Slurm reports a stopped server's job as cancelled."""
     server = Server()
     server.begin()
-    server.life.stopper = Stopper.SERVICE
+    server.life.stopper = Kind.CULLED
     server.life.ended(None, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
 
     assert [event.cause for event in server.told if isinstance(event, Ended)] == [Cause(Kind.CULLED)]

@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
-from jupyterhub_gpuspawner.records.record import Stopper
+from jupyterhub_gpuspawner.records.record import Kind
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
@@ -235,16 +235,16 @@ ADMIN = {"admin:servers": Scope.ALL, "delete:servers": Scope.ALL}
 @pytest.mark.parametrize(
     ("requester", "scopes", "stopper"),
     [
-        (Requester("ada"), {"delete:servers": {"user": {"ada"}}}, Stopper.OWNER),
-        (Requester("ada"), ADMIN, Stopper.OWNER),
-        (Requester("root"), ADMIN, Stopper.ADMIN),
-        (Requester("ina"), {"delete:servers": {"group": {"dl"}}}, Stopper.INSTRUCTOR),
-        (Requester("cull-idle", "service"), {"delete:servers": Scope.ALL}, Stopper.SERVICE),
-        (Requester("ada", "service"), ADMIN, Stopper.SERVICE),
+        (Requester("ada"), {"delete:servers": {"user": {"ada"}}}, Kind.STOPPED_BY_USER),
+        (Requester("ada"), ADMIN, Kind.STOPPED_BY_USER),
+        (Requester("root"), ADMIN, Kind.STOPPED_BY_ADMIN),
+        (Requester("ina"), {"delete:servers": {"group": {"dl"}}}, Kind.STOPPED_BY_INSTRUCTOR),
+        (Requester("cull-idle", "service"), {"delete:servers": Scope.ALL}, Kind.CULLED),
+        (Requester("ada", "service"), ADMIN, Kind.CULLED),
     ],
 )
 def test_whoever_stops_a_server_acts_as_something(
-    requester: Requester, scopes: dict[str, object], stopper: Stopper
+    requester: Requester, scopes: dict[str, object], stopper: Kind
 ) -> None:
     """By kind, name and rights of the requester."""
     assert stopper_of(requester, Requester("ada"), scopes) is stopper
@@ -253,7 +253,7 @@ def test_whoever_stops_a_server_acts_as_something(
 async def test_a_stop_is_noted_with_the_session() -> None:
     """Of a server of ours; another one has no sessions."""
     ours = Spawner()
-    note_stopper(ours, Stopper.ADMIN)
-    note_stopper(stock(), Stopper.ADMIN)
+    note_stopper(ours, Kind.STOPPED_BY_ADMIN)
+    note_stopper(stock(), Kind.STOPPED_BY_ADMIN)
 
-    assert ours.life.stopper is Stopper.ADMIN
+    assert ours.life.stopper is Kind.STOPPED_BY_ADMIN
