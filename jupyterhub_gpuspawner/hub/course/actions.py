@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from ssl import SSLContext
@@ -41,7 +40,6 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     ServerKey,
     Stage,
     State,
-    WorkKind,
     ended_servers,
     participants_of,
     servers_of,
@@ -52,6 +50,7 @@ from jupyterhub_gpuspawner.hub.course.rights import (
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
+from jupyterhub_gpuspawner.hub.site.database import in_batches, timestamp
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server
 from jupyterhub_gpuspawner.records.record import Kind as CauseKind
@@ -65,13 +64,8 @@ class Queue(NamedTuple):
 
     course: str
     """The course's slug."""
-    kind: WorkKind
-
-
-@dataclass(frozen=True)
-class _Item:
-    work: Callable[[], Awaitable[None]]
-    every: float
+    kind: State
+    """STARTING or STOPPING."""
 
 
 class Pace:
@@ -81,54 +75,49 @@ class Pace:
     """
 
     def __init__(self, every: float, concurrency: int) -> None:
-        """``every``: seconds between two pieces of a queue; ``at_once``: how many of a kind may be under way."""
+        """``every``: seconds between two pieces of a queue; ``concurrency``: how many of a kind may be under way."""
         self._every = every
-        self._free = {kind: asyncio.Semaphore(concurrency) for kind in WorkKind}
-        self._queued: dict[Queue, dict[str, _Item]] = {}
-        self._busy: dict[str, tuple[WorkKind, asyncio.Task[None]]] = {}
-        self._runners: dict[Queue, asyncio.Task[None]] = {}
+        self._free = {kind: asyncio.Semaphore(concurrency) for kind in (State.STARTING, State.STOPPING)}
+        self._turns: dict[Queue, asyncio.Lock] = {}
+        self._queued: dict[str, tuple[State, asyncio.Task[None]]] = {}
+        self._busy: dict[str, tuple[State, asyncio.Task[None]]] = {}
 
     def put(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], *, every: float = 0.0) -> None:
         """Do ``work`` when its turn comes; ``every`` asks for a longer pause than usual after it."""
         self.drop(person)
-        self._queued.setdefault(queue, {})[person] = _Item(work, max(every, self._every))
-        if queue not in self._runners:
-            self._runners[queue] = asyncio.ensure_future(self._run(queue))
+        self._queued[person] = (queue.kind, in_background(self._do(queue, person, work, max(every, self._every))))
 
     def drop(self, person: str) -> bool:
         """Forget what is queued for this person and has not begun; return whether there was anything."""
-        return any(items.pop(person, None) is not None for items in self._queued.values())
+        queued = self._queued.pop(person, None)
+        if queued is not None:
+            queued[1].cancel()
+        return queued is not None
 
-    def kind(self, person: str) -> WorkKind | None:
+    def kind(self, person: str) -> State | None:
         """What is queued for this person, or else under way; None where nothing is."""
-        queued = next((queue.kind for queue, items in self._queued.items() if person in items), None)
-        return queued or (self._busy[person][0] if person in self._busy else None)
+        work = self._queued.get(person) or self._busy.get(person)
+        return work[0] if work is not None else None
 
-    def __contains__(self, person: str) -> bool:
-        """Whether something is queued or under way for this person."""
-        return self.kind(person) is not None
-
-    async def _run(self, queue: Queue) -> None:
-        items, free = self._queued[queue], self._free[queue.kind]
-        while items:
-            await free.acquire()
-            person = next((name for name in items if name not in self._busy), None)
-            if person is None:
-                free.release()
-                await asyncio.sleep(self._every)
-                continue
-            item = items.pop(person)
-            task = asyncio.ensure_future(item.work())
-            self._busy[person] = (queue.kind, task)
-            task.add_done_callback(lambda done, name=person: self._done(queue.kind, name, done))  # type: ignore[misc]
-            await asyncio.sleep(item.every)
-        del self._queued[queue], self._runners[queue]
-
-    def _done(self, kind: WorkKind, person: str, task: asyncio.Task[None]) -> None:
-        self._free[kind].release()
-        del self._busy[person]
-        if not task.cancelled() and task.exception() is not None:
-            get_logger().error("Work for %s in a course failed", person, exc_info=task.exception())
+    async def _do(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
+        if person in self._busy:
+            await asyncio.wait({self._busy[person][1]})
+        turn = self._turns.setdefault(queue, asyncio.Lock())
+        await turn.acquire()
+        try:
+            await self._free[queue.kind].acquire()
+        except asyncio.CancelledError:
+            turn.release()
+            raise
+        asyncio.get_running_loop().call_later(pause, turn.release)
+        self._busy[person] = self._queued.pop(person)
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 - the others' turns come all the same
+            get_logger().exception("Work for %s in a course failed", person)
+        finally:
+            del self._busy[person]
+            self._free[queue.kind].release()
 
 
 # The hub's own account for courses: a JupyterHub service that may start and stop the servers of courses' people.
@@ -271,7 +260,6 @@ NO_SESSION = "-"
 """The session of a start by hand in a course without a session to come."""
 WITHOUT_SESSION = 86400.0
 """Seconds that a message is shown where the course has no session to come."""
-_WAIT_SECONDS = 200
 
 
 class Result(str, Enum):
@@ -291,6 +279,7 @@ class Outcome:
 
     user: str
     result: Result
+    """``done`` (or under way), ``unchanged`` or ``refused``."""
     sentence: str = ""
     """For the instructor; it may contain the user's name and must be escaped."""
 
@@ -358,21 +347,19 @@ class CourseActions:
         user = self._app.users.get(user_id) if user_id is not None else None
         return user.spawners[key.name] if user is not None and key.name in user.spawners else None
 
-    def last_activity(self, servers: Collection[ServerKey]) -> dict[str, float]:
+    def last_activity(self, servers: Iterable[ServerKey]) -> dict[str, float]:
         """When each of these servers or their users were last active, by user, in seconds since the epoch."""
-        names = {user: name for user, name in servers}  # noqa: C416 - servers may be a mapping
-        wanted, activity = sorted(names), dict[str, float]()
-        for at in range(0, len(wanted), _WAIT_SECONDS):
+        names, activity = {server.user: server.name for server in servers}, dict[str, float]()
+        for users in in_batches(names):
             rows = (
                 select(orm.User.name, orm.User.last_activity, orm.Spawner.name, orm.Spawner.last_activity)
                 .outerjoin(orm.Spawner, orm.Spawner.user_id == orm.User.id)
-                .where(orm.User.name.in_(wanted[at : at + _WAIT_SECONDS]))
+                .where(orm.User.name.in_(users))
             )
             for user, of_user, name, of_server in self._app.db.execute(rows):
-                times = (of_user, of_server if name == names[user] else None)
-                moments = [_timestamp(moment) for moment in times if moment is not None]
-                if moments:
-                    activity[user] = max(*moments, activity.get(user, 0.0))
+                for moment in (of_user, of_server if name == names[user] else None):
+                    if moment is not None:
+                        activity[user] = max(timestamp(moment), activity.get(user, 0.0))
         return activity
 
     # --- the actions ----------------------------------------------------------------------------
@@ -383,22 +370,20 @@ class CourseActions:
         All are recorded first, so that a hub that is restarted goes on with them. Raises SQLAlchemyError; then nothing
         is started.
         """
-        wanted, now = self._wanted(course, only), time.time()
+        starting, now = list[ServerKey](), time.time()
 
-        def outcome(participant: Participant) -> Outcome:
+        def begin(participant: Participant) -> Outcome:
             user = participant.user
             if user in course.unknown:
                 return Outcome(user, Result.REFUSED, words.NOT_SIGNED_IN.format(user=user))
             if participant.server.active:
                 return Outcome(user, Result.UNCHANGED, words.RUNS)
+            starting.append(participant.key)
             return Outcome(user, Result.DONE, words.STARTS)
 
-        outcomes = tuple(person if isinstance(person, Outcome) else outcome(person) for person in wanted)
-        keys = {person.user: person.key for person in wanted if isinstance(person, Participant)}
-        starting = [keys[outcome.user] for outcome in outcomes if outcome.result is Result.DONE]
-        self.starts.keep_all(
-            course.slug, session_name(course), [CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting]
-        )
+        outcomes = self._outcomes(course, only, begin)
+        asked = (CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting)
+        self.starts.keep(course.slug, session_name(course), *asked)
         for key in starting:
             self.put_start(course, key, every=every)
         return outcomes
@@ -411,46 +396,39 @@ class CourseActions:
         session = session_name(course)
         starts = self.starts.find(course.slug, session)
 
+        def record(server: Server) -> Ending:
+            return stop_record(server, at=time.time(), by=by, stopper=CauseKind.STOPPED_BY_INSTRUCTOR)
+
         def stop(participant: Participant) -> Outcome:
             user, server = participant.user, participant.server
             if participant.state is State.STOPPING:
                 return Outcome(user, Result.UNCHANGED, words.STOPS_ALREADY)
             dropped = self.pace.drop(user)
-            if not server.active:
-                if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
-                    self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
-                sentence = words.NOT_STARTED_YET if dropped else words.NOTHING_RUNS
-                return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, sentence)
-            spawner = self.spawner(participant.key)
-            if spawner is None:
-                return Outcome(user, Result.UNCHANGED, words.NOTHING_RUNS)
-            self.put_stop(
-                course,
-                spawner,
-                lambda server: stop_record(server, at=time.time(), by=by, stopper=CauseKind.STOPPED_BY_INSTRUCTOR),
-            )
-            return Outcome(user, Result.DONE, words.STOPS)
+            spawner = self.spawner(participant.key) if server.active else None
+            if spawner is not None:
+                self.put_stop(course, spawner, record)
+                return Outcome(user, Result.DONE, words.STOPS)
+            if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
+                self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
+            if dropped:
+                return Outcome(user, Result.DONE, words.NOT_STARTED_YET)
+            return Outcome(user, Result.UNCHANGED, words.NOTHING_RUNS)
 
         return self._outcomes(course, only, stop)
 
     def message(self, course: HubCourse, text: str, only: Only = None, *, by: str) -> tuple[Outcome, ...]:
         """Show a message; an empty one is refused. Raises SQLAlchemyError."""
-        shown = clean_text(text)
-        now = time.time()
-
-        def written(user: str) -> Message:
-            to = Audience(Kind.COURSE, course.slug, user)
-            return Message(to, by, shown, at=now, until=shown_until(course, now))
-
+        shown, now, users = clean_text(text), time.time(), _users(course, only)
         if not shown:
-            return tuple(Outcome(user, Result.REFUSED, words.EMPTY_MESSAGE) for user in _users(course, only))
-        if only is None:
-            self.messages.keep([written("")])
-        else:
-            self.messages.keep(written(user) for user in _users(course, only) if user in course.people)
+            return tuple(Outcome(user, Result.REFUSED, words.EMPTY_MESSAGE) for user in users)
+        readers = [""] if only is None else [user for user in users if user in course.people]
+        until = shown_until(course, now)
+        self.messages.keep(
+            Message(Audience(Kind.COURSE, course.slug, user), by, shown, at=now, until=until) for user in readers
+        )
         return tuple(
             Outcome(user, Result.DONE, words.MESSAGE_SENT) if user in course.people else _not_in_course(user)
-            for user in _users(course, only)
+            for user in users
         )
 
     async def extend(
@@ -467,8 +445,9 @@ class CourseActions:
         Returns after :data:`EXTEND_PATIENCE` seconds at most. What takes longer goes on, as done, and ``on_late`` is
         called with what became of it. A server that is being given more time is not given some twice.
         """
+        tasks = dict[str, asyncio.Task[Outcome]]()
 
-        def begin(participant: Participant) -> asyncio.Task[Outcome] | Outcome:
+        def begin(participant: Participant) -> Outcome:
             key = participant.key
             if key in self._extending:
                 return Outcome(key.user, Result.UNCHANGED, words.EXTENDS_ALREADY)
@@ -476,26 +455,17 @@ class CourseActions:
             if spawner is None:
                 return Outcome(key.user, Result.UNCHANGED, words.NOTHING_RUNS)
             # whoever extends their own server is its user, whatever they teach
-            task = asyncio.ensure_future(self._extend(spawner, minutes, by=by if by != key.user else ""))
-            self._extending[key] = task
-            task.add_done_callback(lambda _task: self._extending.pop(key))
-            return task
+            tasks[key.user] = asyncio.ensure_future(self._extend(spawner, minutes, by=by if by != key.user else ""))
+            self._extending[key] = tasks[key.user]
+            tasks[key.user].add_done_callback(lambda _task: self._extending.pop(key))
+            return Outcome(key.user, Result.DONE, words.EXTENDS)
 
-        begun = {
-            person.user: person if isinstance(person, Outcome) else begin(person)
-            for person in self._wanted(course, only)
-        }
-        tasks = [task for task in begun.values() if isinstance(task, asyncio.Task)]
-        late = (await asyncio.wait(tasks, timeout=EXTEND_PATIENCE))[1] if tasks else set()
+        outcomes = self._outcomes(course, only, begin)
+        late = (await asyncio.wait(tasks.values(), timeout=EXTEND_PATIENCE))[1] if tasks else set()
         if late:
             in_background(_record_late(late, on_late))
-        outcomes = list[Outcome]()
-        for user, extension in begun.items():
-            if isinstance(extension, Outcome):
-                outcomes.append(extension)
-            else:
-                outcomes.append(Outcome(user, Result.DONE, words.EXTENDS) if extension in late else extension.result())
-        return tuple(outcomes)
+        done = {user: task.result() for user, task in tasks.items() if task not in late}
+        return tuple(done.get(outcome.user, outcome) for outcome in outcomes)
 
     async def _extend(self, spawner: Any, minutes: int | None, *, by: str) -> Outcome:
         user: str = spawner.user.name
@@ -507,46 +477,41 @@ class CourseActions:
         return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(done.seconds)))
 
     def _outcomes(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
-        return tuple(user if isinstance(user, Outcome) else act(user) for user in self._wanted(course, only))
-
-    def _wanted(self, course: HubCourse, only: Only) -> list[Participant | Outcome]:
-        """The participants whom an action is for, or why it is refused; raises SQLAlchemyError.
+        """What became of each person whom an action is for; raises SQLAlchemyError.
 
         A server that is no longer the one that its participant is shown with is refused: what was asked for is not
         done to another one.
         """
         users = _users(course, only)
-        by_key = {
-            participant.user: participant
-            for participant in self.participants(course, [user for user in users if user in course.people])
-        }
+        participants = self.participants(course, [user for user in users if user in course.people])
+        by_user = {participant.user: participant for participant in participants}
         servers = {user: name for user, slash, name in (name.partition("/") for name in only or ()) if slash}
-        wanted = list[Participant | Outcome]()
-        for user in users:
-            if user not in by_key:
-                wanted.append(_not_in_course(user))
-            elif servers.get(user, by_key[user].key.name) != by_key[user].key.name:
-                wanted.append(Outcome(user, Result.REFUSED, words.OTHER_SERVER.format(user=user)))
-            else:
-                wanted.append(by_key[user])
-        return wanted
+
+        def outcome(user: str) -> Outcome:
+            if user not in by_user:
+                return _not_in_course(user)
+            if servers.get(user, by_user[user].key.name) != by_user[user].key.name:
+                return Outcome(user, Result.REFUSED, words.OTHER_SERVER.format(user=user))
+            return act(by_user[user])
+
+        return tuple(map(outcome, users))
 
     # --- work in the background -----------------------------------------------------------------
 
     def put_start(self, course: HubCourse, server: ServerKey, *, every: float = 0.0) -> None:
         """Start a participant's server when its turn comes."""
         name = session_name(course)
-        queue = Queue(course.slug, WorkKind.START)
+        queue = Queue(course.slug, State.STARTING)
         self.pace.put(queue, server.user, lambda: self._start(course, name, server), every=every)
 
     def put_stop(self, course: HubCourse, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
         """Stop a server when its turn comes; its card shows ``record``. None: it is not to be stopped any more."""
-        self.pace.put(Queue(course.slug, WorkKind.STOP), spawner.user.name, lambda: self._stop(spawner, record))
+        self.pace.put(Queue(course.slug, State.STOPPING), spawner.user.name, lambda: self._stop(spawner, record))
 
     async def _start(self, course: HubCourse, session: str, key: ServerKey) -> None:
         """Start a server and record what came of it. Raises SQLAlchemyError; then nothing has been started."""
         user = key.user
-        before = self.starts.get(course.slug, session, user)
+        before = self.starts.find(course.slug, session, user).get(user)
         (participant,) = self.participants(course, [user])
         if participant.server.active:
             if before is None or not before.tries:
@@ -559,7 +524,7 @@ class CourseActions:
             if answer.status != BUSY or answer.retry_after is None:
                 break
             await asyncio.sleep(answer.retry_after)
-            now = self.starts.get(course.slug, session, user)
+            now = self.starts.find(course.slug, session, user).get(user)
             if now is not None and now.stage is not Stage.ASKED:
                 return  # an instructor does not want it any more
         spawner = self.spawner(key)
@@ -615,11 +580,6 @@ def _users(course: HubCourse, only: Only) -> tuple[str, ...]:
 
 def _not_in_course(user: str) -> Outcome:
     return Outcome(user, Result.REFUSED, words.NOT_IN_COURSE.format(user=user))
-
-
-def _timestamp(moment: datetime) -> float:
-    """JupyterHub's times are in UTC, and do not say so."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 ACTIONS = "gpuspawner_course_actions"

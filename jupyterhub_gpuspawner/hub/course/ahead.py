@@ -1,6 +1,6 @@
 """Starts the servers of a course before each session, stops those that nobody opens, and goes on with starts by hand.
 
-:func:`next_step` and :func:`next_step_by_hand` decide for one person, :class:`StartsAhead` does it. Each start is
+:func:`next_step` decides for one person, :class:`StartsAhead` does it. Each start is
 recorded in the database first, so that a hub that is restarted goes on where the last one was.
 """
 
@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from typing import Any
 
 from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
@@ -21,11 +22,11 @@ from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, Ser
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage
 from jupyterhub_gpuspawner.hub.course.rights import (
-    CourseRights,
     GPUCourses,
-    HubDirectory,
     files_of_courses,
     on_changes,
+    people_of_hub,
+    update_rights,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
@@ -89,90 +90,69 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Window:
-    """The times of one session of a course with ``start_ahead``; seconds since the epoch."""
+    """One session of a course, and what is to be done for it; times in seconds since the epoch."""
 
     session: str
-    opens: float
-    """When servers are started."""
-    starts: float
-    deadline: float
-    """When servers that nobody has opened are stopped, and nothing is started any more."""
-    ends: float
+    deadline: float | None = None
+    """When servers that nobody has opened are stopped, and nothing is started any more; None without ``start_ahead``:
+    only what instructors have asked for is started."""
 
 
-def window(course: HubCourse, now: float) -> Window | None:
-    """The session that is prepared or under way at ``now``; None where there is none, or without ``start_ahead``."""
+def window(course: HubCourse, now: float) -> Window:
+    """The session that is prepared or under way at ``now``; where there is none, or no ``start_ahead``, by hand."""
     document = course.course
-    if document is None or document.start_ahead is None:
-        return None
-    for session in course.sessions:
-        starts, ends = session.start.timestamp(), session.end.timestamp()
-        if starts - document.start_ahead <= now < ends:
-            deadline = starts + document.unvisited_after
-            return Window(session.name, starts - document.start_ahead, starts, min(deadline, ends), ends)
-    return None
+    if document is not None and document.start_ahead is not None:
+        for session in course.sessions:
+            starts, ends = session.start.timestamp(), session.end.timestamp()
+            if starts - document.start_ahead <= now < ends:
+                return Window(session.name, min(starts + document.unvisited_after, ends))
+    return Window(session_name(course))
 
 
 def next_step(start: CourseStart | None, state: ServerFacts, times: Window, now: float, *, since: float = 0.0) -> Step:
     """What to do for a person with this record and this server, and with nothing under way for them.
 
-    ``since``: when the hub was started, in seconds since the epoch.
+    A start by hand that fails is not tried again. ``since``: when the hub was started, in seconds since the epoch.
     """
+    deadline = times.deadline
+    late = deadline is not None and now >= deadline
     if start is None:
-        return Step.LEAVE if state.active else Step.START if now < times.deadline else Step.NOTHING
-    if start.stage in _FINAL:
+        if deadline is None or (late and not state.active):
+            return Step.NOTHING
+        return Step.LEAVE if state.active else Step.START
+    if start.stage in _FINAL or (deadline is None and start.stage is not Stage.ASKED):
         return Step.NOTHING
     if state.ready:
-        return _of_ready(start, state, times, now, since)
+        return _of_ready(start, state, since, late=late)
     if state.active:
         return Step.NOTE_SUBMITTED if start.stage is Stage.ASKED and state.has_job else Step.NOTHING
-    if now >= times.deadline:
-        return Step.NOTHING
-    return _of_inactive(start, state, now)
+    return Step.NOTHING if late else _of_inactive(start, state, now, by_hand=deadline is None)
 
 
 _FINAL = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
 
 
-def _of_ready(start: CourseStart, state: ServerFacts, times: Window, now: float, since: float) -> Step:
+def _of_ready(start: CourseStart, state: ServerFacts, since: float, *, late: bool) -> Step:
     if not start.ready_at:
         return Step.NOTE_READY
     last = state.last_activity
     if last is not None and last > start.ready_at + SLACK and abs(last - since) > SLACK:
         return Step.NOTE_VISIT
-    return Step.STOP_UNVISITED if now >= times.deadline else Step.NOTHING
+    return Step.STOP_UNVISITED if late else Step.NOTHING
 
 
-def _of_inactive(start: CourseStart, state: ServerFacts, now: float) -> Step:
+def _of_inactive(start: CourseStart, state: ServerFacts, now: float, *, by_hand: bool) -> Step:
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
         return Step.NOTE_FAILURE if state.failure and not start.ready_at else Step.NOTHING
-    if state.stopped_at >= start.asked_at:
+    if state.stopped_at >= start.asked_at or (by_hand and now >= start.asked_at + WANTED_FOR):
         return Step.LEAVE
-    if start.stage is Stage.ASKED and start.tries >= TRIES and state.failure:
+    tries = 1 if by_hand else TRIES
+    if start.stage is Stage.ASKED and start.tries >= tries and state.failure:
         return Step.NOTE_FAILURE
-    return Step.START if _is_due(start, now) else Step.NOTHING
-
-
-def _is_due(start: CourseStart, now: float) -> bool:
-    """Whether it is time for the next try, or for the first one, which a hub before this one did not make."""
-    return not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
-
-
-def next_step_by_hand(start: CourseStart, state: ServerFacts, now: float) -> Step:
-    """What to do about a start that an instructor asked for, with nothing under way for the person.
-
-    One that fails is not tried again.
-    """
-    if state.ready:
-        return Step.NOTE_READY
-    if state.active:
-        return Step.NOTE_SUBMITTED if state.has_job else Step.NOTHING
-    if state.stopped_at >= start.asked_at or now >= start.asked_at + WANTED_FOR:
-        return Step.LEAVE
-    if start.tries and state.failure:
-        return Step.NOTE_FAILURE
-    return Step.START if _is_due(start, now) else Step.NOTHING
+    # the first try is one that a hub before this one did not make
+    is_due = not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
+    return Step.START if is_due else Step.NOTHING
 
 
 def facts_of(server: Server, last_activity: float | None = None, *, asked_at: float = 0.0) -> ServerFacts:
@@ -211,24 +191,19 @@ class StartsAhead:
         for course in self._book.courses():
             with self._failures.of(f"The start ahead of course {course.slug}"):
                 await self.start_due(course)
-                self.follow_starts_by_hand(course)
 
     async def start_due(self, course: HubCourse) -> None:
         """Do the next step for everybody in a course; raises SQLAlchemyError."""
-        now = time.time()
+        now, actions = time.time(), self._actions
         times = window(course, now)
-        if times is None:
-            return
-        people = [name for name in course.people if name not in course.unknown and name not in self._actions.pace]
-        starts = self._actions.starts.find(course.slug, times.session)
-        participants = self._actions.participants(course, people)
-        activity = self._actions.last_activity(
-            [
-                participant.key
-                for participant in participants
-                if participant.user in starts and starts[participant.user].ready_at
-            ]
-        )
+        starts = actions.starts.find(course.slug, times.session)
+        asked = {name for name, start in starts.items() if start.stage is Stage.ASKED}
+        wanted = asked if times.deadline is None else course.people
+        people = [name for name in course.people if name in wanted and name not in course.unknown]
+        people = [name for name in people if actions.pace.kind(name) is None]
+        participants = actions.participants(course, people) if people else ()
+        ready = [person.key for person in participants if person.user in starts and starts[person.user].ready_at]
+        activity = actions.last_activity(ready)
         changed, unvisited = list[CourseStart](), dict[ServerKey, CourseStart]()
         for participant in participants:
             name = participant.user
@@ -237,37 +212,14 @@ class StartsAhead:
             state = facts_of(participant.server, activity.get(name), asked_at=asked_at)
             step = next_step(start, state, times, now, since=self._since)
             if step is Step.START:
-                self._actions.put_start(course, participant.key)
+                actions.put_start(course, participant.key)
             elif step is Step.STOP_UNVISITED and start is not None:
                 unvisited[participant.key] = start
             elif (stored := _after(step, name, start, state, now)) is not None:
                 changed.append(stored)
-        self._actions.starts.keep_all(course.slug, times.session, changed)
+        actions.starts.keep(course.slug, times.session, *changed)
         if unvisited:
             await self._stop_unvisited(course, times, unvisited)
-
-    def follow_starts_by_hand(self, course: HubCourse) -> None:
-        """Go on with the starts that instructors asked for; raises SQLAlchemyError."""
-        now = time.time()
-        session = session_name(course)
-        if window(course, now) is not None or (course.slug, session) not in self._actions.starts.under_way():
-            return
-        starts = self._actions.starts.find(course.slug, session)
-        people = [
-            name
-            for name in course.people
-            if name in starts and starts[name].stage is Stage.ASKED and name not in self._actions.pace
-        ]
-        changed = list[CourseStart]()
-        for participant in self._actions.participants(course, people):
-            start = starts[participant.user]
-            state = facts_of(participant.server, asked_at=start.asked_at)
-            step = next_step_by_hand(start, state, now)
-            if step is Step.START:
-                self._actions.put_start(course, participant.key)
-            elif (stored := _after(step, participant.user, start, state, now)) is not None:
-                changed.append(stored)
-        self._actions.starts.keep_all(course.slug, session, changed)
 
     async def _stop_unvisited(self, course: HubCourse, times: Window, starts: dict[ServerKey, CourseStart]) -> None:
         """Stop those servers that are unvisited by the proxy's latest knowledge, too."""
@@ -311,15 +263,15 @@ def _after(step: Step, name: str, start: CourseStart | None, state: ServerFacts,
     """The record after a step that only changes the record; None for any other step."""
     if step is Step.LEAVE:
         return CourseStart(name, Stage.LEFT, asked_at=now)
-    if step is Step.NOTE_SUBMITTED and start is not None:
-        return replace(start, stage=Stage.STARTED)
-    if step is Step.NOTE_READY and start is not None:
-        return replace(start, stage=Stage.STARTED, ready_at=now, fault="")
-    if step is Step.NOTE_VISIT and start is not None:
-        return replace(start, stage=Stage.VISITED)
-    if step is Step.NOTE_FAILURE and start is not None:
-        return replace(start, stage=Stage.FAILED, asked_at=now, fault=state.failure)
-    return None
+    if start is None:
+        return None
+    changes: dict[Step, dict[str, Any]] = {
+        Step.NOTE_SUBMITTED: {"stage": Stage.STARTED},
+        Step.NOTE_READY: {"stage": Stage.STARTED, "ready_at": now, "fault": ""},
+        Step.NOTE_VISIT: {"stage": Stage.VISITED},
+        Step.NOTE_FAILURE: {"stage": Stage.FAILED, "asked_at": now, "fault": state.failure},
+    }
+    return replace(start, **changes[step]) if step in changes else None
 
 
 # The courses of a running hub are read every minute; their rights are updated then, and when a login changes them.
@@ -330,37 +282,19 @@ PAUSE_AT_MOST = 5.0
 """Seconds after an update that took long."""
 
 
-class CourseUpkeep:
-    """Reads the courses and updates their rights, as long as the hub runs."""
+async def update_courses(app: JupyterHub, book: CourseBook, account: ServiceAccount) -> None:
+    """Read the courses and update groups, roles and the account's rights; raises SQLAlchemyError.
 
-    def __init__(self, app: JupyterHub, book: CourseBook, account: ServiceAccount) -> None:
-        self._app = app
-        self._book = book
-        self._account = account
-        self._rights = CourseRights(app)
-
-    async def run_once(self) -> None:
-        """Update, and pause for ten times as long: with manage_groups each login changes groups.
-
-        What is changed here wakes the next update, too, which changes nothing.
-        """
-        begun = time.monotonic()
-        await self.update()
-        await asyncio.sleep(min(10 * (time.monotonic() - begun), PAUSE_AT_MOST))
-
-    async def update(self) -> None:
-        """Read the courses and update groups and roles; raises SQLAlchemyError.
-
-        While the folder cannot be read, groups and roles stay as they are: which courses there are is not known.
-        """
-        read_before = self._book.read_at
-        if not await self._book.refresh(RETRY_SECONDS - 1.0) or not self._book.readable:
-            return
-        if self._book.read_at == read_before:  # a reading resolves them, too
-            self._book.resolve()
-        if self._book.take(await self._rights.update(self._book.courses())):
-            self._book.take(await self._rights.update(self._book.courses()))
-        self._account.update([course.group for course in self._book.courses() if course.people])
+    While the folder cannot be read, groups and roles stay as they are: which courses there are is not known.
+    """
+    read_before = book.read_at
+    if not await book.refresh(RETRY_SECONDS - 1.0) or not book.readable:
+        return
+    if book.read_at == read_before:  # a reading resolves them, too
+        book.resolve()
+    if book.take(await update_rights(app, book.courses())):
+        book.take(await update_rights(app, book.courses()))
+    account.update([course.group for course in book.courses() if course.people])
 
 
 def begin_courses(app: JupyterHub) -> None:
@@ -372,19 +306,29 @@ def begin_courses(app: JupyterHub) -> None:
     with Failures(app.db).of("Reading which files the courses had"):
         owners = files_of_courses(app.db)
     settings = GPUCourses(config=app.config)
-    directory = HubDirectory(app, settings)
-    book = CourseBook(spawner.courses_dir, directory, partial(faults_of, spawner), owners=owners)
+    changed = asyncio.Event()
+    on_changes(changed.set)
+    book = CourseBook(
+        spawner.courses_dir,
+        partial(people_of_hub, app, settings),
+        partial(faults_of, spawner),
+        owners=owners,
+        on_read=changed.set,
+    )
     account = ServiceAccount(app, settings.at_once)
     actions = CourseActions(app, settings, account)
     app.tornado_settings.update({SETTING: book, ACTIONS: actions})
-    changed = asyncio.Event()
-    on_changes(changed.set)
-    book.on_read = changed.set
-    every(app, RETRY_SECONDS, CourseUpkeep(app, book, account).run_once, "The update of courses", wake=changed)
-    every(
-        app,
-        POLL_SECONDS,
-        StartsAhead(app, book, actions).start_all_due,
-        "Looking for courses that are to be started",
-    )
+
+    async def update() -> None:
+        """Update, and pause for ten times as long: with manage_groups each login changes groups.
+
+        What is changed here wakes the next update, too, which changes nothing.
+        """
+        begun = time.monotonic()
+        await update_courses(app, book, account)
+        await asyncio.sleep(min(10 * (time.monotonic() - begun), PAUSE_AT_MOST))
+
+    every(app, RETRY_SECONDS, update, "The update of courses", wake=changed)
+    starts_ahead = StartsAhead(app, book, actions)
+    every(app, POLL_SECONDS, starts_ahead.start_all_due, "Looking for courses that are to be started")
     every(app, DAY_SECONDS, actions.starts.forget_old, "The deletion of old starts of courses")

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, course_actions, session_name
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Participant
-from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, teaches
+from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, course_taught, courses_taught
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
@@ -123,21 +123,11 @@ class CourseDocument:
 
 
 @dataclass(frozen=True)
-class ActionOutcome:
-    """What became of an action for one person."""
-
-    user: str
-    result: str
-    """``done`` (or under way), ``unchanged`` or ``refused``."""
-    sentence: str
-
-
-@dataclass(frozen=True)
 class OutcomesDocument:
     """What became of an action, for each person."""
 
     version: int = VERSION
-    outcomes: tuple[ActionOutcome, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON."""
@@ -184,13 +174,6 @@ def course_document(
     return CourseDocument(VERSION, course_entry(course, now=now), dict(totals), people)
 
 
-def outcomes_document(outcomes: Iterable[Outcome]) -> OutcomesDocument:
-    """The document of these outcomes."""
-    return OutcomesDocument(
-        outcomes=tuple(ActionOutcome(outcome.user, outcome.result.value, outcome.sentence) for outcome in outcomes)
-    )
-
-
 def _person(participant: Participant, start: CourseStart | None, active: float | None, *, known: bool) -> CoursePerson:
     server = participant.server
     placement = server.placement if server.active else None
@@ -221,8 +204,6 @@ def _iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-FRESH = 5.0
-"""Seconds after which the courses are read again for a request."""
 LONGEST_PAUSE = 60.0
 """Seconds between two starts that a request may ask for."""
 
@@ -230,22 +211,15 @@ LONGEST_PAUSE = 60.0
 class OfCourses(RESTHandler):
     """A handler for those who teach."""
 
-    async def courses(self, scopes: Sequence[str]) -> tuple[HubCourse, ...]:
-        """The courses for which the caller has these scopes; raises 403 without credentials."""
-        if self.current_user is None:
-            raise web.HTTPError(403, "Missing or invalid credentials.")
-        book = course_book(self.settings)
-        if book is None:
-            return ()
-        await book.refresh(FRESH)
-        return tuple(course for course in book.courses() if teaches(self, course.slug, scopes))
-
     async def course(self, slug: str, scopes: Sequence[str]) -> HubCourse:
         """The course of this name; raises 404 where there is none for which the caller has these scopes."""
-        match = next((course for course in await self.courses(scopes) if course.slug == slug), None)
-        if match is None:
-            raise web.HTTPError(404, "%s", words.UNKNOWN_COURSE)
-        return match
+        self.require_credentials()
+        return await course_taught(self, slug, scopes, unknown=words.UNKNOWN_COURSE)
+
+    def require_credentials(self) -> None:
+        """Raise 403 for a request without."""
+        if self.current_user is None:
+            raise web.HTTPError(403, "Missing or invalid credentials.")
 
     @property
     def actions(self) -> CourseActions:
@@ -258,7 +232,8 @@ class CoursesHandler(OfCourses):
 
     async def get(self) -> None:
         """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group."""
-        courses = await self.courses(READING)
+        self.require_credentials()
+        courses = await courses_taught(self, READING)
         book = course_book(self.settings)
         fault = book.fault if book is not None and is_admin(self.parsed_scopes) else None
         self.write(json.dumps(courses_document(courses, now=datetime.now(timezone.utc), fault=fault).to_json()))
@@ -315,7 +290,7 @@ class CourseActionHandler(OfCourses):
             request = parse_action(self.limited_body(), action)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
-        self.write(json.dumps(outcomes_document(await self._do(action, course, request)).to_json()))
+        self.write(json.dumps(OutcomesDocument(outcomes=await self._do(action, course, request)).to_json()))
 
     async def _do(self, action: str, course: HubCourse, request: ActionRequest) -> tuple[Outcome, ...]:
         by = str(self.current_user.name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 
 from traitlets.log import get_logger
 
@@ -56,50 +56,6 @@ class HubPeople:
         return bool(self.within) and not any(name in self.groups.get(group, ()) for group in self.within)
 
 
-@dataclass(frozen=True)
-class Enrolment:
-    """The people of a course."""
-
-    people: tuple[str, ...] = ()
-    """Participants, in the order of the roster."""
-    instructors: tuple[str, ...] = ()
-    """Users who are named as instructors."""
-    instructor_groups: tuple[str, ...] = ()
-    """Groups that are named as instructors, and exist."""
-    faults: tuple[str, ...] = ()
-    """Sentences about names that are left out."""
-
-
-def enrolment(course: Course, listed: Collection[str], hub: HubPeople) -> Enrolment:
-    """The people of ``course``; ``listed`` are the names in its roster's file."""
-    enrolled = people(course.roster, listed, hub.groups)
-    faults: list[str] = []
-    if enrolled.unknown_groups:
-        faults.append(f"The roster names groups that JupyterHub does not have: {some(enrolled.unknown_groups)}.")
-    names, strange = _as_users(enrolled.names, hub)
-    if strange:
-        faults.append(f"The roster names people who cannot be users of this hub: {some(strange)}.")
-    admins = [name for name in names if name in hub.admins]
-    if admins:
-        faults.append(f"The roster names administrators of the hub, who are left out: {some(admins)}.")
-    outside = [name for name in names if name not in hub.admins and hub.outside(name)]
-    if outside:
-        faults.append(f"The roster names people whom this hub does not allow on courses: {some(outside)}.")
-    left_out = {*admins, *outside}
-    teaching, strangers = _as_users(course.instructors.users, hub)
-    if strangers:
-        faults.append(f"The instructors include names that cannot be users of this hub: {some(strangers)}.")
-    unknown = [group for group in course.instructors.groups if group not in hub.groups]
-    if unknown:
-        faults.append(f"The instructors include groups that JupyterHub does not have: {some(unknown)}.")
-    return Enrolment(
-        people=tuple(name for name in names if name not in left_out),
-        instructors=teaching,
-        instructor_groups=tuple(group for group in course.instructors.groups if group in hub.groups),
-        faults=tuple(faults),
-    )
-
-
 def too_many(files: Sequence[CourseFile], groups: Mapping[str, Collection[str]]) -> frozenset[str]:
     """The slugs of courses with which all courses would have more than :data:`NAMES_LIMIT` names; the first stay."""
     total, left_out = 0, set()
@@ -118,15 +74,9 @@ def too_many(files: Sequence[CourseFile], groups: Mapping[str, Collection[str]])
 
 def _as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The users' names, each once, and what cannot be one."""
-    valid: dict[str, None] = {}
-    strange: dict[str, None] = {}
-    for name in names:
-        user = hub.user_name(name)
-        if user is None:
-            strange[name] = None
-        else:
-            valid[user] = None
-    return tuple(valid), tuple(strange)
+    users = {name: hub.user_name(name) for name in names}
+    valid = dict.fromkeys(user for user in users.values() if user is not None)
+    return tuple(valid), tuple(name for name, user in users.items() if user is None)
 
 
 def some(names: Sequence[str]) -> str:
@@ -206,20 +156,13 @@ def role_name(slug: str) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RoleStatus:
     """What became of the group and the role of a course."""
 
     refused: str = ""
     """Why it has none: a sentence."""
     unknown: tuple[str, ...] = ()
     """People of the course whom the hub does not know."""
-
-
-class Directory(Protocol):
-    """The users and groups of a hub."""
-
-    def people(self, groups: Collection[str]) -> HubPeople:
-        """Read them from the database, with the members of these groups; raises SQLAlchemyError."""
 
 
 @dataclass(frozen=True)
@@ -233,21 +176,20 @@ class Reading:
     """The folder could be read; otherwise the files are those of before."""
 
 
-class _Reading:
-    """One reading of the folder, in a daemon thread, so that the hub can exit while it hangs."""
+def _begin_reading(folder: CourseFolder) -> Future[Reading]:
+    """Read the folder in a daemon thread, so that the hub can exit while it hangs; RuntimeError: there is none."""
+    reading: Future[Reading] = Future()
 
-    def __init__(self, folder: CourseFolder) -> None:
-        self.begun = time.monotonic()
-        self.found: Future[Reading] = Future()
-        threading.Thread(target=self._run, args=(folder,), name="courses", daemon=True).start()
-
-    def _run(self, folder: CourseFolder) -> None:
+    def read() -> None:
         try:
             files = folder.courses()
         except Exception as error:  # noqa: BLE001 - whoever waits must get an answer
-            self.found.set_exception(error)
+            reading.set_exception(error)
         else:
-            self.found.set_result(Reading(files, folder.fault, folder.readable))
+            reading.set_result(Reading(files, folder.fault, folder.readable))
+
+    threading.Thread(target=read, name="courses", daemon=True).start()
+    return reading
 
 
 @dataclass
@@ -256,7 +198,8 @@ class CourseBook:
 
     path: str
     """The setting ``courses_dir``."""
-    directory: Directory
+    people_of: Callable[[Collection[str]], HubPeople]
+    """The users and groups of the hub, with the members of these groups; raises SQLAlchemyError."""
     profile_faults: Callable[[Sequence[CourseFile]], Mapping[str, ConfigError]] = lambda _files: {}
     """Why courses cannot be offered with the hub's profiles, by their slugs."""
     clock: Callable[[], float] = time.monotonic
@@ -272,9 +215,9 @@ class CourseBook:
     """The folder could be read at the last reading; otherwise the courses are those of before, or none."""
     _folder: CourseFolder = field(init=False)
     _files: tuple[CourseFile, ...] = ()
-    _reading: _Reading | None = None
+    _reading: Future[Reading] | None = None
     _courses: tuple[HubCourse, ...] = ()
-    _standings: Mapping[str, Standing] = field(default_factory=dict)
+    _statuses: Mapping[str, RoleStatus] = field(default_factory=dict)
     _logged: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -303,7 +246,7 @@ class CourseBook:
             return True
         if self._reading is None:
             try:
-                self._reading = _Reading(self._folder)
+                self._reading = _begin_reading(self._folder)
             except RuntimeError:  # no thread can be started now
                 self.fault = ConfigError(
                     "the folder cannot be read: this process has too many threads; the courses last read go on",
@@ -311,13 +254,13 @@ class CourseBook:
                 )
                 return False
         pending = self._reading
-        await asyncio.wait({asyncio.wrap_future(pending.found)}, timeout=PATIENCE)
-        if not pending.found.done():
+        await asyncio.wait({asyncio.wrap_future(pending)}, timeout=PATIENCE)
+        if not pending.done():
             self.fault = ConfigError("the folder is not responding; the courses last read go on", where=self.path)
             return False
         if self._reading is pending:  # the first of those who waited
             self._reading = None
-            reading = pending.found.result()
+            reading = pending.result()
             self.fault, self.readable = reading.fault, reading.readable
             self.read_at = self.clock()
             self._files = reading.files
@@ -337,21 +280,21 @@ class CourseBook:
             if file.course is not None
             for group in (*file.course.roster.groups, *file.course.instructors.groups)
         }
-        hub = self.directory.people(named)
+        hub = self.people_of(named)
         crowded = too_many(self._files, hub.groups)
         faults = self.profile_faults(self._files)
         self._courses = tuple(
             _left_out(file, CROWDED)
             if file.slug in crowded
-            else _resolved(file, hub, self._standings.get(file.slug, Standing()), faults.get(file.slug))
+            else _resolved(file, hub, self._statuses.get(file.slug, RoleStatus()), faults.get(file.slug))
             for file in sorted(self._files, key=lambda file: file.slug)
         )
         self._log_faults()
 
-    def take(self, standings: Mapping[str, Standing]) -> bool:
+    def take(self, statuses: Mapping[str, RoleStatus]) -> bool:
         """Take up how the courses stand, by slug; return whether that has changed one. Raises SQLAlchemyError."""
-        changed = standings != self._standings
-        self._standings = dict(standings)
+        changed = statuses != self._statuses
+        self._statuses = dict(statuses)
         if changed:
             self.resolve()
         return changed
@@ -367,10 +310,10 @@ class CourseBook:
         self._logged = faults
 
 
-def _resolved(file: CourseFile, hub: HubPeople, standing: Standing, profile_fault: ConfigError | None) -> HubCourse:
+def _resolved(file: CourseFile, hub: HubPeople, status: RoleStatus, profile_fault: ConfigError | None) -> HubCourse:
     """See :func:`with_people`; where that fails, the course is left out."""
     try:
-        return with_people(file, hub, standing, profile_fault)
+        return with_people(file, hub, status, profile_fault)
     except Exception as error:  # noqa: BLE001 - such as one of the site's authenticator: it belongs to this one course
         get_logger().debug("The people of the course %s are not known", file.slug, exc_info=True)
         return _left_out(file, f"The people of the course are not known ({type(error).__name__}).")
@@ -382,30 +325,47 @@ def _left_out(file: CourseFile, fault: str) -> HubCourse:
 
 
 def with_people(
-    file: CourseFile, hub: HubPeople, standing: Standing, profile_fault: ConfigError | None = None
+    file: CourseFile, hub: HubPeople, status: RoleStatus, profile_fault: ConfigError | None = None
 ) -> HubCourse:
     """The course of a file in this hub. One without a group has no people, so that nobody can act on them."""
     faults = [str(fault) for fault in (file.fault, profile_fault) if fault is not None]
     if file.course is None:
         return HubCourse(file.slug, file, faults=tuple(faults))
-    enrolled = enrolment(file.course, file.listed, hub)
-    faults.extend(enrolled.faults)
-    if standing.refused:
-        enrolled = Enrolment()
-        faults.append(standing.refused)
-    on_roster = frozenset(enrolled.people)
-    unknown = tuple(name for name in standing.unknown if name in on_roster)
+    course = enrolled(file.course, file, hub)
+    faults.extend(course.faults)
+    if status.refused:
+        return HubCourse(file.slug, file, faults=(*faults, status.refused), sessions=file.course.dates)
+    on_roster = frozenset(course.people)
+    unknown = tuple(name for name in status.unknown if name in on_roster)
     if unknown:
         faults.append(UNKNOWN.format(names=some(unknown)))
+    return replace(course, faults=tuple(faults), unknown=unknown)
+
+
+def enrolled(course: Course, file: CourseFile, hub: HubPeople) -> HubCourse:
+    """The course with its people, and sentences about names that are left out."""
+    roster, instructors = people(course.roster, file.listed, hub.groups), course.instructors
+    names, strange = _as_users(roster.names, hub)
+    admins = [name for name in names if name in hub.admins]
+    outside = [name for name in names if name not in hub.admins and hub.outside(name)]
+    teaching, strangers = _as_users(instructors.users, hub)
+    unknown = [group for group in instructors.groups if group not in hub.groups]
+    left_out = (
+        (roster.unknown_groups, "The roster names groups that JupyterHub does not have"),
+        (strange, "The roster names people who cannot be users of this hub"),
+        (admins, "The roster names administrators of the hub, who are left out"),
+        (outside, "The roster names people whom this hub does not allow on courses"),
+        (strangers, "The instructors include names that cannot be users of this hub"),
+        (unknown, "The instructors include groups that JupyterHub does not have"),
+    )
     return HubCourse(
         file.slug,
         file,
-        people=enrolled.people,
-        instructors=enrolled.instructors,
-        instructor_groups=enrolled.instructor_groups,
-        faults=tuple(faults),
-        unknown=unknown,
-        sessions=file.course.dates,
+        people=tuple(name for name in names if name not in {*admins, *outside}),
+        instructors=teaching,
+        instructor_groups=tuple(group for group in instructors.groups if group in hub.groups),
+        faults=tuple(f"{sentence}: {some(names)}." for names, sentence in left_out if names),
+        sessions=course.dates,
     )
 
 

@@ -7,8 +7,8 @@ import json
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
@@ -16,9 +16,8 @@ from typing import Any
 from urllib.parse import urlunparse
 
 from jupyterhub.handlers.base import BaseHandler
-from jupyterhub.scopes import Scope
 from markupsafe import Markup
-from sqlalchemy import Column, Integer, String, Table, UnicodeText, delete, insert, select
+from sqlalchemy import Column, Integer, String, Table, UnicodeText, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from tornado import web
@@ -29,9 +28,9 @@ from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result, course_actions
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, course_book
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
 from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS, Participant
-from jupyterhub_gpuspawner.hub.course.rights import STARTING, STOPPING, teaches
+from jupyterhub_gpuspawner.hub.course.rights import course_taught, courses_taught, teaches
 from jupyterhub_gpuspawner.hub.course.view import (
     ACTIONS,
     EXTEND,
@@ -51,10 +50,9 @@ from jupyterhub_gpuspawner.hub.course.view import (
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.server.waiting import OpenStreams
-from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, roll_back, transaction
+from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, delete_older, roll_back, transaction
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
@@ -70,42 +68,22 @@ _RECENT_ACTIONS_TABLE = Table(
 )
 
 
-class RecentActions:
-    """The table, through JupyterHub's session.
+def latest_actions(session: Session, course: str) -> tuple[Line, ...]:
+    """The last actions, newest first; raises SQLAlchemyError."""
+    by_course = select(_RECENT_ACTIONS_TABLE).where(_RECENT_ACTIONS_TABLE.c.course == course)
+    query = by_course.order_by(_RECENT_ACTIONS_TABLE.c.id.desc()).limit(RECENT)
+    return tuple(Line(row.text, row.at) for row in session.execute(query))
 
-    Every method blocks for as long as the database takes, and may raise SQLAlchemyError.
+
+def keep_actions(session: Session, course: str, sentences: Iterable[str], at: float) -> None:
+    """Write what was done at one time, and delete what is older than :data:`RETENTION_SECONDS`.
+
+    Raises SQLAlchemyError.
     """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def latest(self, course: str, number: int) -> tuple[tuple[str, float], ...]:
-        """The last actions, newest first: a sentence, and when it was done in seconds since the epoch."""
-        query = (
-            select(_RECENT_ACTIONS_TABLE)
-            .where(_RECENT_ACTIONS_TABLE.c.course == course)
-            .order_by(_RECENT_ACTIONS_TABLE.c.id.desc())
-            .limit(number)
-        )
-        return tuple((row.text, row.at) for row in self._session.execute(query))
-
-    def keep(self, course: str, sentences: Iterable[str], at: float) -> None:
-        """Write what was done at one time, delete what is older than :data:`RETENTION_SECONDS`, and commit."""
-        with transaction(self._session):
-            self._session.execute(
-                delete(_RECENT_ACTIONS_TABLE).where(_RECENT_ACTIONS_TABLE.c.at < time.time() - RETENTION_SECONDS)
-            )
-            for text in sentences:
-                self._session.execute(insert(_RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))
-
-
-# A course in a running hub, as its page shows it: reads the hub's servers and its last snapshot of the cluster.
-
-# The page of a course as HTML, made once for all who look at it, with what has changed since the last time.
-#
-# Nothing is done while nobody looks.
-
-# What the page of a course shows at one moment, the same for all who look at it.
+    delete_older(session, _RECENT_ACTIONS_TABLE.c.at, RETENTION_SECONDS)
+    with transaction(session):
+        for text in sentences:
+            session.execute(insert(_RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))
 
 
 INTERVAL = 2.0
@@ -159,7 +137,8 @@ class CourseFeed:
         self._task: asyncio.Task[Snapshot] | None = None
         self._making = asyncio.Lock()
         self._last: Snapshot | None = None
-        self._seen: dict[str, Tile] = {}
+        self._html: dict[Tile, str] = {}
+        self._versions: dict[str, str] = {}
 
     async def recent(self, max_age: float = INTERVAL) -> Snapshot:
         """The page, at most ``max_age`` seconds old; whoever asks at the same time gets the same."""
@@ -188,27 +167,20 @@ class CourseFeed:
 
     def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
         """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""
-        earlier = self._seen
-        anew = [tile for tile in view.tiles if earlier.get(tile.user) != tile]
-        rendered = {
-            **(last.tiles if last is not None else {}),
-            **dict(zip((t.user for t in anew), self._tiles(anew), strict=True)),
-        }
-        tiles = {tile.user: rendered[tile.user] for tile in view.tiles}
-        version = f"{zlib.crc32(repr([view.version, *((t.user, t.version) for t in view.tiles)]).encode()):08x}"
-        self._seen = {tile.user: tile for tile in view.tiles}
-        if last is not None and last.version == version:
+        anew = [tile for tile in view.tiles if tile not in self._html]
+        html = {**self._html, **dict(zip(anew, self._tiles(anew), strict=True))}
+        self._html = {tile: html[tile] for tile in view.tiles}
+        tiles = {tile.user: html[tile] for tile in view.tiles}
+        versions = {tile.user: tile.version for tile in view.tiles}
+        version = f"{zlib.crc32(repr([view.version, *versions.items()]).encode()):08x}"
+        before, self._versions = self._versions, versions
+        if last is None:
+            return Snapshot(view, self._head(view), tiles, version)
+        if last.version == version:
             return replace(last, view=view, tiles=tiles)
         head = self._head(view)
-        changed = [t.user for t in anew if t.user not in earlier or earlier[t.user].version != t.version]
-        return Snapshot(
-            view,
-            head,
-            tiles,
-            version,
-            before=last.version if last is not None else "",
-            changes=_event(version, head, tiles, changed) if last is not None else "",
-        )
+        changed = [user for user in versions if before.get(user) != versions[user]]
+        return Snapshot(view, head, tiles, version, last.version, _event(version, head, tiles, changed))
 
 
 def _event(version: str, head: str, tiles: Mapping[str, str], changed: Iterable[str]) -> str:
@@ -233,7 +205,6 @@ class CourseRoom:
         self._tools = tools
         self._head = template("course_head.html", sync=True)
         self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
-        self._actions = RecentActions(settings["db"])
         self._recent: tuple[Line, ...] | None = None
         """Newest first; None before they are read from the database."""
         self._seats: SeatsLeft | None = None
@@ -255,12 +226,12 @@ class CourseRoom:
         self._recent = (*(Line(text, now) for text in reversed(sentences)), *actions)[:RECENT]
         self.feed.expire()
         with self._database_may_be_away():
-            self._actions.keep(self._slug, sentences, now)
+            keep_actions(self._settings["db"], self._slug, sentences, now)
 
     def _recent_actions(self) -> tuple[Line, ...]:
         if self._recent is None:
             with self._database_may_be_away():
-                self._recent = tuple(Line(*action) for action in self._actions.latest(self._slug, RECENT))
+                self._recent = latest_actions(self._settings["db"], self._slug)
         return self._recent or ()
 
     @contextmanager
@@ -293,19 +264,14 @@ class CourseRoom:
     async def _seats_left(self, course: HubCourse) -> SeatsLeft | None:
         if time.monotonic() - self._seats_at < AGE and self._seats_at:
             return self._seats
-        try:
-            site = await self._site()
-        except GPUSpawnerError:  # logged where settings and profiles are read
-            site = None
-        except SQLAlchemyError:
-            roll_back(self._settings["db"])
-            site = None
-        now = time.time()
-        self._seats = await asyncio.to_thread(seats_left, course, site, now=now) if site is not None else None
+        site = None
+        with self._database_may_be_away(), suppress(GPUSpawnerError):  # logged where settings and profiles are read
+            site = await self._site(course)
+        self._seats = await asyncio.to_thread(seats_left, course, site, now=time.time()) if site is not None else None
         self._seats_at = time.monotonic()
         return self._seats
 
-    async def _site(self) -> CourseInputs | None:
+    async def _site(self, course: HubCourse) -> CourseInputs | None:
         """What the course is checked against; None where there are no profiles, or Slurm does not respond."""
         spawner_class = self._settings["spawner_class"]
         if not starts_slurm_jobs(spawner_class):
@@ -315,20 +281,14 @@ class CourseRoom:
             return None
         slurm = spawner.connection()
         snapshot = await slurm.cluster.recent(AGE)
-        if snapshot is None or slurm.silent:
+        book = course_book(self._settings)
+        if snapshot is None or slurm.silent or book is None:
             return None
         offered = spawner.offered()
-        return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=self._groups(offered))
-
-    def _groups(self, offered: Sequence[Profile]) -> dict[str, Collection[str]]:
-        """The groups that profiles are for and those on the roster, with their members."""
-        book, course = course_book(self._settings), self._course()
-        if book is None or course is None:
-            return {}
         on_roster = course.course.roster.groups if course.course is not None else ()
         named = {*on_roster, *(group for profile in offered for group in profile.allow.groups)}
-        members = book.directory.people(named).groups
-        return {**members, course.group: course.people}
+        groups = {**book.people_of(named).groups, course.group: course.people}
+        return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=groups)
 
     def _rendered_head(self, view: CourseView) -> str:
         return str(self._head.render(view=view, gpuspawner=self._tools))
@@ -350,39 +310,20 @@ REST = 10.0
 LONGEST = 300.0
 """Seconds after which a stream ends. The browser opens another one, for which the rights are checked again."""
 STREAMS = OpenStreams(6)
-FRESH = 5.0
-"""Seconds for which the courses' files are not read again when somebody opens a page."""
 
 
 def teaches_any(parsed_scopes: Mapping[str, Any], user: Any) -> bool:
     """Whether the page's reader teaches a course of this hub; for a link in the navigation bar."""
     book = course_book(user.settings) if user is not None else None
-    return book is not None and any(_covers(parsed_scopes, course.group) for course in book.courses())
-
-
-def _covers(parsed_scopes: Mapping[str, Any], group: str) -> bool:
-    scopes = [parsed_scopes.get(scope) for scope in {*STARTING, *STOPPING}]
-    return all(scope is Scope.ALL or (scope is not None and group in scope.get("group", ())) for scope in scopes)
+    return book is not None and any(teaches(parsed_scopes, course.slug) for course in book.courses())
 
 
 class _OfCourses(BaseHandler):
     """What the handlers of these pages share."""
 
-    def book(self) -> CourseBook:
-        """The hub's courses; raises 404 in a hub that has none."""
-        book = course_book(self.settings)
-        if book is None:
-            raise web.HTTPError(404, words.NO_SUCH_COURSE)
-        return book
-
     async def taught(self, slug: str) -> HubCourse:
         """A course that the reader teaches; 404 for any other, whether it exists or not."""
-        book = self.book()
-        await book.refresh(FRESH)
-        course = book.get(slug) if teaches(self, slug) else None
-        if course is None:
-            raise web.HTTPError(404, words.NO_SUCH_COURSE)
-        return course
+        return await course_taught(self, slug, unknown=words.NO_SUCH_COURSE)
 
     def room(self, course: HubCourse) -> CourseRoom:
         """The participants of a course, as all its viewers see them."""
@@ -395,10 +336,10 @@ class CoursesPage(_OfCourses):
     @web.authenticated
     async def get(self) -> None:
         """404 in a hub without courses."""
-        book = self.book()
-        await book.refresh(FRESH)
-        taught = [course for course in book.courses() if teaches(self, course.slug)]
-        entries = [self.room(course).entry(course) for course in taught]
+        book = course_book(self.settings)
+        if book is None:
+            raise web.HTTPError(404, words.NO_SUCH_COURSE)
+        entries = [self.room(course).entry(course) for course in await courses_taught(self)]
         fault = str(book.fault) if book.fault is not None and is_admin(self.parsed_scopes) else ""
         self.finish(await self.render_template("courses.html", courses=entries, folder_fault=fault))
 

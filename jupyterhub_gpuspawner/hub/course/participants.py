@@ -1,14 +1,13 @@
 """The people of a course with their servers: who runs, starts, waits, could not start, or has no server.
 
-:func:`room_of` is pure. :func:`servers_of` reads the spawners that the hub has in memory, and :func:`ended_servers` the
-rows that are left of the others in its database; nothing asks Slurm.
+:func:`participants_of` is pure. :func:`servers_of` reads the spawners that the hub has in memory, and
+:func:`ended_servers` the rows that are left of the others in its database; nothing asks Slurm.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -38,7 +37,7 @@ from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, delete_older, in_batches, transaction
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 
@@ -108,28 +107,17 @@ class CourseStarts:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def find(self, course: str, session: str) -> dict[str, CourseStart]:
-        """The starts of a session, by user."""
-        query = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
-        return {row.user: _start(row) for row in self._session.execute(query)}
+    def find(self, course: str, session: str, user: str | None = None) -> dict[str, CourseStart]:
+        """The starts of a session, by user; or that of one user."""
+        query = select(_TABLE).filter_by(course=course, session=session)
+        rows = self._session.execute(query if user is None else query.filter_by(user=user))
+        return {
+            row.user: CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
+            for row in rows
+        }
 
-    def under_way(self) -> frozenset[tuple[str, str]]:
-        """The courses and sessions in which starts are at :attr:`Stage.ASKED`."""
-        rows = select(_TABLE.c.course, _TABLE.c.session).where(_TABLE.c.stage == Stage.ASKED.value).distinct()
-        return frozenset((row.course, row.session) for row in self._session.execute(rows))
-
-    def get(self, course: str, session: str, user: str) -> CourseStart | None:
-        """The start for one person; None where there was none."""
-        query = select(_TABLE).filter_by(course=course, session=session, user=user)
-        row = self._session.execute(query).one_or_none()
-        return _start(row) if row is not None else None
-
-    def keep(self, course: str, session: str, start: CourseStart) -> None:
-        """Write a start, in the place of the one for the same person and session, and commit."""
-        self.keep_all(course, session, [start])
-
-    def keep_all(self, course: str, session: str, starts: Iterable[CourseStart]) -> None:
-        """Write starts of one session as :meth:`keep` does, all of them or none, with one commit."""
+    def keep(self, course: str, session: str, *starts: CourseStart) -> None:
+        """Write starts of one session, all or none, in the place of those for the same people."""
         key = {"course": course, "session": session}
         rows = [
             {**key, **asdict(start), "stage": start.stage.value, "fault": start.fault[:FAULT_LIMIT]} for start in starts
@@ -143,12 +131,7 @@ class CourseStarts:
 
     def forget_old(self) -> None:
         """Delete records older than :data:`RETENTION_SECONDS`."""
-        with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - RETENTION_SECONDS))
-
-
-def _start(row: Any) -> CourseStart:
-    return CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
+        delete_older(self._session, _TABLE.c.asked_at, RETENTION_SECONDS)
 
 
 EARLIER = 3600.0
@@ -163,8 +146,6 @@ _SPAWNERS = table(
     column("state", Text),
 )
 """JupyterHub's table, read as text: its rows as objects would take a quarter of a second for two hundred people."""
-_BATCH_SIZE = 200
-"""Names in one query; databases limit the number of parameters."""
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -203,7 +184,7 @@ class ServerKey(NamedTuple):
 
 NO_SERVER = Server()
 NO_STARTS: Mapping[str, CourseStart] = MappingProxyType({})
-NO_QUEUE: Mapping[str, WorkKind] = MappingProxyType({})
+NO_QUEUE: Mapping[str, State] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -241,39 +222,6 @@ class Participant:
             return server.ending.what
         return self.fault or (first_line(server.failure) if server.failure is not None else "")
 
-    @property
-    def active(self) -> bool:
-        """There is a server to stop."""
-        return self.state in (State.RUNNING, State.STARTING, State.WAITING)
-
-
-def room_of(
-    people: Iterable[str],
-    servers: Iterable[Server],
-    *,
-    profiles: Collection[str] = (),
-    since: float = 0.0,
-    starts: Mapping[str, CourseStart] = NO_STARTS,
-    queued: Mapping[str, WorkKind] = NO_QUEUE,
-) -> tuple[Participant, ...]:
-    """Everybody in ``people``: first those who need help, then the others, each by name.
-
-    The default server counts, and a named one with one of ``profiles`` (slugs): of several the one with such a profile
-    that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since
-    the epoch) is of an earlier session and does not count. ``starts`` are those of the session
-    that the course asked for, by user; ``queued`` are people whose server the hub is about to start or stop.
-    """
-    by_name: dict[str, list[Participant]] = {name: [] for name in people}
-    for server in servers:
-        if server.user in by_name and (not server.name or server.profile in profiles):
-            by_name[server.user].append(participant(server, since=since))
-    best = (
-        max(servers_of_user, key=lambda person: _weight(person, profiles), default=Participant(name))
-        for name, servers_of_user in by_name.items()
-    )
-    room = [_with_start(server, starts.get(server.user), since, queued.get(server.user)) for server in best]
-    return tuple(sorted(room, key=lambda person: (not person.needs_help, natural(person.user))))
-
 
 def participants_of(
     course: HubCourse,
@@ -281,11 +229,29 @@ def participants_of(
     *,
     now: float,
     starts: Mapping[str, CourseStart] = NO_STARTS,
-    queued: Mapping[str, WorkKind] = NO_QUEUE,
+    queued: Mapping[str, State] = NO_QUEUE,
 ) -> tuple[Participant, ...]:
-    """Everybody on the course, as of ``now`` (seconds since the epoch); see :func:`room_of`."""
-    profiles = {slug_of(course.slug)} if course.course is not None else set[str]()
-    return room_of(course.people, servers, profiles=profiles, since=since(course, now), starts=starts, queued=queued)
+    """Everybody on the course as of ``now``: first those who need help, then the others, each by name.
+
+    The default server counts, and a named one with the course's profile: of several the one with that profile that is
+    active, then any that is active, then one that failed or ended. An ending of an earlier session does not count.
+    ``starts`` are those of the session that the course asked for, by user; ``queued`` are people whose server the hub
+    is about to start (STARTING) or to stop (STOPPING).
+    """
+    profile, earliest = slug_of(course.slug) if course.course is not None else None, since(course, now)
+    by_name: dict[str, list[Participant]] = {name: [] for name in course.people}
+    for server in servers:
+        if server.user in by_name and (not server.name or server.profile == profile):
+            by_name[server.user].append(participant(server, since=earliest))
+
+    def weight(person: Participant) -> tuple[bool, bool, bool, bool]:
+        server = person.server
+        is_present = person.state is not State.ABSENT
+        return server.active and server.profile == profile, server.active, is_present, not server.name
+
+    best = (max(candidates, key=weight, default=Participant(name)) for name, candidates in by_name.items())
+    people = [_with_start(person, starts.get(person.user), earliest, queued.get(person.user)) for person in best]
+    return tuple(sorted(people, key=lambda person: (not person.needs_help, natural(person.user))))
 
 
 def since(course: HubCourse, now: float) -> float:
@@ -296,36 +262,24 @@ def since(course: HubCourse, now: float) -> float:
 
 def participant(server: Server, *, since: float = 0.0) -> Participant:
     """The owner of one server."""
-    state = _state(server, since)
+    ending = server.ending
+    earlier = not server.active and ending is not None and ending.at is not None and ending.at < since
+    state = State.ABSENT if earlier or server.state is ServerState.STOPPED else State(server.state.value)
     stuck = state is State.WAITING and server.job is not None and never_clears(server.job.reason)
     return Participant(server.user, state, server, stuck)
 
 
-def _with_start(
-    participant: Participant, start: CourseStart | None, since: float, queued: WorkKind | None
-) -> Participant:
+def _with_start(participant: Participant, start: CourseStart | None, since: float, queued: State | None) -> Participant:
     if participant.server.active:
-        stops = queued is WorkKind.STOP and participant.state is not State.STOPPING
+        stops = queued is State.STOPPING and participant.state is not State.STOPPING
         return replace(participant, state=State.STOPPING, queued=True) if stops else participant
-    if queued is WorkKind.START:
+    if queued is State.STARTING:
         return Participant(participant.user, State.STARTING, queued=True)
     earlier = max(since, participant.server.stopped_at)  # who has worked since was not kept from it
     refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= earlier
     if participant.state is State.ABSENT and start is not None and refused:
         return replace(participant, state=State.FAILED, fault=start.fault)
     return participant
-
-
-def _state(server: Server, since: float) -> State:
-    ending = server.ending
-    earlier = not server.active and ending is not None and ending.at is not None and ending.at < since
-    return State.ABSENT if earlier or server.state is ServerState.STOPPED else State(server.state.value)
-
-
-def _weight(participant: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
-    active = participant.server.active
-    is_present = participant.state is not State.ABSENT
-    return active and participant.server.profile in profiles, active, is_present, not participant.server.name
 
 
 def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
@@ -356,22 +310,13 @@ def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
 
     JupyterHub forgets a spawner once it has stopped, and when the hub is restarted. Raises SQLAlchemyError.
     """
-    names = sorted(people)
-    for at in range(0, len(names), _BATCH_SIZE):
+    for names in in_batches(people):
         query = (
             select(orm.User.name, _SPAWNERS.c.state)
             .join(_SPAWNERS, _SPAWNERS.c.user_id == orm.User.id)
-            .where(orm.User.name.in_(names[at : at + _BATCH_SIZE]), _SPAWNERS.c.name == "")
-            .where(_SPAWNERS.c.server_id.is_(None))
+            .where(orm.User.name.in_(names), _SPAWNERS.c.name == "", _SPAWNERS.c.server_id.is_(None))
         )
         for user, state in session.execute(query):
             ending = stored_ending(json.loads(state) if state else {})
             if ending is not None:
                 yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)
-
-
-class WorkKind(Enum):
-    """What is done."""
-
-    START = "start"
-    STOP = "stop"

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.roles import create_role, delete_role, grant_role, strip_role
+from jupyterhub.scopes import has_scope
 from sqlalchemy import delete, event, insert, select
 from sqlalchemy.orm import Session
+from tornado import web
 from traitlets import List, TraitError, Unicode, validate
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import group_name
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople, Standing, role_name
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople, RoleStatus, course_book, role_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
+from jupyterhub_gpuspawner.hub.site.database import in_batches
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, Seconds
 
 # The admin's bounds for courses: ``c.GPUCourses``.
@@ -72,9 +75,8 @@ class GPUCourses(Configurable):
         return str(proposal.value)
 
 
-Value = TypeVar("Value", str, int)
-_BATCH_SIZE = 200
-"""Names in one query; databases limit the number of parameters."""
+FRESH = 5.0
+"""Seconds after which the courses are read again for a request."""
 MARK = "gpuspawner-course"
 """The property of a group that was made here; its value is the course's slug."""
 FILE = "gpuspawner-course-file"
@@ -89,25 +91,36 @@ def instructor_scopes(group: str) -> list[str]:
     return [f"{scope}!group={group}" for scope in dict.fromkeys(of_group)]
 
 
-def _batches(values: Collection[Value]) -> Iterator[list[Value]]:
-    """The values in order, for queries."""
-    ordered = sorted(values)
-    for at in range(0, len(ordered), _BATCH_SIZE):
-        yield ordered[at : at + _BATCH_SIZE]
-
-
 READING = ("list:users", "read:servers")
 STARTING = ("list:users", START_SERVERS)
 STOPPING = ("list:users", "delete:servers")
 
 
-def teaches(handler: BaseHandler, slug: str, scopes: Sequence[str] = (*STARTING, "delete:servers")) -> bool:
-    """Whether the request comes with these scopes for a course's people: by default all that its instructors have.
+def teaches(parsed_scopes: Mapping[str, Any], slug: str, scopes: Sequence[str] = (*STARTING, *STOPPING)) -> bool:
+    """Whether a request with ``parsed_scopes`` has these for a course's people: by default all of its instructors.
 
     This holds for its instructors, and for administrators; a token needs the scopes, too.
     """
-    group = group_name(slug)
-    return all(handler.has_scope(f"{scope}!group={group}") for scope in scopes)
+    return all(has_scope(f"{scope}!group={group_name(slug)}", parsed_scopes) for scope in scopes)
+
+
+async def courses_taught(handler: BaseHandler, scopes: Sequence[str] = (*STARTING, *STOPPING)) -> tuple[HubCourse, ...]:
+    """The courses for which a request has these scopes, read anew where they are old; none in a hub without courses."""
+    book = course_book(handler.settings)
+    if book is None:
+        return ()
+    await book.refresh(FRESH)
+    return tuple(course for course in book.courses() if teaches(handler.parsed_scopes, course.slug, scopes))
+
+
+async def course_taught(
+    handler: BaseHandler, slug: str, scopes: Sequence[str] = (*STARTING, *STOPPING), *, unknown: str
+) -> HubCourse:
+    """The course of this name; raises 404 with the sentence ``unknown`` where the request has not these scopes."""
+    match = next((course for course in await courses_taught(handler, scopes) if course.slug == slug), None)
+    if match is None:
+        raise web.HTTPError(404, "%s", unknown)
+    return match
 
 
 def files_of_courses(session: Session) -> dict[str, str]:
@@ -117,177 +130,163 @@ def files_of_courses(session: Session) -> dict[str, str]:
     return {str(file[MARK]): str(file[FILE]) for file in properties if MARK in file and FILE in file}
 
 
-class HubDirectory:
-    """The users and groups in a hub's database."""
+def people_of_hub(app: JupyterHub, settings: GPUCourses, groups: Collection[str]) -> HubPeople:
+    """The users of a hub, and the members of these groups, from its database; raises SQLAlchemyError."""
 
-    def __init__(self, app: JupyterHub, settings: GPUCourses) -> None:
-        self._app = app
-        self._settings = settings
+    def user_name(name: str) -> str | None:
+        user: str = app.authenticator.normalize_username(name)
+        return user if app.authenticator.validate_username(user) else None
 
-    def people(self, groups: Collection[str]) -> HubPeople:
-        """See :class:`.book.Directory`."""
-        return HubPeople(
-            groups=self._members({*groups, *self._settings.groups}),
-            admins=self._admins(),
-            user_name=self._user_name,
-            pattern=self._settings.people,
-            within=self._settings.groups,
-        )
-
-    def _members(self, names: Collection[str]) -> dict[str, set[str]]:
-        """These groups with their members, without those that were made for courses."""
-        db = self._app.db
-        members: dict[str, set[str]] = {}
-        for some in _batches(names):
-            groups = db.query(orm.Group).filter(orm.Group.name.in_(some)).all()
-            members.update((group.name, set()) for group in groups if MARK not in (group.properties or {}))
-        for some in _batches(members):
-            rows = select(orm.Group.name, orm.User.name).join(orm.Group.users).where(orm.Group.name.in_(some))
-            for group, user in db.execute(rows):
-                members[group].add(user)
-        return members
-
-    def _admins(self) -> set[str]:
-        """Users who are administrators, or have the role ``admin`` themselves or through a group."""
-        db = self._app.db
-        flagged = select(orm.User.name).where(orm.User.admin)
-        by_role = select(orm.User.name).join(orm.User.roles).where(orm.Role.name == "admin")
-        by_group = select(orm.User.name).join(orm.User.groups).join(orm.Group.roles).where(orm.Role.name == "admin")
-        named: Iterable[str] = self._app.authenticator.admin_users
-        return {*named, *(name for rows in (flagged, by_role, by_group) for name in db.scalars(rows))}
-
-    def _user_name(self, name: str) -> str | None:
-        authenticator = self._app.authenticator
-        user: str = authenticator.normalize_username(name)
-        return user if authenticator.validate_username(user) else None
+    return HubPeople(
+        groups=_members(app.db, {*groups, *settings.groups}),
+        admins={*app.authenticator.admin_users, *_admins(app.db)},
+        user_name=user_name,
+        pattern=settings.people,
+        within=settings.groups,
+    )
 
 
-class CourseRights:
-    """Keeps groups and roles in step with the courses, through JupyterHub's session."""
+def _members(db: Session, names: Collection[str]) -> dict[str, set[str]]:
+    """These groups with their members, without those that were made for courses."""
+    members: dict[str, set[str]] = {}
+    for some in in_batches(names):
+        groups = db.query(orm.Group).filter(orm.Group.name.in_(some)).all()
+        members.update((group.name, set()) for group in groups if MARK not in (group.properties or {}))
+    for some in in_batches(members):
+        rows = select(orm.Group.name, orm.User.name).join(orm.Group.users).where(orm.Group.name.in_(some))
+        for group, user in db.execute(rows):
+            members[group].add(user)
+    return members
 
-    def __init__(self, app: JupyterHub) -> None:
-        self._app = app
 
-    async def update(self, courses: Iterable[HubCourse]) -> dict[str, Standing]:
-        """Make, change and delete groups and roles; return how each course stands, by its slug.
+def _admins(db: Session) -> Iterator[str]:
+    """Users who are administrators, or have the role ``admin`` themselves or through a group."""
+    users, admin = select(orm.User.name), orm.Role.name == "admin"
+    yield from db.scalars(users.where(orm.User.admin))
+    yield from db.scalars(users.join(orm.User.roles).where(admin))
+    yield from db.scalars(users.join(orm.User.groups).join(orm.Group.roles).where(admin))
 
-        A course whose file has never been good keeps what it has. Raises SQLAlchemyError.
-        """
-        standings: dict[str, Standing] = {}
-        for course in courses:
-            refused = self._in_use(course)
-            missing = await self._update(course) if course.course is not None and not refused else ()
-            standings[course.slug] = Standing(refused, missing)
-            await asyncio.sleep(0)
-        self._remove({slug for slug, standing in standings.items() if not standing.refused})
-        return standings
 
-    def _in_use(self, course: HubCourse) -> str:
-        """Why the names of group and role are somebody else's; empty where they are not."""
-        group = orm.Group.find(self._app.db, course.group)
-        if group is not None and (group.properties or {}).get(MARK) != course.slug:
-            return (
-                f"The hub has a group {course.group} that was not made for this course, so nobody can teach it: "
-                "an administrator must rename or delete that group, or rename the course's file."
-            )
-        role = orm.Role.find(self._app.db, course.role)
-        if role is not None and role.description != _OWN:
-            return (
-                f"The hub has a role {course.role} that was not made for this course, so nobody can teach it: "
-                "an administrator must rename or delete that role, or rename the course's file."
-            )
+async def update_rights(app: JupyterHub, courses: Iterable[HubCourse]) -> dict[str, RoleStatus]:
+    """Make, change and delete groups and roles; return how each course stands, by its slug.
+
+    A course whose file has never been good keeps what it has. Raises SQLAlchemyError.
+    """
+    statuses: dict[str, RoleStatus] = {}
+    for course in courses:
+        refused = _in_use(app.db, course)
+        missing = await _update(app, course) if course.course is not None and not refused else ()
+        statuses[course.slug] = RoleStatus(refused, missing)
+        await asyncio.sleep(0)
+    _remove_all_but(app.db, {slug for slug, status in statuses.items() if not status.refused})
+    return statuses
+
+
+def _in_use(db: Session, course: HubCourse) -> str:
+    """Why the names of group and role are somebody else's; empty where they are not."""
+    group, role = orm.Group.find(db, course.group), orm.Role.find(db, course.role)
+    if group is not None and (group.properties or {}).get(MARK) != course.slug:
+        kind, name = "group", course.group
+    elif role is not None and role.description != _OWN:
+        kind, name = "role", course.role
+    else:
         return ""
+    return (
+        f"The hub has a {kind} {name} that was not made for this course, so nobody can teach it: "
+        f"an administrator must rename or delete that {kind}, or rename the course's file."
+    )
 
-    async def _update(self, course: HubCourse) -> tuple[str, ...]:
-        """Bring the course's group and role up to date; return the people whom the hub does not know."""
-        db = self._app.db
-        group = orm.Group.find(db, course.group)
-        if group is None:
-            group = orm.Group(name=course.group, properties={})
-            db.add(group)
-        properties = {**(group.properties or {}), MARK: course.slug, FILE: course.file.name}
-        if group.properties != properties:
-            group.properties = properties
+
+async def _update(app: JupyterHub, course: HubCourse) -> tuple[str, ...]:
+    """Bring the course's group and role up to date; return the people whom the hub does not know."""
+    db = app.db
+    group = orm.Group.find(db, course.group)
+    if group is None:
+        group = orm.Group(name=course.group, properties={})
+        db.add(group)
+    properties = {**(group.properties or {}), MARK: course.slug, FILE: course.file.name}
+    if group.properties != properties:
+        group.properties = properties
+        db.commit()
+    by_name = _existing(db, course.people)
+    for name in course.people:
+        if name not in by_name and _may_add(app, name):
+            add_user(app, name)
+            by_name.add(name)
+            await asyncio.sleep(0)  # each is written by itself, and a course may have hundreds
+    _fill(db, group.id, by_name)
+    role = orm.Role.find(db, course.role)
+    scopes = instructor_scopes(course.group)
+    if role is None or role.scopes != scopes:
+        role = create_role(db, {"name": course.role, "description": _OWN, "scopes": scopes})
+    _grant(db, role, orm.User, _existing(db, course.instructors))
+    _grant(db, role, orm.Group, course.instructor_groups)
+    return tuple(name for name in course.people if name not in by_name)
+
+
+def _existing(db: Session, names: Collection[str]) -> set[str]:
+    """Those of ``names`` that are users of the hub."""
+    queries = (select(orm.User.name).where(orm.User.name.in_(some)) for some in in_batches(names))
+    return {name for query in queries for name in db.scalars(query)}
+
+
+def _fill(db: Session, group_id: int, names: Collection[str]) -> None:
+    """Have exactly the users of these names in a group; writes the table itself, as a course may have hundreds."""
+    table = orm.user_group_map
+    rows = select(orm.User.name, orm.User.id).join(orm.User.groups).where(orm.Group.id == group_id)
+    members: dict[str, int] = dict(db.execute(rows).all())
+    gone = [user_id for name, user_id in members.items() if name not in names]
+    new = set(names) - set(members)
+    for some in in_batches(gone):
+        db.execute(delete(table).where(table.c.group_id == group_id, table.c.user_id.in_(some)))
+    for names_of_new in in_batches(new):
+        ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(names_of_new))).all()
+        db.execute(insert(table), [{"group_id": group_id, "user_id": user_id} for user_id in ids])
+    if gone or new:
+        db.commit()
+        # JupyterHub keeps what it has read beyond a commit
+        for row in list(db.identity_map.values()):
+            if isinstance(row, orm.User):
+                db.expire(row, ["groups"])
+            elif isinstance(row, orm.Group):
+                db.expire(row, ["users"])
+
+
+def _may_add(app: JupyterHub, name: str) -> bool:
+    """Whether a user who has never signed in may be added: not where that alone would let them in.
+
+    With ``allow_existing_users`` JupyterHub admits every user in its database.
+    """
+    authenticator = app.authenticator
+    if name in authenticator.blocked_users:
+        return False
+    return bool(
+        authenticator.allow_all or name in authenticator.allowed_users or not authenticator.allow_existing_users
+    )
+
+
+def _grant(db: Session, role: Any, kind: Any, names: Collection[str]) -> None:
+    """Have exactly the users, or groups, of these names hold the role; those that do not exist are left out."""
+    holders = set(db.scalars(select(kind.name).join(kind.roles).where(orm.Role.id == role.id)))
+    for name in sorted(set(names) - holders):
+        entity = kind.find(db, name)
+        if entity is not None:
+            grant_role(db, entity, role)
+    for name in sorted(holders - set(names)):
+        strip_role(db, kind.find(db, name), role)
+
+
+def _remove_all_but(db: Session, remaining: Collection[str]) -> None:
+    """Delete the groups and roles that were made here for courses which are gone."""
+    for role in db.query(orm.Role).filter(orm.Role.description == _OWN).all():
+        if role.name not in map(role_name, remaining):
+            delete_role(db, role.name)
+    for group in db.query(orm.Group).filter(orm.Group.name.like("course-%")).all():
+        slug = (group.properties or {}).get(MARK)
+        if slug is not None and group.name == group_name(slug) and slug not in remaining:
+            get_logger().info("The group %s is deleted with its course", group.name)
+            db.delete(group)
             db.commit()
-        by_name = self._existing(course.people)
-        for name in course.people:
-            if name not in by_name and self.may_add(name):
-                add_user(self._app, name)
-                by_name.add(name)
-                await asyncio.sleep(0)  # each is written by itself, and a course may have hundreds
-        self._fill(group.id, by_name)
-        role = orm.Role.find(db, course.role)
-        scopes = instructor_scopes(course.group)
-        if role is None or role.scopes != scopes:
-            role = create_role(db, {"name": course.role, "description": _OWN, "scopes": scopes})
-        self._grant(role, orm.User, self._existing(course.instructors))
-        self._grant(role, orm.Group, course.instructor_groups)
-        return tuple(name for name in course.people if name not in by_name)
-
-    def _existing(self, names: Collection[str]) -> set[str]:
-        """Those of ``names`` that are users of the hub."""
-        return {
-            name
-            for some in _batches(names)
-            for name in self._app.db.scalars(select(orm.User.name).where(orm.User.name.in_(some)))
-        }
-
-    def _fill(self, group_id: int, names: Collection[str]) -> None:
-        """Have exactly the users of these names in a group; writes the table itself, as a course may have hundreds."""
-        db, table = self._app.db, orm.user_group_map
-        rows = select(orm.User.name, orm.User.id).join(orm.User.groups).where(orm.Group.id == group_id)
-        members: dict[str, int] = dict(db.execute(rows).all())
-        gone = [user_id for name, user_id in members.items() if name not in names]
-        new = set(names) - set(members)
-        for some in _batches(gone):
-            db.execute(delete(table).where(table.c.group_id == group_id, table.c.user_id.in_(some)))
-        for names_of_new in _batches(new):
-            ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(names_of_new))).all()
-            db.execute(insert(table), [{"group_id": group_id, "user_id": user_id} for user_id in ids])
-        if gone or new:
-            db.commit()
-            # JupyterHub keeps what it has read beyond a commit
-            for row in list(db.identity_map.values()):
-                if isinstance(row, orm.User):
-                    db.expire(row, ["groups"])
-                elif isinstance(row, orm.Group):
-                    db.expire(row, ["users"])
-
-    def may_add(self, name: str) -> bool:
-        """Whether a user who has never signed in may be added: not where that alone would let them in.
-
-        With ``allow_existing_users`` JupyterHub admits every user in its database.
-        """
-        authenticator = self._app.authenticator
-        if name in authenticator.blocked_users:
-            return False
-        return bool(
-            authenticator.allow_all or name in authenticator.allowed_users or not authenticator.allow_existing_users
-        )
-
-    def _grant(self, role: Any, kind: Any, names: Collection[str]) -> None:
-        """Have exactly the users, or groups, of these names hold the role; those that do not exist are left out."""
-        db = self._app.db
-        holders = set(db.scalars(select(kind.name).join(kind.roles).where(orm.Role.id == role.id)))
-        for name in sorted(set(names) - holders):
-            entity = kind.find(db, name)
-            if entity is not None:
-                grant_role(db, entity, role)
-        for name in sorted(holders - set(names)):
-            strip_role(db, kind.find(db, name), role)
-
-    def _remove(self, remaining: Collection[str]) -> None:
-        """Delete the groups and roles that were made here for courses which are gone."""
-        db = self._app.db
-        for role in db.query(orm.Role).filter(orm.Role.description == _OWN).all():
-            if role.name not in map(role_name, remaining):
-                delete_role(db, role.name)
-        for group in db.query(orm.Group).filter(orm.Group.name.like("course-%")).all():
-            slug = (group.properties or {}).get(MARK)
-            if slug is not None and group.name == group_name(slug) and slug not in remaining:
-                get_logger().info("The group %s is deleted with its course", group.name)
-                db.delete(group)
-                db.commit()
 
 
 def on_changes(act: Callable[[], None]) -> None:

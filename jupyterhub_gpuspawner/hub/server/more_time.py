@@ -57,7 +57,7 @@ def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
 def _teaches(handler: BaseHandler, spawner: Spawner) -> bool:
     book, profile = course_book(handler.settings), server_of(spawner, with_start=False).profile
     courses = book.courses_of(spawner.user.name) if book is not None else ()
-    return any(slug_of(course.slug) == profile and teaches(handler, course.slug) for course in courses)
+    return any(slug_of(course.slug) == profile and teaches(handler.parsed_scopes, course.slug) for course in courses)
 
 
 class _RunningServerHandler(RESTHandler):

@@ -13,10 +13,11 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
@@ -25,17 +26,12 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import utcnow
 from sqlalchemy import (
-    Boolean,
     Column,
     Connection,
     Float,
     Integer,
     MetaData,
-    String,
     Table,
-    Text,
-    Unicode,
-    UnicodeText,
     create_engine,
     delete,
     event,
@@ -64,6 +60,8 @@ SECONDS = Float(53)
 
 MySQL and MariaDB give a ``FLOAT`` without precision four bytes, which is two minutes off for a time of today.
 """
+_BATCH_SIZE = 200
+Name = TypeVar("Name", str, int)
 AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 
@@ -88,6 +86,24 @@ def transaction(session: Session) -> Iterator[None]:
     except BaseException:
         roll_back(session)
         raise
+
+
+def delete_older(session: Session, column: Column[Any], seconds: float) -> None:
+    """Delete the rows of which this column has a time more than so many seconds ago; raises SQLAlchemyError."""
+    with transaction(session):
+        session.execute(delete(column.table).where(column < time.time() - seconds))
+
+
+def in_batches(names: Iterable[Name]) -> Iterator[list[Name]]:
+    """Names or numbers in order, for queries: databases limit the number of parameters."""
+    ordered = sorted(names)
+    for at in range(0, len(ordered), _BATCH_SIZE):
+        yield ordered[at : at + _BATCH_SIZE]
+
+
+def timestamp(moment: datetime) -> float:
+    """Seconds since the epoch; JupyterHub's times are in UTC, and do not say so."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 async def written(session: Session, write: Callable[[], None], patience: float) -> bool:
@@ -217,140 +233,53 @@ def exposed_database(db_url: str) -> str:
 # The tables of this package in the hub's database, and the steps from each version of them to the next.
 #
 # A store declares its table in :data:`TABLES`, as this version of the package uses it. When a table changes, a step is
-# added to :data:`STEPS`: a hub that is started takes those that its database lacks, all of them or none, before it uses
-# a table. Steps that were released are never changed. MySQL cannot take back what was done to a table, so a step there
-# may be repeated after a failure.
+# added to :data:`STEPS`: a hub that is started takes those that its database lacks, all of them or none, and makes the
+# tables that are not there, before it uses one. Steps that were released are never changed. MySQL cannot take back what
+# was done to a table, so a step there may be repeated after a failure.
 
 TABLES = MetaData()
 """The tables as this version of the package uses them."""
 
 _SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
-"""One row; there is none in a database of before this table, version 0."""
+"""One row; a database of before this table has no row, and the tables of version 1, as far as they were used."""
 
 
-def _create_tables(op: Operations) -> None:
-    """Version 0 to 1: create all tables. Until then each was created when it was first used."""
-    tables = MetaData()
-    Table(
-        "gpuspawner_starts",
-        tables,
-        Column("start_id", String(64), primary_key=True),
-        Column("user_name", Unicode(255), nullable=False),
-        Column("server_name", Unicode(255), nullable=False),
-        Column("made_at", SECONDS, nullable=False),
-    )
-    Table(
-        "gpuspawner_slugs",
-        tables,
-        Column("slug", String(63), primary_key=True),
-        Column("file", Unicode(255), nullable=False),
-    )
-    Table(
-        "gpuspawner_messages",
-        tables,
-        Column("kind", String(16), primary_key=True),
-        Column("name", Unicode(255), primary_key=True),
-        Column("user", Unicode(255), primary_key=True),
-        Column("sender", Unicode(255), nullable=False),
-        Column("text", Unicode(500), nullable=False),
-        Column("at", SECONDS, nullable=False),
-        Column("until", SECONDS, nullable=False),
-    )
-    Table(
-        "gpuspawner_course_starts",
-        tables,
-        Column("course", String(64), primary_key=True),
-        Column("session", String(32), primary_key=True),
-        Column("user", Unicode(255), primary_key=True),
-        Column("stage", String(16), nullable=False),
-        Column("tries", Integer, nullable=False),
-        Column("asked_at", SECONDS, nullable=False),
-        Column("ready_at", SECONDS, nullable=False),
-        Column("fault", Unicode(1000), nullable=False),
-    )
-    Table(
-        "gpuspawner_course_actions",
-        tables,
-        Column("id", Integer, primary_key=True),
-        Column("course", String(64), nullable=False, index=True),
-        Column("at", SECONDS, nullable=False),
-        Column("text", UnicodeText, nullable=False),
-    )
-    Table(
-        "gpuspawner_idle",
-        tables,
-        Column("id", Integer, primary_key=True),
-        Column("user", Unicode(255), nullable=False),
-        Column("server", Unicode(255), nullable=False),
-        Column("profile", Unicode(255), nullable=False),
-        Column("job_id", String(64), nullable=False),
-        Column("gpus", Integer, nullable=False),
-        Column("since", SECONDS, nullable=False),
-        Column("seen", SECONDS, nullable=False),
-        Column("most", SECONDS, nullable=False),
-        Column("held_mib", Integer, nullable=False),
-        Column("due_at", SECONDS),
-        Column("action", String(16), nullable=False),
-        Column("told_at", SECONDS),
-        Column("keeps", Integer, nullable=False),
-        Column("kept", SECONDS, nullable=False),
-        Column("stopped", Boolean, nullable=False),
-        Column("over", Boolean, nullable=False),
-    )
-    Table(
-        "gpuspawner_fleet_nodes",
-        tables,
-        Column("node", String(255), primary_key=True),
-        Column("seen_at", SECONDS, nullable=False),
-        Column("record", Text, nullable=False),
-    )
-    Table(
-        "gpuspawner_fleet_grants",
-        tables,
-        Column("job_id", String(64), primary_key=True),
-        Column("node", String(255), nullable=False),
-        Column("at", SECONDS, nullable=False, index=True),
-        Column("facts", Text, nullable=False),
-    )
-    tables.create_all(op.get_bind())  # those that are there stay
+STEPS: tuple[tuple[str, Callable[[Operations], None]], ...] = ()
+"""For each version after the first the table that it changes, and how, with Alembic's ``op``."""
 
 
-STEPS: tuple[Callable[[Operations], None], ...] = (_create_tables,)
-"""The step from each version to the next; ``op`` is Alembic's, such as ``op.add_column``."""
-
-
-def upgrade(session: Session, steps: Sequence[Callable[[Operations], None]] = STEPS) -> None:
+def upgrade(session: Session, steps: Sequence[tuple[str, Callable[[Operations], None]]] = STEPS) -> None:
     """Take the steps that the database lacks, in one transaction.
 
     Raises ConfigError for a database that a later version of the package has changed, and SQLAlchemyError.
     """
     with transaction(session):
         connection = session.connection()
-        version = _version(connection)
-        if version > len(steps):
+        version, newest = _version(connection), 1 + len(steps)
+        if version > newest:
             raise ConfigError(
                 f"the tables of gpuspawner in the hub's database have version {version}, and this version of "
-                f"jupyterhub-gpuspawner knows them up to {len(steps)}.",
+                f"jupyterhub-gpuspawner knows them up to {newest}.",
                 where="c.JupyterHub.db_url",
                 hint="Install the version that the hub ran with before, or restore the backup of before that upgrade.",
             )
-        if version == len(steps):
-            return
         if connection.dialect.name == "sqlite" and not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
             # Python's driver begins a transaction for changes of rows, not of tables
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         op = Operations(MigrationContext.configure(connection))
-        for step in steps[version:]:
-            step(op)
+        for table, step in steps[version - 1 :]:
+            if inspect(connection).has_table(table):  # others are made as they are now
+                step(op)
+        TABLES.create_all(connection)
         _SCHEMA.create(connection, checkfirst=True)
         connection.execute(delete(_SCHEMA))
-        connection.execute(insert(_SCHEMA).values(version=len(steps)))
+        connection.execute(insert(_SCHEMA).values(version=newest))
 
 
 def _version(connection: Connection) -> int:
     if not inspect(connection).has_table(_SCHEMA.name):
-        return 0
-    return connection.execute(select(_SCHEMA.c.version)).scalar() or 0
+        return 1
+    return connection.execute(select(_SCHEMA.c.version)).scalar() or 1
 
 
 def bring_up_to_date(app: JupyterHub) -> None:

@@ -211,7 +211,7 @@ async def test_nobody_who_has_the_course_in_a_named_server_gets_a_second_one(app
     await StartsAhead(app, SimpleNamespace(), actions).start_due(course)  # type: ignore[arg-type]
     await done(actions)
 
-    left = CourseStarts(app.db).get("deep", "today", "ada")
+    left = CourseStarts(app.db).find("deep", "today", "ada").get("ada")
     assert (account.asked, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
 
 
@@ -245,7 +245,7 @@ def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: 
 
 async def done(actions: CourseActions) -> None:
     """Wait until nothing is under way."""
-    while any(name in actions.pace for name in COURSE.people):  # noqa: ASYNC110 - there is no event for it
+    while any(actions.pace.kind(name) for name in COURSE.people):  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
 
 
@@ -298,7 +298,7 @@ async def test_what_came_of_a_start_is_recorded(
     actions.start(COURSE, ["ada"])
     await done(actions)
 
-    start = CourseStarts(app.db).get("deep", NO_SESSION, "ada")
+    start = CourseStarts(app.db).find("deep", NO_SESSION, "ada").get("ada")
     assert start is not None
     assert (len(account.asked), start.stage, start.fault, start.tries) == (asked, stage, fault, 1)
 
@@ -446,7 +446,7 @@ async def test_starts_by_hand_whose_turn_had_not_come_are_made_by_the_next_hub(a
     await begun.wait()
 
     actions = actions_of(app, account)
-    StartsAhead(app, SimpleNamespace(), actions).follow_starts_by_hand(COURSE)  # type: ignore[arg-type]
+    await StartsAhead(app, SimpleNamespace(), actions).start_due(COURSE)  # type: ignore[arg-type]
     await done(actions)
 
     assert (account.asked, stages(app)) == (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.course.ahead import ServerFacts, Step, Window, facts_of, next_step, next_step_by_hand
+from jupyterhub_gpuspawner.hub.course.ahead import ServerFacts, Step, Window, facts_of, next_step
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
-TIMES = Window("2026-03-02", opens=1000.0, starts=1600.0, deadline=3400.0, ends=9000.0)
+TIMES, BY_HAND_TIMES = Window("2026-03-02", 3400.0), Window("2026-03-02")
 SINCE = 1800.0
 BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
 NOTHING = ServerFacts()
@@ -71,6 +71,9 @@ CASES = {
 
 
 BY_HAND = {
+    "nobody has asked for it": (None, NOTHING, BEFORE, Step.NOTHING),
+    "it has failed": (start(Stage.FAILED), NOTHING, DURING, Step.NOTHING),
+    "it is ready": (start(Stage.STARTED, ready_at=1100), READY, LATE, Step.NOTHING),
     "its turn did not come before the hub was restarted": (start(Stage.ASKED, tries=0), NOTHING, BEFORE, Step.START),
     "an old failure is no obstacle to its turn": (start(Stage.ASKED, tries=0), FAILED, BEFORE, Step.START),
     "the hub was away for an hour": (start(Stage.ASKED, tries=0), NOTHING, 1005.0 + 3600, Step.LEAVE),
@@ -85,9 +88,11 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize(("record", "found", "now", "step"), BY_HAND.values(), ids=BY_HAND.keys())
-def test_the_next_step_of_a_start_by_hand(record: CourseStart, found: ServerFacts, now: float, step: Step) -> None:
+def test_the_next_step_of_a_start_by_hand(
+    record: CourseStart | None, found: ServerFacts, now: float, step: Step
+) -> None:
     """It is made once its turn comes, in whatever hub; what failed is for the instructor to see."""
-    assert next_step_by_hand(record, found, now) is step
+    assert next_step(record, found, BY_HAND_TIMES, now) is step
 
 
 def test_a_failure_before_a_start_is_none_of_its_own() -> None:

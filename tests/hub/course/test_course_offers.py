@@ -26,18 +26,15 @@ sessions: [{{date: 2999-03-04, from: 9:00, to: 17:00}}]
 """
 
 
-class Nobody:
-    """A hub without users and groups."""
-
-    def people(self, groups: Collection[str]) -> HubPeople:
-        """No groups."""
-        return HubPeople(dict.fromkeys(groups, ()))
+def no_groups(groups: Collection[str]) -> HubPeople:
+    """A hub without users, whose groups are empty."""
+    return HubPeople(dict.fromkeys(groups, ()))
 
 
 async def test_a_course_that_exceeds_its_profile_is_told_to_its_instructors_until_it_is_mended(tmp_path: Path) -> None:
     """With file, line, field and bound; the other course is offered all the while."""
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config())
-    book = CourseBook(str(tmp_path), Nobody(), partial(faults_of, spawner))
+    book = CourseBook(str(tmp_path), no_groups, partial(faults_of, spawner))
     (tmp_path / "good.yaml").write_text(COURSE.format(cpus=4))
     (tmp_path / "wide.yaml").write_text(COURSE.format(cpus=8))
     user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book})

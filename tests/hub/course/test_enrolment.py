@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,9 +13,8 @@ from jupyterhub_gpuspawner.hub.course.book import (
     CROWDED,
     NAMES_LIMIT,
     CourseBook,
-    Enrolment,
     HubPeople,
-    enrolment,
+    enrolled,
     too_many,
 )
 
@@ -27,6 +25,17 @@ roster: {roster}
 profile: light
 sessions: [{{date: 2999-03-04, from: 9:00, to: 17:00}}]
 """
+
+
+class Enrolment(NamedTuple):
+    """The people of a course, and what is wrong."""
+
+    people: tuple[str, ...] = ()
+    instructors: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
 HUB = HubPeople(
     groups={"physics": ["ada", "root", "zoe"], "staff": ["carl"], "empty": []},
     admins={"root"},
@@ -113,7 +122,8 @@ def test_people_are_resolved_against_the_hub(
     session = {"date": "2026-03-02", "from": "9:00", "to": "12:00"}
     course = parse_course({"name": "C", "profile": "light", "sessions": [session], **file}, str)
 
-    assert enrolment(course, listed, hub) == found
+    seen = enrolled(course, CourseFile("c", course, listed=listed), hub)
+    assert Enrolment(seen.people, seen.instructors, seen.instructor_groups, seen.faults) == found
 
 
 def course_file(slug: str, roster: dict[str, Any]) -> CourseFile:
@@ -138,7 +148,7 @@ async def test_a_course_beyond_the_limit_is_left_out_and_its_instructors_read_wh
     for slug, roster in (("large", "{groups: all}"), ("small", "[ada]")):
         (tmp_path / f"{slug}.yaml").write_text(FILE.format(roster=roster))
     hub = HubPeople({"all": [f"u{number}" for number in range(NAMES_LIMIT)]})
-    book = CourseBook(str(tmp_path), SimpleNamespace(people=lambda _groups: hub))
+    book = CourseBook(str(tmp_path), lambda _groups: hub)
 
     await book.refresh(0)
 

@@ -71,18 +71,15 @@ HOSTILE: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-class Hub:
+def people_of_hub(_groups: Any) -> HubPeople:
     """A hub without groups, whose authenticator fails at one name."""
 
-    def people(self, _groups: Any) -> HubPeople:
-        """No groups."""
-        return HubPeople({}, user_name=self._user_name)
-
-    @staticmethod
-    def _user_name(name: str) -> str:
+    def user_name(name: str) -> str:
         if name == "mallory":
             raise LookupError(name)
         return name
+
+    return HubPeople({}, user_name=user_name)
 
 
 @pytest.fixture
@@ -104,7 +101,7 @@ def spoilt(**fields: str) -> str:
 async def seen(folder: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """The faults of each course, and what a participant of both is offered when she starts a server."""
     site = GPUProfilesSpawner(profiles=PROFILES, config=Config())
-    book = CourseBook(str(folder), Hub(), lambda files: faults_of(site, files))
+    book = CourseBook(str(folder), people_of_hub, lambda files: faults_of(site, files))
     user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
     await spawner.refresh_profiles()
@@ -156,7 +153,7 @@ async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
 
 async def test_without_a_thread_the_courses_last_read_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the hub's unit has reached TasksMax: no page and no start fails, and the fault is told."""
-    book = CourseBook(str(folder), Hub())
+    book = CourseBook(str(folder), people_of_hub)
     first = await book.refresh(0)
 
     def start(_thread: threading.Thread) -> None:
@@ -179,7 +176,7 @@ async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path)
         async def refresh(self, max_age: float = 0.0) -> bool:
             raise RuntimeError(f"can't start new thread {max_age}")
 
-    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), Hub())})
+    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), people_of_hub)})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
 
     await refresh_courses(spawner)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 
 from jupyterhub_gpuspawner.hub.course.actions import Pace, Queue
-from jupyterhub_gpuspawner.hub.course.participants import WorkKind
+from jupyterhub_gpuspawner.hub.course.participants import State
 
-STARTS, STOPS = Queue("deep", WorkKind.START), Queue("deep", WorkKind.STOP)
+STARTS, STOPS = Queue("deep", State.STARTING), Queue("deep", State.STOPPING)
 
 
 class Log:
@@ -28,7 +28,7 @@ class Log:
 
 async def until(pace: Pace, *people: str) -> None:
     """Wait until there is no work for these people."""
-    while any(person in pace for person in people):
+    while any(pace.kind(person) for person in people):
         await asyncio.sleep(0)
 
 
@@ -61,7 +61,7 @@ async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
     pace.put(STARTS, "bob", lambda: log.work("start bob"))
     pace.put(STOPS, "bob", lambda: log.work("stop bob"))
     pace.put(STARTS, "eve", lambda: log.work("start eve"))
-    assert (pace.drop("eve"), pace.drop("eve"), "eve" in pace) == (True, False, False)
+    assert (pace.drop("eve"), pace.drop("eve"), pace.kind("eve")) == (True, False, None)
 
     await until(pace, "ada", "bob")
 
@@ -92,11 +92,11 @@ async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_cours
     for person in ("ada", "bob", "eve"):
         pace.put(STARTS, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
     pace.put(STOPS, "zoe", lambda: log.work("stop zoe"))
-    pace.put(Queue("maths", WorkKind.START), "kim", lambda: log.work("start kim"))
+    pace.put(Queue("maths", State.STARTING), "kim", lambda: log.work("start kim"))
 
     await until(pace, "ada", "zoe", "kim")
 
     assert (log.ended, [pace.kind(person) for person in ("ada", "bob")]) == (
         ["start ada", "stop zoe", "start kim"],
-        [None, WorkKind.START],
+        [None, State.STARTING],
     )

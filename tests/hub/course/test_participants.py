@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from jupyterhub import orm
 
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import (
+    WITHOUT_SESSION,
     CourseStart,
     Participant,
     Stage,
     State,
-    WorkKind,
     ended_servers,
     natural,
     participant,
-    room_of,
+    participants_of,
     servers_of,
     totals,
 )
@@ -63,6 +66,12 @@ STATES = {
     ),
     "there is none": (Server(), State.ABSENT, False),
 }
+
+
+def room_of(people: Sequence[str], servers: Iterable[Server], **options: Any) -> tuple[Participant, ...]:
+    """Everybody in a course that has had no session since eight."""
+    course = HubCourse("ml", CourseFile("ml", SimpleNamespace(name="ML")), tuple(people))  # type: ignore[arg-type]
+    return participants_of(course, servers, now=EIGHT + WITHOUT_SESSION, **options)
 
 
 @pytest.mark.parametrize(("server", "state", "needs_help"), STATES.values(), ids=STATES.keys())
@@ -119,7 +128,7 @@ SEVERAL = {
 def test_the_server_of_a_person_who_has_several(servers: list[Server], chosen: Server) -> None:
     """In both orders."""
     for known in (servers, servers[::-1]):
-        assert [each.server for each in room_of(["ada"], known, profiles={"course-ml"})] == [chosen]
+        assert [each.server for each in room_of(["ada"], known)] == [chosen]
 
 
 def test_somebody_without_any_server_is_absent() -> None:
@@ -157,26 +166,26 @@ ASKED = {
     "its turn comes": (
         [Server("ada", ending=DIED)],
         {},
-        {"ada": WorkKind.START},
+        {"ada": State.STARTING},
         Participant("ada", State.STARTING, queued=True),
     ),
     "its turn to be stopped comes": (
         [Server("ada", ready=True)],
         {},
-        {"ada": WorkKind.STOP},
+        {"ada": State.STOPPING},
         Participant("ada", State.STOPPING, Server("ada", ready=True), queued=True),
     ),
-    "its user has stopped it before its turn": ([], {}, {"ada": WorkKind.STOP}, Participant("ada")),
+    "its user has stopped it before its turn": ([], {}, {"ada": State.STOPPING}, Participant("ada")),
     "nobody opened it": ([], {"ada": replace(FAILED, stage=Stage.UNVISITED)}, {}, Participant("ada")),
 }
 
 
 @pytest.mark.parametrize(("servers", "starts", "queued", "expected"), ASKED.values(), ids=ASKED.keys())
 def test_what_the_course_asked_for(
-    servers: list[Server], starts: dict[str, CourseStart], queued: Mapping[str, WorkKind], expected: Participant
+    servers: list[Server], starts: dict[str, CourseStart], queued: Mapping[str, State], expected: Participant
 ) -> None:
     """A start that was refused is told, and one that is to come."""
-    assert room_of(["ada"], servers, since=EIGHT, starts=starts, queued=queued) == (expected,)
+    assert room_of(["ada"], servers, starts=starts, queued=queued) == (expected,)
 
 
 def test_names_are_ordered_as_people_count() -> None:

@@ -14,13 +14,13 @@ from sqlalchemy import event
 
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, Standing, with_people
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, RoleStatus, with_people
 from jupyterhub_gpuspawner.hub.course.rights import (
-    CourseRights,
     GPUCourses,
-    HubDirectory,
     instructor_scopes,
     on_changes,
+    people_of_hub,
+    update_rights,
 )
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
 from tests.fixtures.databases import hub_session
@@ -67,22 +67,21 @@ def holders(app: Any, role: str) -> list[str]:
 async def test_group_and_role_follow_the_course(app: Any) -> None:
     """People and instructors come and go; without the course there is nothing."""
     add(app, "carl", "dora", "bob", "eve")
-    rights = CourseRights(app)
     bob, eve = (orm.User.find(app.db, name) for name in ("bob", "eve"))  # as the hub has them in memory
     before = [[group.name for group in user.groups] for user in (bob, eve)]
 
-    assert await rights.update([course("deep", ["ada", "bob"])]) == {"deep": Standing()}
+    assert await update_rights(app, [course("deep", ["ada", "bob"])]) == {"deep": RoleStatus()}
     assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["ada", "bob"]}, ["carl"])
     assert orm.Role.find(app.db, "course-deep-instructors").scopes == instructor_scopes("course-deep")
-    await rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
+    await update_rights(app, [course("deep", ["bob", "eve"], ["dora", "stranger"])])
     assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["bob", "eve"]}, ["dora"])
     after = [[group.name for group in user.groups] for user in (bob, eve)]
     assert (before, after) == ([[], []], [["course-deep"], ["course-deep"]])
     eve.groups = []
     app.db.commit()
-    await rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
+    await update_rights(app, [course("deep", ["bob", "eve"], ["dora", "stranger"])])
     assert [group.name for group in eve.groups] == ["course-deep"]
-    await rights.update([])
+    await update_rights(app, [])
     assert (members(app), orm.Role.find(app.db, "course-deep-instructors")) == ({}, None)
 
 
@@ -104,7 +103,7 @@ async def test_a_group_or_role_of_somebody_elses_is_not_taken_over(kind: str, ap
         roles.create_role(app.db, {"name": "course-deep-instructors", "scopes": ["self"]})
     before = members(app)
 
-    standing = (await CourseRights(app).update([course("deep", ["ada"])]))["deep"]
+    standing = (await update_rights(app, [course("deep", ["ada"])]))["deep"]
 
     assert standing.refused.startswith(f"The hub has a {kind} course-deep")
     assert (members(app), holders(app, "course-deep-instructors")) == (before, [])
@@ -124,9 +123,9 @@ async def test_only_those_are_added_whom_that_does_not_let_in(settings: dict[str
     """Where JupyterHub admits every user that it knows, a roster must not make users."""
     app.authenticator = Authenticator(**settings)
 
-    standing = (await CourseRights(app).update([course("deep", ["ada"])]))["deep"]
+    standing = (await update_rights(app, [course("deep", ["ada"])]))["deep"]
 
-    assert standing == Standing(unknown=() if added else ("ada",))
+    assert standing == RoleStatus(unknown=() if added else ("ada",))
     assert members(app) == {"course-deep": ["ada"] if added else []}
     assert "ada" not in app.authenticator.allowed_users or settings["allowed_users"] == {"ada"}
 
@@ -140,9 +139,9 @@ async def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) 
     app.db.add(boss)
     app.db.commit()
     roles.grant_role(app.db, boss, rolename="admin")
-    await CourseRights(app).update([course("deep", ["ada"])])
+    await update_rights(app, [course("deep", ["ada"])])
 
-    found = HubDirectory(app, GPUCourses(people="[a-z_]+")).people({"course-deep", "boss", "nobody"})
+    found = people_of_hub(app, GPUCourses(people="[a-z_]+"), {"course-deep", "boss", "nobody"})
 
     assert found.groups == {"boss": {"by_group"}}
     assert found.admins == {"root", "by_role", "by_group"}
@@ -152,10 +151,10 @@ async def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) 
 
 def test_a_course_without_rights_has_no_people(app: Any) -> None:
     """So nobody can act on them, and the instructor reads why."""
-    hub = HubDirectory(app, GPUCourses()).people(())
+    hub = people_of_hub(app, GPUCourses(), ())
 
-    found = with_people(course("deep", ["ada"]).file, hub, Standing(refused="Somebody else's group."))
-    missing = with_people(course("deep", ["ada"]).file, hub, Standing(unknown=("ada",)))
+    found = with_people(course("deep", ["ada"]).file, hub, RoleStatus(refused="Somebody else's group."))
+    missing = with_people(course("deep", ["ada"]).file, hub, RoleStatus(unknown=("ada",)))
 
     assert (found.people, found.instructors, found.faults) == ((), (), ("Somebody else's group.",))
     assert (missing.people, missing.unknown) == (("ada",), ("ada",))
@@ -165,7 +164,7 @@ def test_a_course_without_rights_has_no_people(app: Any) -> None:
 async def test_a_login_that_sets_groups_or_roles_anew_is_noticed(app: Any) -> None:
     """In the process of the hub, whichever way JupyterHub sets them."""
     add(app, "ada")
-    await CourseRights(app).update([course("deep", ["ada"])])
+    await update_rights(app, [course("deep", ["ada"])])
     changed = asyncio.Event()
     on_changes(changed.set)
     user = orm.User.find(app.db, "ada")
@@ -186,7 +185,7 @@ async def test_instructors_whom_nobody_knows_cost_no_query_each(app: Any) -> Non
     async def statements(instructors: Sequence[str]) -> int:
         run: list[str] = []
         event.listen(app.db.bind, "before_cursor_execute", lambda *arguments: run.append(arguments[2]))
-        await CourseRights(app).update([course("deep", ["ben"], instructors)])
+        await update_rights(app, [course("deep", ["ben"], instructors)])
         return len(run)
 
     add(app, "ben", "carl")

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT
 from jupyterhub_gpuspawner.hub.course.actions import ServiceAccount
-from jupyterhub_gpuspawner.hub.course.ahead import CourseUpkeep
+from jupyterhub_gpuspawner.hub.course.ahead import update_courses
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
 from jupyterhub_gpuspawner.hub.course.rights import MARK, files_of_courses
 from tests.fixtures.databases import hub_session
@@ -33,9 +33,8 @@ def session() -> Iterator[Session]:
 def update(session: Session, courses_dir: Path) -> dict[str, str]:
     """The first update of a hub that has just been started: the title of each course."""
     app: Any = SimpleNamespace(db=session, authenticator=Authenticator())
-    directory: Any = SimpleNamespace(people=lambda _groups: HubPeople({}))
-    book = CourseBook(str(courses_dir), directory, owners=files_of_courses(session))
-    asyncio.run(CourseUpkeep(app, book, ServiceAccount(app, 20)).update())
+    book = CourseBook(str(courses_dir), lambda _groups: HubPeople({}), owners=files_of_courses(session))
+    asyncio.run(update_courses(app, book, ServiceAccount(app, 20)))
     return {course.slug: course.title for course in book.courses()}
 
 

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
-from jupyterhub_gpuspawner.hub.course.page import RecentActions
+from jupyterhub_gpuspawner.hub.course.page import latest_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages
@@ -71,7 +71,7 @@ def contents(session: Session) -> list[object]:
     return [
         StartRecords(session).find(["0a1b2c3d-11111111"]),
         CourseStarts(session).find("deep", "2026-03-02"),
-        RecentActions(session).latest("deep", 5),
+        latest_actions(session, "deep"),
         Messages(session).shown(now=NOW),
         KeptSlugs(session).find(),
         IdleTimes(session).to_take_up(NOW),
@@ -119,6 +119,9 @@ def add_column(op: Operations) -> None:
     op.add_column("gpuspawner_slugs", Column("times", Integer, nullable=False, server_default="3"))
 
 
+ADD = ("gpuspawner_slugs", add_column)
+
+
 def fail(op: Operations) -> None:
     op.drop_table("gpuspawner_slugs")
     raise sqlalchemy.exc.OperationalError("DROP", {}, Exception("disk full"))
@@ -128,8 +131,8 @@ def test_a_later_version_adds_a_column_to_the_rows_that_are_there(session: Sessi
     """Only the steps that are missing are taken."""
     upgrade(session)
     KeptSlugs(session).keep({"p": "old.yaml"})
-    upgrade(session, (*STEPS, add_column))
-    upgrade(session, (*STEPS, add_column))
+    upgrade(session, (*STEPS, ADD))
+    upgrade(session, (*STEPS, ADD))
 
     assert session.execute(text("SELECT slug, file, times FROM gpuspawner_slugs")).all() == [("p", "old.yaml", 3)]
 
@@ -139,7 +142,7 @@ def test_of_steps_one_of_which_fails_none_is_taken(session: Session) -> None:
     upgrade(session)
     KeptSlugs(session).keep({"p": "old.yaml"})
     with pytest.raises(sqlalchemy.exc.OperationalError):
-        upgrade(session, (*STEPS, add_column, fail))
+        upgrade(session, (*STEPS, ADD, ("gpuspawner_slugs", fail)))
 
     upgrade(session)
     assert KeptSlugs(session).find() == {"p": "old.yaml"}
@@ -151,14 +154,14 @@ def test_of_steps_one_of_which_fails_none_is_taken(session: Session) -> None:
 
 def test_a_database_of_a_later_version_is_left_alone(session: Session) -> None:
     """An older package must not write to tables that it does not know."""
-    upgrade(session, (*STEPS, add_column))
+    upgrade(session, (*STEPS, ADD))
 
     with pytest.raises(ConfigError) as refused:
         upgrade(session)
     assert str(refused.value) == (
-        f"c.JupyterHub.db_url: the tables of gpuspawner in the hub's database have version {len(STEPS) + 1}, and this "
-        f"version of jupyterhub-gpuspawner knows them up to {len(STEPS)}. Install the version that the hub ran with "
-        "before, or restore the backup of before that upgrade."
+        f"c.JupyterHub.db_url: the tables of gpuspawner in the hub's database have version {len(STEPS) + 2}, and this "
+        f"version of jupyterhub-gpuspawner knows them up to {len(STEPS) + 1}. Install the version that the hub ran "
+        "with before, or restore the backup of before that upgrade."
     )
 
 
@@ -166,7 +169,7 @@ def test_a_hub_over_a_database_of_a_later_version_ends_with_one_sentence(
     session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before it starts anything."""
-    upgrade(session, (*STEPS, add_column))
+    upgrade(session, (*STEPS, ADD))
     app = JupyterHub()
     app.db = session
     app.log.propagate = True
