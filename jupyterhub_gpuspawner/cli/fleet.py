@@ -71,12 +71,13 @@ def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> str:
     """The lines for a node; raises ConfigError if not all of its GPUs have been seen together."""
     from dataclasses import replace
 
-    from jupyterhub_gpuspawner.fleet import gres_conf, sentences
+    from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
+    from jupyterhub_gpuspawner.fleet.health import PARTIAL
 
     record = next((record for record in stored.records if record.node == node), None)
     if record is None:
         raise ConfigError(f"nothing is known of node {node!r}: no server has reported from it.")
-    lines_of_gres = gres_conf.gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
+    lines_of_gres = gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
     gone = [record.topology.gpus[position].pci for position in record.gone]
     if gone:
         lines_of_gres = replace(
@@ -84,7 +85,7 @@ def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> str:
         )
     if not record.complete:
         hint = "Run gpuspawner topology --gres-conf on the node."
-        lines_of_gres = replace(lines_of_gres, notes=(f"{sentences.PARTIAL} {hint}", *lines_of_gres.notes))
+        lines_of_gres = replace(lines_of_gres, notes=(f"{PARTIAL} {hint}", *lines_of_gres.notes))
     reports = f"From what {counted(record.agreeing, 'job')} reported; reports are made by their users' processes."
     return replace(lines_of_gres, notes=(reports, *lines_of_gres.notes)).text(node)
 
@@ -107,22 +108,16 @@ async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:
 
 def listing(health: FleetHealth) -> list[str]:
     """The health in lines: each node with its findings, and the grants of all."""
-    from jupyterhub_gpuspawner.fleet import sentences
-
     if not health.nodes:
         return ["No server has reported from a node with GPUs yet."]
     lines = []
     for node in health.nodes:
-        shape = sentences.shape(node.shape) or "GPUs"
+        shape = str(node.shape) or "GPUs"
         siblings = f"{node.siblings} sibling{'s' * (node.siblings != 1)}"
         state = "DIFFERS" if node.ill else "ok     "
         simulated = ", simulated" if node.simulated else ""
-        lines.append(f"{state} {node.node}: {shape}, {siblings}, {sentences.seen(node)}{simulated}")
-        texts = [sentences.difference(difference) for difference in node.differences]
-        texts += [sentences.contradiction(contradiction) for contradiction in node.contradictions]
-        texts += filter(None, (sentences.doubt(node),))
-        if not node.complete:
-            texts.append(sentences.PARTIAL)
-        texts += [f"grants: {sentences.grants(node.grants)}", *filter(None, (sentences.gains(node),))]
+        lines.append(f"{state} {node.node}: {shape}, {siblings}, {node.seen}{simulated}")
+        texts = [*map(str, (*node.differences, *node.contradictions)), *node.doubts, f"grants: {node.grants}"]
+        texts += [node.gains] if node.gains else []
         lines += [f"        {line}" for line in texts]
-    return [*lines, f"All grants: {sentences.grants(health.grants)}"]
+    return [*lines, f"All grants: {health.grants}"]

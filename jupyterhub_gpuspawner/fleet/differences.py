@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from itertools import combinations
 
@@ -22,10 +23,13 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.gres_conf import socket_of, sockets
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, gpu_count
 from jupyterhub_gpuspawner.units import Gres, parse_gres
+from jupyterhub_gpuspawner.words import day, some
 
 MEMORY_TOLERANCE = 0.025
 """Part of a NUMA node's memory in which siblings may differ: kernels reserve different amounts."""
 MISSING, PRESENT = "missing", "present"
+NAMED_AT_MOST = 4
+"""GPUs or pairs that are named in one sentence."""
 
 
 class Kind(str, Enum):
@@ -79,6 +83,18 @@ class Difference:
     since: float | None = None
     """For a GPU that is gone: when it was last seen, in seconds since the epoch."""
 
+    def __str__(self) -> str:
+        """``0000:b3:00.0: PCIe lanes 8; 3 siblings have 16``."""
+        if self.kind is Kind.GONE:
+            at = "" if self.since is None else f", last seen on {day(datetime.fromtimestamp(self.since).astimezone())}"
+            return f"{', '.join(self.subjects)}: this GPU is missing ({self.seen or 'model not known'}{at})"
+        named = some(self.subjects, at_most=NAMED_AT_MOST)
+        start = f"{named}: " if named else ""
+        if self.kind is Kind.NICS and {self.seen, self.expected} == {MISSING, PRESENT}:
+            verb = "have" if self.seen == MISSING else "lack"
+            return f"{start}NIC {self.seen}, which {self.agreeing:,} siblings {verb}"
+        return f"{start}{self.kind.words} {self.seen}; {self.agreeing:,} siblings have {self.expected}"
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -88,6 +104,11 @@ class Shape:
     """Slurm's GPUs, such as ``gpu:a100:8``; empty if they are not known."""
     model: str = ""
     """The driver's name of most GPUs."""
+
+    def __str__(self) -> str:
+        """The number and type of GPUs; the model's name where Slurm's GPUs are not known."""
+        times = "\N{MULTIPLICATION SIGN}"
+        return ", ".join(f"{g.count} {times} {g.type or 'GPU'}" for g in parse_gres(self.gres)) or self.model
 
 
 Facts = dict[tuple[Kind, str], str]
@@ -235,6 +256,14 @@ class Contradiction:
     fault: Fault
     slurm: str
     seen: str
+
+    def __str__(self) -> str:
+        """``gres.conf names no Cores=, though the GPUs are on sockets 0-1``."""
+        if self.fault is Fault.COUNT:
+            return f"Slurm has {self.slurm} GPUs, {self.seen} were seen"
+        if self.fault is Fault.NO_CORES:
+            return f"gres.conf names no Cores=, though the GPUs are on sockets {self.seen}"
+        return f"Cores= in gres.conf names sockets {self.slurm}, but the GPUs are on {self.seen}"
 
 
 def contradictions(record: NodeRecord, gres: Sequence[Gres]) -> Iterator[Contradiction]:

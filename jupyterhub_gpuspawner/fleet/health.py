@@ -15,17 +15,26 @@ from typing import Any
 from jupyterhub_gpuspawner.fleet.differences import (
     Contradiction,
     Difference,
+    Fault,
     Shape,
     contradictions,
     differences,
     shape_of,
 )
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, socket_of, sockets
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, gpu_count
+from jupyterhub_gpuspawner.fleet.node_record import SEVERAL, NodeRecord, gpu_count
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.units import Gres, parse_gres
+from jupyterhub_gpuspawner.words import counted
 
+PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
+LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
+"""What was measured; see docs/explanation/gres-conf-table.md."""
+LINKS_HELP = (
+    f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_BENEFIT}; "
+    "scontrol does not show whether it is there."
+)
 SAME = 0.5
 """Per cent of bandwidth below which two rings count as equal."""
 
@@ -70,6 +79,24 @@ class GrantSummary:
     mean_loss: float = 0.0
     """Of those compared, in per cent."""
     worst_loss: float = 0.0
+
+    def __str__(self) -> str:
+        """``12 jobs: 6 of 12 with cores away from their GPUs; 2 of 5 with a slower ring than was free …``."""
+        if not self.grants:
+            return "no jobs with GPUs yet"
+        parts = []
+        if self.misaligned:
+            parts.append(f"{self.misaligned:,} of {self.alignment_known:,} with cores away from their GPUs")
+        if self.off_ring:
+            parts.append(
+                f"{self.off_ring:,} of {self.compared:,} with a slower ring than was free "
+                f"(over all, {self.mean_loss:g} % slower on average, {self.worst_loss:g} % at worst)"
+            )
+        if self.across:
+            parts.append(f"{self.across:,} of {self.compared:,} on several sockets though one had room")
+        if not parts and (self.alignment_known or self.compared):
+            parts.append("none could have been placed better, as far as is known")
+        return ": ".join(filter(None, [counted(self.grants, "job"), "; ".join(parts)]))
 
 
 def judge_grant(
@@ -144,6 +171,33 @@ class NodeHealth:
     def ill(self) -> bool:
         """Whether it differs from its siblings, or from Slurm's configuration."""
         return bool(self.differences or self.contradictions)
+
+    @property
+    def seen(self) -> str:
+        """``8 of 8 GPUs seen, by 5 jobs that agree``."""
+        gpus = f"{self.gpus_seen} of {self.gpus} GPUs" if self.gpus else counted(self.gpus_seen, "GPU")
+        return f"{gpus} seen, by {'1 job' if self.agreeing == 1 else f'{self.agreeing:,} jobs that agree'}"
+
+    @property
+    def doubts(self) -> list[str]:
+        """What is not certain of it, or not known."""
+        texts = []
+        if self.doubting:
+            jobs = "1 job has" if self.doubting == 1 else f"{self.doubting:,} jobs have"
+            needed = min(self.agreeing, SEVERAL)
+            texts.append(f"{jobs} reported otherwise since, which counts once {needed} in a row do.")
+        return texts if self.complete else [*texts, PARTIAL]
+
+    @property
+    def gains(self) -> str:
+        """What gres.conf's lines would gain, from the grants so far; empty where there is nothing to gain."""
+        jobs = self.grants
+        if not any(fault.fault in (Fault.NO_CORES, Fault.SOCKETS) for fault in self.contradictions):
+            return LINKS_HELP if self.links_help and jobs.off_ring else ""
+        text = f"The lines of gpuspawner fleet --gres-conf {self.node} tell Slurm the sockets of the GPUs"
+        text += f" and their links, {LINKS_BENEFIT}" if self.links_help else ""
+        lost = max(jobs.misaligned, jobs.across, jobs.off_ring)
+        return f"{text}; so far at least {counted(lost, 'job')} lost by it." if lost else f"{text}."
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.fleet import sentences
 from jupyterhub_gpuspawner.fleet.differences import Contradiction, Fault, contradictions
 from jupyterhub_gpuspawner.fleet.health import Grant, health
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
@@ -80,28 +79,26 @@ def test_the_health_of_a_fleet_in_words() -> None:
     found = health(records, grants, {"g1": parse_gres("gpu:v100:4"), "g2": parse_gres("gpu:v100:4(S:0-1)")})
 
     one, two, three = found.nodes
-    assert [(node.node, node.ill, node.siblings, sentences.seen(node)) for node in found.nodes] == [
+    assert [(node.node, node.ill, node.siblings, node.seen) for node in found.nodes] == [
         ("g1", True, 2, "4 of 4 GPUs seen, by 1 job"),
         ("g2", False, 2, "4 of 4 GPUs seen, by 1 job"),
         ("g3", False, 2, "4 of 4 GPUs seen, by 1 job"),
     ]
-    assert [sentences.difference(each) for each in one.differences] == [
-        "0000:07:00.0: PCIe lanes 8; 2 siblings have 16"
-    ]
-    assert [sentences.contradiction(each) for each in one.contradictions] == [
+    assert [str(each) for each in one.differences] == ["0000:07:00.0: PCIe lanes 8; 2 siblings have 16"]
+    assert [str(each) for each in one.contradictions] == [
         "gres.conf names no Cores=, though the GPUs are on sockets 0-1"
     ]
-    assert sentences.gains(one) == (
+    assert one.gains == (
         "The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links, which "
         "helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'; so far at least 1 job lost "
         "by it."
     )
-    assert sentences.grants(one.grants) == (
+    assert str(one.grants) == (
         "2 jobs: 1 of 2 with cores away from their GPUs; 1 of 2 with a slower ring than was free (over all, 43 % "
         "slower on average, 86 % at worst); 1 of 2 on several sockets though one had room"
     )
-    assert [sentences.gains(each) for each in (two, three)] == ["", ""]
-    assert sentences.grants(two.grants) == "no jobs with GPUs yet"
+    assert [each.gains for each in (two, three)] == ["", ""]
+    assert str(two.grants) == "no jobs with GPUs yet"
 
 
 def test_without_slurm_its_last_known_configuration_counts() -> None:

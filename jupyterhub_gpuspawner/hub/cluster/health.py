@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from jupyterhub_gpuspawner.fleet import sentences
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.fleet.health import health as health_of
 from jupyterhub_gpuspawner.hub import times
@@ -82,19 +81,17 @@ def rows(health: FleetHealth, now: float) -> tuple[HealthRow, ...]:
 
 
 def _row(node: NodeHealth, now: float) -> HealthRow:
-    sentences_ = [*map(sentences.difference, node.differences), *map(sentences.contradiction, node.contradictions)]
-    hints = [sentences.doubt(node), "" if node.complete else sentences.PARTIAL, sentences.gains(node)]
     alike = ALIKE if node.siblings else ALONE
-    has = [sentences.shape(node.shape), siblings(node.siblings), SIMULATED if node.simulated else ""]
+    has = [str(node.shape), siblings(node.siblings), SIMULATED if node.simulated else ""]
     return HealthRow(
         name=node.node,
         ill=node.ill,
         state=DIFFERS if node.ill else alike,
         has=", ".join(filter(None, has)),
-        seen=f"{sentences.seen(node)}; {seen_at(node.seen_at, now)}",
-        findings=tuple(map(sentence, sentences_)),
-        hints=tuple(filter(None, hints)),
-        grants=sentence(sentences.grants(node.grants)),
+        seen=f"{node.seen}; {seen_at(node.seen_at, now)}",
+        findings=tuple(sentence(str(fault)) for fault in (*node.differences, *node.contradictions)),
+        hints=(*node.doubts, *filter(None, (node.gains,))),
+        grants=sentence(str(node.grants)),
     )
 
 
@@ -117,7 +114,7 @@ def section(health: FleetHealth, now: float) -> HealthSection:
         health,
         rows(health, now),
         summary(len(nodes), sum(node.ill for node in nodes)),
-        ALL_GRANTS.format(grants=sentences.grants(health.grants)),
+        ALL_GRANTS.format(grants=health.grants),
         left_out(len(nodes) - ROWS_AT_MOST) if len(nodes) > ROWS_AT_MOST else "",
     )
 
