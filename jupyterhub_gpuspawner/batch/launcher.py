@@ -25,32 +25,6 @@ from jupyterhub_gpuspawner import singleuser
 PACKAGE = "jupyterhub_gpuspawner"
 _TYPING_ONLY = ("from __future__ import annotations", "from typing import TYPE_CHECKING")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_MAIN = """\
-import gc, sys
-gc.disable()
-try:
-    from jupyterhub_gpuspawner.node.main import main
-    main(sys.argv[1:])
-except Exception as error:
-    if sys.argv[1:2] in (["--run"], ["--rank"]):
-        raise  # no server: a rank without its environment would only wait for the others
-    import os
-    try:
-        os.write(2, b"gpuspawner: the launcher failed, the server starts without it: %a\\n" % (error,))
-    except OSError:
-        pass
-    own = sys.argv[1:sys.argv.index("--")]
-    if "--plan" in own:
-        plan = own[own.index("--plan") + 1]
-        try:
-            plan = plan if plan.startswith("{") else open(plan).read()
-        except Exception:
-            plan = ""
-        if '"claim": null' not in plan:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # GPUs that it would have had to claim
-    command = sys.argv[sys.argv.index("--") + 1:]
-    os.execvp(command[0], command)
-"""
 
 
 @lru_cache(maxsize=2)
@@ -82,7 +56,7 @@ def members() -> dict[str, str]:
         module = waiting.pop()
         sources[module] = bare(root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8"))
         waiting += [name for name in _imports(sources[module], root) if name not in sources]
-    files = {"__main__.py": _MAIN}
+    files = {"__main__.py": bare(root.joinpath("node", "__main__.py").read_text("utf-8"))}
     for module, source in sources.items():
         files[f"{module.replace('.', '/')}.py"] = source
         folders = module.split(".")[:-1]

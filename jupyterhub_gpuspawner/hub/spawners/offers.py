@@ -1,7 +1,7 @@
-"""Where a hub's profiles come from: its configuration, and a folder of YAML files that is shared by all users.
+"""What one user is offered, and what they may choose: profiles of the configuration and of a folder, and courses.
 
-The folder may be on a file system that hangs, so it is read in a thread of its own and never in the hub's event loop:
-a request waits a few seconds at most for a reading, and then uses the result of the last one.
+The folder is shared by all users of a hub. It may be on a file system that hangs, so it is read in a thread of its own
+and never in the hub's event loop: a request waits a few seconds at most, and then uses the result of the last reading.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from jupyterhub.scopes import Scope
 from sqlalchemy.exc import SQLAlchemyError
@@ -48,43 +48,42 @@ class FolderContent:
     crowded: bool = False
 
 
-class _Reading:
-    """One reading of the folder, in a daemon thread, so that the hub can exit while it hangs."""
-
-    def __init__(self, folder: ProfileFolder, last: FolderContent) -> None:
-        self.begun = time.monotonic()
-        self.found: Future[FolderContent] = Future()
-        try:
-            threading.Thread(target=self._run, args=(folder,), name="profiles", daemon=True).start()
-        except RuntimeError:  # no thread can be started now
-            fault = ConfigError("the folder cannot be read: this process has too many threads", where=str(folder.path))
-            self.found.set_result(replace(last, errors=(fault,)))
-
-    def _run(self, folder: ProfileFolder) -> None:
-        profiles = folder.profiles()
-        self.found.set_result(FolderContent(profiles, folder.errors, folder.missing, folder.crowded))
-
-    @property
-    def late(self) -> bool:
-        return not self.found.done() and time.monotonic() - self.begun >= PATIENCE
-
-
 class SharedFolder:
-    """A folder of profiles, shared by all users of a hub; each of its faults is logged once."""
+    """A folder of profiles, shared by all users of a hub; each of its faults is logged once.
+
+    Each reading is done in a daemon thread, so that the hub can exit while it hangs.
+    """
 
     def __init__(self, path: str, rights: Rights = NOTHING) -> None:
         self.path = path
         self._folder = ProfileFolder(path, rights)
-        self._look: _Reading | None = None
-        self._found: FolderContent | None = None
+        self._reading: Future[FolderContent] | None = None
+        self._begun = 0.0
+        self._content = FolderContent()
         self._taken: tuple[ConfigError, ...] = ()
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
+
+    def _read(self) -> Future[FolderContent]:
+        last, reading = self._last, Future[FolderContent]()
+
+        def read() -> None:
+            profiles = self._folder.profiles()
+            reading.set_result(FolderContent(profiles, self._folder.errors, self._folder.missing, self._folder.crowded))
+
+        self._reading, self._begun = reading, time.monotonic()
+        try:
+            threading.Thread(target=read, name="profiles", daemon=True).start()
+        except RuntimeError:  # no thread can be started now
+            fault = ConfigError("the folder cannot be read: this process has too many threads", where=self.path)
+            reading.set_result(replace(last, errors=(fault,)))
+        return reading
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
         """Faults in the folder's files, and in reading it, as of the last reading."""
         silent: tuple[ConfigError, ...] = ()
-        if self._look is not None and self._look.late:
+        hangs = self._reading is not None and not self._reading.done()
+        if hangs and time.monotonic() - self._begun >= PATIENCE:
             silent = (
                 ConfigError(
                     "the folder is not responding; the profiles last read from it are offered", where=self.path
@@ -107,40 +106,37 @@ class SharedFolder:
 
     def remember(self, owners: Mapping[str, str]) -> None:
         """Let files keep the slugs that they had when an earlier process read them; no effect once it has been read."""
-        if self._look is None:
+        if self._reading is None:
             self._folder.owners = dict(owners)
 
     @property
     def _last(self) -> FolderContent:
-        if self._look is not None and self._look.found.done():
-            self._found = self._look.found.result()
-        return self._found or FolderContent()
+        if self._reading is not None and self._reading.done():
+            self._content = self._reading.result()
+        return self._content
 
     async def refresh(self) -> None:
         """Read the folder anew and wait for that, for :data:`PATIENCE` seconds at most; not while a reading hangs."""
-        before = self._look
-        if before is not None and not before.found.done() and not await self._answered(before):
+        before = self._reading
+        if before is not None and not await self._answered(before):
             return
-        if self._look is before:
-            last = self._last
-            if before is not None and last.crowded and time.monotonic() - before.begun < REST:
+        if self._reading is before:
+            if before is not None and self._last.crowded and time.monotonic() - self._begun < REST:
                 return
-            self._look = _Reading(self._folder, last)
-        if self._look is not None:
-            await self._answered(self._look)
+            self._read()
+        if self._reading is not None:
+            await self._answered(self._reading)
 
-    @staticmethod
-    async def _answered(reading: _Reading) -> bool:
-        left = reading.begun + PATIENCE - time.monotonic()
-        if not reading.found.done() and left > 0:
-            await asyncio.wait({asyncio.wrap_future(reading.found)}, timeout=left)
-        return reading.found.done()
+    async def _answered(self, reading: Future[FolderContent]) -> bool:
+        left = self._begun + PATIENCE - time.monotonic()
+        if not reading.done() and left > 0:
+            await asyncio.wait({asyncio.wrap_future(reading)}, timeout=left)
+        return reading.done()
 
     def first_reading(self) -> None:
         """Read the folder if it never was, and wait for that: at the hub's start, and in programs without a loop."""
-        if self._look is None:
-            self._look = _Reading(self._folder, self._last)
-            wait({self._look.found}, timeout=PATIENCE)
+        if self._reading is None:
+            wait({self._read()}, timeout=PATIENCE)
 
     def besides(self, slugs: Collection[str]) -> tuple[Profile, ...]:
         """Return the profiles as last read, without those whose slug is in ``taken``; never raises."""
@@ -159,11 +155,11 @@ class SharedFolder:
 
     def _log_changes(self) -> None:
         faults = frozenset(map(str, self.errors))
-        for fault in sorted(faults - self._told):
+        for fault in sorted(faults - self._logged):
             get_logger().error("Error in the profiles of %s: %s", self.path, fault)
-        for fault in sorted(self._told - faults):
+        for fault in sorted(self._logged - faults):
             get_logger().info("Error corrected in the profiles of %s: %s", self.path, fault)
-        self._told = faults
+        self._logged = faults
 
 
 @lru_cache(maxsize=8)
@@ -234,41 +230,10 @@ SETTING = "gpuspawner_courses"
 """Where the hub's tornado settings hold its courses."""
 
 
-class EnrolledCourse(Protocol):
-    """A course with its people; :class:`~..courses.book.HubCourse` is one."""
-
-    @property
-    def file(self) -> CourseFile:
-        """Its file."""
-
-    @property
-    def people(self) -> Collection[str]:
-        """User names of participants."""
-
-    @property
-    def instructors(self) -> Collection[str]:
-        """User names of instructors."""
-
-    @property
-    def instructor_groups(self) -> Collection[str]:
-        """JupyterHub groups of instructors."""
-
-
-class Courses(Protocol):
-    """The courses of a hub; :class:`~..courses.book.CourseBook` is one."""
-
-    def courses(self) -> Sequence[EnrolledCourse]:
-        """All courses as last read."""
-
-    async def refresh(self) -> bool:
-        """Read them again if they are old; raises SQLAlchemyError."""
-
-
-def courses_of_hub(spawner: Any) -> Courses | None:
+def courses_of_hub(spawner: Any) -> Any | None:
     """The courses of this spawner's hub; None outside of a hub, and in a hub without ``courses_dir``."""
     settings = getattr(spawner.user, "settings", None)
-    courses: Courses | None = settings.get(SETTING) if settings else None
-    return courses
+    return settings.get(SETTING) if settings else None
 
 
 async def refresh_courses(spawner: Any) -> None:
@@ -317,7 +282,7 @@ def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigE
     return {slug: fault for slug, fault in by_slug.items() if isinstance(fault, ConfigError)}
 
 
-def _courses(spawner: Any) -> list[EnrolledCourse]:
+def _courses(spawner: Any) -> list[Any]:
     hub = courses_of_hub(spawner)
     return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
 
@@ -342,7 +307,7 @@ def _course_profiles(
     return {file.slug: profile_of(file) for file in files}
 
 
-def _teaches(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
+def _teaches(course: Any, name: str, groups: Collection[str]) -> bool:
     return name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)
 
 

@@ -17,19 +17,16 @@ from typing import Any, ClassVar
 
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from jupyterhub.utils import maybe_future
-from sqlalchemy.exc import SQLAlchemyError
 from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.job.ending import (
-    database_away,
     ending_state,
-    spawn_failure,
     stored_ending,
 )
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout, require_registration
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
@@ -355,18 +352,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     async def start_server(self) -> Any:
         """Start the chosen profile's server; raises an exception that the hub can show."""
-        self.ending = None
-        try:
-            require_registration()
-            if self.chosen is None:
-                async with timeout(self.start_timeout):
-                    await self.refresh_profiles()
-                self.prepare(self.resolve(self.user_options))
-            return await (super().start_server() if self.child_spawner is None else self._start_delegate())
-        except GPUSpawnerError as error:
-            raise spawn_failure(error, server=self._log_name, contact=self.contact) from error
-        except SQLAlchemyError as error:
-            raise database_away(self.orm_spawner) from error
+        if self.chosen is None:
+            async with timeout(self.start_timeout):
+                await self.refresh_profiles()
+            self.prepare(self.resolve(self.user_options))
+        return await (super().start_server() if self.child_spawner is None else self._start_delegate())
 
     async def _start_delegate(self) -> Any:
         """Start a server that is no job; one that does not watch its own time is ended as JupyterHub would end it."""

@@ -237,8 +237,16 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     async def start(self) -> Any:
         """Start the server and return where it is: for a job, its node's address and the server's port."""
         await takes_changes(self.orm_spawner, TO_START)
+        self.ending = None
         try:
+            require_registration()
             where = await self.start_server()
+        except GPUSpawnerError as error:
+            raise self._start_error(error) from error
+        except SQLAlchemyError as error:
+            self.life.fault = "database"
+            self.log.error("The start of %s failed with the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
+            raise database_away(self.orm_spawner) from error
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
         if not writable:
@@ -249,20 +257,18 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         """Submit the job, and wait for the node's report and for the server."""
         self._begin()
         try:
-            require_registration()
             checked_server_name(self.name)
-            await self._submit_in_time()
+            try:
+                async with timeout(self.start_timeout):
+                    await self._submit()
+            except asyncio.TimeoutError:
+                raise self.explained.not_submitted(self.start_timeout) from None
             await self._readiness().wait()
-        except GPUSpawnerError as error:
-            if isinstance(error, SubmitRejected):
-                since = self.attempt.reached[Stage.SUBMITTED]
-                why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
-                error.for_user = why or error.for_user
-            raise self._start_error(error) from error
-        except SQLAlchemyError as error:
-            self.life.fault = "database"
-            self.log.error("The start of %s failed with the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
-            raise database_away(self.orm_spawner) from error
+        except SubmitRejected as error:
+            since = self.attempt.reached[Stage.SUBMITTED]
+            why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
+            error.for_user = why or error.for_user
+            raise
         finally:
             self.life.waited_for(tuple(self.attempt.reasons))
         self._serves()
@@ -275,7 +281,6 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self._username = self.user.name
         metrics.SERVERS.add(self)
         self.report.forget()
-        self.explained.last = None
         self.watch.stopping = False
         limit = self.request.queue_timeout if self.request is not None else None
         self.attempt = new_attempt(
@@ -290,35 +295,20 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             begun_at=self.attempt.reached[Stage.SUBMITTED],
         )
 
-    async def _submit_in_time(self) -> None:
-        try:
-            async with timeout(self.start_timeout):
-                await self._prepare_and_submit()
-        except asyncio.TimeoutError:
-            raise self.explained.not_submitted(self.start_timeout) from None
-
-    async def _prepare_and_submit(self) -> None:
+    async def _submit(self) -> None:
         start = RecordedStart(self._username, self.name)
         await refuse_root(start.user)
-        await self._refuse_hidden_jobs()
-        account = await self.account()
-        self.attempt.certificates = await asyncio.to_thread(certificate_variables, self.cert_paths)
-        await self._record(start)  # the job is made of rows, which are read anew after another task's rollback
-        await self._submit(self.batch_job(account), account)
-
-    async def _refuse_hidden_jobs(self) -> None:
-        """Raise ConfigError where Slurm does not show the hub its users' jobs: it could not tell whether they run."""
+        # without their jobs, the hub could not tell whether they run
         if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
             raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)
-
-    async def _record(self, start: RecordedStart) -> None:
-        """Record the start before sbatch, so that a job that loses its server is known as this hub's."""
+        account = await self.account()
+        self.attempt.certificates = await asyncio.to_thread(certificate_variables, self.cert_paths)
+        # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
         if session is not None and not await StartRecords(session).add(self.attempt.start_id, start):
             self.life.fault = "database"
             raise database_away()
-
-    async def _submit(self, job: BatchJob, account: Account) -> None:
+        job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
         job_id = await submit(

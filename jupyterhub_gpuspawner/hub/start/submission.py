@@ -8,12 +8,12 @@ answer when the job should be cancelled.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
@@ -24,19 +24,12 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, TO_START, transaction, written
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
+from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.identity import PREFIX, JobIdentity
+from jupyterhub_gpuspawner.slurm.job import Job
 
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from jupyterhub_gpuspawner.hub.start.build import BatchJob
-    from jupyterhub_gpuspawner.slurm.client import SlurmClient
-    from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-    from jupyterhub_gpuspawner.slurm.job import Job
-
-    Cancel = Callable[[str], Awaitable[None]]
+Cancel = Callable[[str], Awaitable[None]]
 
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between tries; the last one repeats."""

@@ -76,6 +76,6 @@ async def test_a_database_that_goes_away_while_the_account_is_looked_up_costs_no
 
         monkeypatch.setattr(session, "commit", commit_later)
         with pytest.raises(Exception, match="it is not set up correctly"):
-            await spawner.start_server()
+            await spawner.start()
 
     assert spawner.jobs_of == ["ann"]

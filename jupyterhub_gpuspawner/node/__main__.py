@@ -1,0 +1,32 @@
+"""Runs the launcher as a script, in its archive and on the hub's own machine; whatever fails, the server starts."""
+
+# ruff: noqa: BLE001, S606, SIM105, SIM115 - whatever fails, and with few imports
+
+import gc
+import sys
+
+gc.disable()
+try:
+    from jupyterhub_gpuspawner.node.main import main
+
+    main(sys.argv[1:])
+except Exception as error:
+    if sys.argv[1:2] in (["--run"], ["--rank"]):
+        raise  # no server: a rank without its environment would only wait for the others
+    import os
+
+    try:
+        os.write(2, b"gpuspawner: the launcher failed, the server starts without it: %a\n" % (error,))
+    except OSError:
+        pass
+    own = sys.argv[1 : sys.argv.index("--")]
+    if "--plan" in own:
+        plan = own[own.index("--plan") + 1]
+        try:
+            plan = plan if plan.startswith("{") else open(plan).read()
+        except Exception:
+            plan = ""
+        if '"claim": null' not in plan:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # GPUs that it would have had to claim
+    command = sys.argv[sys.argv.index("--") + 1 :]
+    os.execvp(command[0], command)
