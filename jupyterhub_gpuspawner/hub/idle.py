@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.report.server_report import LATE, Use
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, delete_older, transaction
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
 
@@ -59,29 +59,18 @@ class Using(Enum):
 
 @dataclass(frozen=True)
 class Span:
-    """One summary, as far as it matters here. Times are in seconds since the epoch."""
+    """A time of which one summary tells, or several in a row. Times are in seconds since the epoch."""
 
-    begins: float
-    ends: float
-    using: Using
+    since: float
+    seen: float
+    """The end of its last summary."""
+    using: Using = Using.UNUSED
     most: float = 0.0
     """The highest utilisation of a GPU in per cent; of a server without GPUs, the most cores."""
     held_mib: int = 0
     """GPU memory that was held at its end."""
     much: bool = False
     """That is much of a GPU's memory."""
-
-
-@dataclass(frozen=True)
-class Unused:
-    """A time in which a server has used nothing."""
-
-    since: float
-    seen: float
-    """The end of the last summary that says so."""
-    most: float = 0.0
-    held_mib: int = 0
-    much: bool = False
 
 
 class State(str, Enum):
@@ -114,29 +103,6 @@ class Verdict:
     """How many of the rule's warnings are due."""
 
 
-@dataclass(frozen=True)
-class Standing:
-    """What :func:`judge` needs to know of a server beside its rule."""
-
-    gpus: bool
-    """It has GPUs."""
-    using: Using
-    """By its last summary; UNKNOWN where that is too old, or there is none."""
-    unused: Unused | None = None
-    last_activity: float | None = None
-    """When JupyterHub last saw activity of the server; None: not known."""
-    in_session: bool = False
-    """It is a course's, and a session of the course is under way."""
-    session_ended: float = 0.0
-    """When the course's last session ended."""
-    kept: float = 0.0
-    """Seconds that its user has added in this idle time."""
-    told_at: float | None = None
-    """When its user was first told in this idle time."""
-    every: float = 0.0
-    """Seconds between two summaries; 0: not known."""
-
-
 def span_of(use: Use, placement: PlacementDocument) -> Span:
     """What a summary says of a server with this placement.
 
@@ -167,7 +133,7 @@ def has_gpus(placement: PlacementDocument) -> bool:
     return bool(placement.gpus) or any(node.gpus for node in placement.other_nodes)
 
 
-def follow(unused: Unused | None, spans: Iterable[Span]) -> Unused | None:
+def follow(unused: Span | None, spans: Iterable[Span]) -> Span | None:
     """The time without use after these summaries, oldest first; None where the last one is not without use.
 
     A time of which no summary tells is unknown, so the time without use begins anew after it.
@@ -175,15 +141,14 @@ def follow(unused: Unused | None, spans: Iterable[Span]) -> Unused | None:
     for span in spans:
         if span.using is not Using.UNUSED:
             unused = None
-        elif unused is None or span.begins > unused.seen + LATE:
-            unused = Unused(span.begins, span.ends, span.most, span.held_mib, span.much)
+        elif unused is None or span.since > unused.seen + LATE:
+            unused = span
         else:
-            most = max(unused.most, span.most)
-            unused = replace(unused, seen=span.ends, most=most, held_mib=span.held_mib, much=span.much)
+            unused = replace(span, since=unused.since, most=max(unused.most, span.most))
     return unused
 
 
-def judge(server: Standing, rule: IdleRule) -> Verdict:
+def judge(server: IdleServer) -> Verdict:
     """How a server stands by its rule.
 
     With GPUs it is due when they have not been used for :attr:`IdleRule.gpu` and, where the rule has
@@ -191,7 +156,7 @@ def judge(server: Standing, rule: IdleRule) -> Verdict:
     used and there was no activity for :attr:`IdleRule.kernel`. Where its user is told, it is not due before the last
     warning has been there as long as the rule says.
     """
-    unused = server.unused
+    unused, rule = server.unused, server.rule
     limit = rule.limit(gpus=server.gpus, held=unused is not None and unused.much)
     if limit is None or server.in_session:
         return Verdict(State.EXEMPT)
@@ -304,16 +269,15 @@ class IdleTimes:
         with transaction(self._session):
             if rows:  # one statement for all: the hub waits for this
                 self._session.execute(_UPDATE, rows)
-            return [time if time.id is not None else self._insert(time) for time in times]
+            return [time if time.id is not None else replace(time, id=self._insert(time)) for time in times]
 
-    def _insert(self, row: IdleTime) -> IdleTime:
+    def _insert(self, row: IdleTime) -> int:
         (row_id,) = self._session.execute(_INSERT, _values(row)).inserted_primary_key  # type: ignore[attr-defined]
-        return replace(row, id=row_id)
+        return int(row_id)
 
     def forget_old(self) -> None:
         """Delete rows older than :data:`RETENTION_SECONDS`."""
-        with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.seen < time.time() - RETENTION_SECONDS))
+        delete_older(self._session, _TABLE.c.seen, RETENTION_SECONDS)
 
     def to_take_up(self, now: float | None = None) -> list[IdleTime]:
         """Those that a hub that was restarted goes on with."""
@@ -363,7 +327,6 @@ ROW_AFTER = 600.0
 
 DEFAULT = IdleRule()
 NOT_YET = Verdict(State.UNKNOWN)
-NO_VERDICT = Standing(gpus=False, using=Using.UNKNOWN)
 
 
 class NotKept(RequestError):
@@ -379,11 +342,20 @@ class IdleServer:
 
     job_id: str
     gpus: bool
+    """It has GPUs."""
     rule: IdleRule = DEFAULT
-    unused: Unused | None = None
-    verdict: Verdict = NOT_YET
-    standing: Standing = NO_VERDICT
-    """Of what the verdict is."""
+    using: Using = Using.UNKNOWN
+    """By its last summary; UNKNOWN where that is too old, or there is none."""
+    unused: Span | None = None
+    """The time since which every summary says that nothing was used."""
+    last_activity: float | None = None
+    """When JupyterHub last saw activity of the server; None: not known."""
+    in_session: bool = False
+    """It is a course's, and a session of the course is under way."""
+    session_ended: float = 0.0
+    """When the course's last session ended."""
+    every: float = 0.0
+    """Seconds between two summaries; 0: not known."""
     read_to: float = 0.0
     """When the hub got the last summary that has been read."""
     keeps_before: int = 0
@@ -396,6 +368,7 @@ class IdleServer:
     """When its user was first told, since it was last used or kept."""
     row: IdleTime | None = None
     """What the database has of this idle time."""
+    verdict: Verdict = NOT_YET
 
     @property
     def is_announced(self) -> bool:
@@ -419,52 +392,40 @@ class IdleServer:
         session_ended: float = 0.0,
     ) -> IdleServer:
         """How it stands after these summaries, of which those that have been read are left out. Pure."""
-        fresh = [span_of(use, placement) for use in usage if use.at > self.read_to]
-        unused = follow(self.unused, fresh)
-        using = Using.UNKNOWN
-        if usage and usage[-1].is_current(now):
-            using = span_of(usage[-1], placement).using
-        restarted = self.unused is not None and (unused is None or unused.since != self.unused.since)
         server = replace(
             self,
             rule=rule,
-            unused=unused,
-            read_to=usage[-1].at if usage else self.read_to,
-            keeps_before=self.keeps_before + (self.keeps if restarted else 0),
-            keeps=0 if restarted else self.keeps,
-            kept=0.0 if restarted else self.kept,
-            told_at=None if restarted else self.told_at,
-            row=None if restarted else self.row,
-        )
-        standing = Standing(
-            gpus=self.gpus,
-            using=using,
-            unused=unused,
+            using=Using.UNKNOWN,
+            unused=follow(self.unused, [span_of(use, placement) for use in usage if use.at > self.read_to]),
             last_activity=last_activity,
             in_session=in_session,
             session_ended=session_ended,
-            every=SAMPLES * usage[-1].summary.interval if usage else 0.0,
+            every=0.0,
         )
-        return server.with_verdict(standing, now)
+        if usage:
+            last = usage[-1]
+            using = span_of(last, placement).using if last.is_current(now) else Using.UNKNOWN
+            server = replace(server, using=using, every=SAMPLES * last.summary.interval, read_to=last.at)
+        unused = server.unused
+        if self.unused is not None and (unused is None or unused.since != self.unused.since):
+            before = self.keeps_before + self.keeps
+            server = replace(server, keeps_before=before, keeps=0, kept=0.0, told_at=None, row=None)
+        return server.judged(now)
 
-    def with_verdict(self, standing: Standing, now: float) -> IdleServer:
+    def judged(self, now: float) -> IdleServer:
         """With the verdict of now; told for the first time if that is due."""
-        standing = replace(standing, kept=self.kept, told_at=self.told_at)
-        server = replace(self, standing=standing, verdict=judge(standing, self.rule))
-        if server.is_announced and server.told_at is None:
-            return server.announced(now)
-        return server if server.is_announced else replace(server, told_at=None)
-
-    def announced(self, now: float) -> IdleServer:
-        """Told at ``now`` for the first time."""
-        standing = replace(self.standing, told_at=now)
-        return replace(self, told_at=now, standing=standing, verdict=judge(standing, self.rule))
+        server = replace(self, verdict=judge(self))
+        if not server.is_announced:
+            return replace(server, told_at=None)
+        if server.told_at is not None:
+            return server
+        told = replace(server, told_at=now)
+        return replace(told, verdict=judge(told))
 
     def prolonged(self, now: float, *, staff: bool = False) -> IdleServer:
         """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times."""
         keeps = self.keeps if staff else self.keeps + 1
-        server = replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None)
-        return server.with_verdict(self.standing, now)
+        return replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None).judged(now)
 
 
 SERVERS: dict[tuple[str, str], IdleServer] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from datetime import timezone
 from typing import Any
 
 from jupyterhub import orm
@@ -29,15 +28,15 @@ from jupyterhub_gpuspawner.hub.idle import (
     IdleServer,
     IdleTime,
     IdleTimes,
+    Span,
     State,
-    Unused,
     has_gpus,
     idle_server,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
-from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back, timestamp
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
@@ -168,10 +167,9 @@ class IdleWatch:
         first = IdleServer(server.job_id, has_gpus(server.placement), keeps_before=self._keeps.pop(key, 0))
         if row is None:
             return first
-        unused = Unused(row.since, row.seen, row.most, row.held_mib)
         return replace(
             first,
-            unused=unused,
+            unused=Span(row.since, row.seen, most=row.most, held_mib=row.held_mib),
             row=row,
             keeps=row.keeps,
             keeps_before=first.keeps_before - row.keeps,
@@ -190,10 +188,7 @@ class IdleWatch:
             .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
             .where(orm.Spawner.server_id.is_not(None), orm.Spawner.last_activity.is_not(None))
         )
-        return {
-            (user, server): (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
-            for user, server, at in self._app.db.execute(wanted)
-        }
+        return {(user, server): timestamp(at) for user, server, at in self._app.db.execute(wanted)}
 
     async def _stop(self, key: tuple[str, str], spawner: Any) -> None:
         """Stop a server that is due, unless JupyterHub's proxy has seen activity of it that the hub did not know of."""
@@ -242,7 +237,7 @@ class IdleWatch:
 
 def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
     """What the card says of a server that the policy has stopped."""
-    unused = idle.unused or Unused(at, at)
+    unused = idle.unused or Span(at, at)
     text = words.stopped_as_idle(
         server_title(server),
         job_id=server.job_id,
@@ -316,7 +311,7 @@ def _log(spawner: Any, before: IdleServer, after: IdleServer, row: IdleTime | No
 
 
 def _described(idle: IdleServer, gpus: int) -> str:
-    unused = idle.unused or Unused(0.0, 0.0)
+    unused = idle.unused or Span(0.0, 0.0)
     since = idle.verdict.since or unused.since
     return words.idle_in_words(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.idle_table import CURVES, Outcome, replay
-from jupyterhub_gpuspawner.hub.idle import Span, Standing, State, Unused, Using, Verdict, follow, judge
+from jupyterhub_gpuspawner.hub.idle import IdleServer, Span, State, Using, Verdict, follow, judge
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 
 ROOT = Path(__file__).parents[3]
@@ -66,6 +66,10 @@ def test_the_table_in_the_documentation_is_what_the_policy_does() -> None:
     assert printed.stdout in (ROOT / "docs" / "explanation" / "idle.md").read_text("utf-8")
 
 
+def unused(since: float, seen: float, most: float = 0.0) -> Span:
+    return Span(since, seen, most=most)
+
+
 def span(begins: float, ends: float, using: Using = Using.UNUSED, most: float = 0.0) -> Span:
     return Span(begins, ends, using, most)
 
@@ -73,34 +77,35 @@ def span(begins: float, ends: float, using: Using = Using.UNUSED, most: float = 
 @pytest.mark.parametrize(
     ("spans", "expected"),
     [
-        ([], Unused(0.0, 300.0, 1.0)),
-        ([span(300, 600, most=2.0)], Unused(0.0, 600.0, 2.0)),
-        ([span(340, 640)], Unused(0.0, 640.0, 1.0)),  # the clocks of hub and node are not the same
-        ([span(400, 700)], Unused(400.0, 700.0)),  # a summary is missing
+        ([], unused(0.0, 300.0, 1.0)),
+        ([span(300, 600, most=2.0)], unused(0.0, 600.0, 2.0)),
+        ([span(340, 640)], unused(0.0, 640.0, 1.0)),  # the clocks of hub and node are not the same
+        ([span(400, 700)], unused(400.0, 700.0)),  # a summary is missing
         ([span(300, 600, Using.USED)], None),
         ([span(300, 600, Using.UNKNOWN)], None),
-        ([span(300, 600, Using.USED), span(600, 900)], Unused(600.0, 900.0)),
-        ([span(300, 3600)], Unused(0.0, 3600.0, 1.0)),  # what the node could not send while the hub was away
+        ([span(300, 600, Using.USED), span(600, 900)], unused(600.0, 900.0)),
+        ([span(300, 3600)], unused(0.0, 3600.0, 1.0)),  # what the node could not send while the hub was away
     ],
 )
 def test_a_time_without_use_grows_with_each_summary_and_ends_with_use_doubt_or_silence(spans, expected) -> None:
     """A summary that is late counts as long as it tells of the whole time."""
-    assert follow(Unused(0.0, 300.0, 1.0), spans) == expected
+    assert follow(unused(0.0, 300.0, 1.0), spans) == expected
 
 
 def test_a_notice_that_is_given_after_the_last_summary_stays() -> None:
     """It puts off the stop, so that it is there for its time; it does not put off itself."""
     rule = IdleRule(gpu=600, leads=(595,), action=IdleAction.STOP)
-    unused = Unused(since=1000.0, seen=1010.0)
-    server = Standing(gpus=True, using=Using.UNUSED, unused=unused, told_at=1012.0)
+    idle = unused(1000.0, 1010.0)
+    server = IdleServer("12", gpus=True, rule=rule, using=Using.UNUSED, unused=idle, told_at=1012.0)
 
-    assert judge(server, rule) == Verdict(State.WARNED, since=1000.0, due_at=1607.0, warnings=1)
+    assert judge(server) == Verdict(State.WARNED, since=1000.0, due_at=1607.0, warnings=1)
 
 
 @pytest.mark.parametrize(("every", "due_at"), [(0.0, 1900.0), (200.0, 2000.0), (3000.0, 4600.0)])
 def test_a_stop_is_told_for_the_time_of_the_summary_that_brings_it(every: float, due_at: float) -> None:
     """The use between two summaries is not known, so nothing is stopped in between."""
     rule = IdleRule(gpu=900, leads=(), action=IdleAction.STOP)
-    server = Standing(gpus=True, using=Using.UNUSED, unused=Unused(since=1000.0, seen=1600.0), every=every)
+    idle = unused(1000.0, 1600.0)
+    server = IdleServer("12", gpus=True, rule=rule, using=Using.UNUSED, unused=idle, every=every)
 
-    assert judge(server, rule) == Verdict(State.IDLE, since=1000.0, due_at=due_at)
+    assert judge(server) == Verdict(State.IDLE, since=1000.0, due_at=due_at)
