@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,21 @@ NO_DEVICES = 6
 FORMATS = ("csv", "csv,noheader", "csv,nounits", "csv,noheader,nounits")
 
 
+UNITS = {
+    "utilization.gpu": "%",
+    "utilization.memory": "%",
+    "memory.total": "MiB",
+    "memory.used": "MiB",
+    "memory.free": "MiB",
+    "power.draw": "W",
+}
+"""Units of the fields that have one."""
+FIELDS = (
+    *("timestamp", "index", "name", "gpu_name", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "driver_version"),
+    *(*UNITS, "temperature.gpu", "pcie.link.gen.max", "mig.mode.current"),
+)
+
+
 @dataclass(frozen=True)
 class Shown:
     """A GPU of the job, and its use now."""
@@ -36,43 +51,28 @@ class Shown:
     mig_device: int | None = None
 
     @property
-    def name(self) -> str:
-        """Its name, which says that it is simulated."""
-        part = f" MIG {self.gpu.mig}" if self.gpu.mig else ""
-        return f"{self.gpu.name}{part} (simulated)"
-
-    @property
-    def bus_id(self) -> str:
-        """As nvidia-smi writes it, with an eight-digit domain."""
-        return f"0000{self.gpu.pci.upper()}"
-
-
-def _free(gpu: Shown) -> int | None:
-    total, used = gpu.use.memory_mib, gpu.use.memory_used_mib
-    return None if total is None or used is None else total - used
-
-
-FIELDS: dict[str, tuple[str, Callable[[Shown], object]]] = {
-    "timestamp": ("", lambda _: datetime.now().strftime("%Y/%m/%d %H:%M:%S.000")),  # noqa: DTZ005 - as nvidia-smi
-    "index": ("", lambda gpu: gpu.index),
-    "name": ("", lambda gpu: gpu.name),
-    "gpu_name": ("", lambda gpu: gpu.name),
-    "uuid": ("", lambda gpu: gpu.gpu.uuid),
-    "gpu_uuid": ("", lambda gpu: gpu.gpu.uuid),
-    "pci.bus_id": ("", lambda gpu: gpu.bus_id),
-    "gpu_bus_id": ("", lambda gpu: gpu.bus_id),
-    "driver_version": ("", lambda gpu: gpu.driver),
-    "utilization.gpu": ("%", lambda gpu: gpu.use.utilization),
-    "utilization.memory": ("%", lambda _: None),
-    "memory.total": ("MiB", lambda gpu: gpu.use.memory_mib),
-    "memory.used": ("MiB", lambda gpu: gpu.use.memory_used_mib),
-    "memory.free": ("MiB", _free),
-    "power.draw": ("W", lambda gpu: None if gpu.use.power_watts is None else f"{gpu.use.power_watts:.2f}"),
-    "temperature.gpu": ("", lambda _: None),
-    "pcie.link.gen.max": ("", lambda gpu: gpu.gpu.pcie_generation),
-    "mig.mode.current": ("", lambda gpu: "Enabled" if gpu.gpu.mig else "Disabled"),
-}
-"""Unit and value of each field; None is printed as ``[N/A]``."""
+    def values(self) -> dict[str, object]:
+        """The value of each of :data:`FIELDS` that is known; the name says that it is simulated."""
+        gpu, use = self.gpu, self.use
+        known = {
+            "timestamp": datetime.now().strftime("%Y/%m/%d %H:%M:%S.000"),  # noqa: DTZ005 - as nvidia-smi
+            "index": self.index,
+            "name": f"{gpu.name} MIG {gpu.mig} (simulated)" if gpu.mig else f"{gpu.name} (simulated)",
+            "uuid": gpu.uuid,
+            "pci.bus_id": f"0000{gpu.pci.upper()}",  # with an eight-digit domain
+            "driver_version": self.driver,
+            "utilization.gpu": use.utilization,
+            "memory.total": use.memory_mib,
+            "memory.used": use.memory_used_mib,
+            "pcie.link.gen.max": gpu.pcie_generation,
+            "mig.mode.current": "Enabled" if gpu.mig else "Disabled",
+        }
+        if use.memory_mib is not None and use.memory_used_mib is not None:
+            known["memory.free"] = use.memory_mib - use.memory_used_mib
+        if use.power_watts is not None:
+            known["power.draw"] = f"{use.power_watts:.2f}"
+        same = {"gpu_name": known["name"], "gpu_uuid": gpu.uuid, "gpu_bus_id": known["pci.bus_id"]}
+        return {name: value for name, value in {**known, **same}.items() if value is not None}
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str], pattern: str, *, now: float | None = None) -> int:
@@ -151,66 +151,47 @@ def _listing(gpus: Sequence[Shown]) -> list[str]:
     """A line for each GPU; below it its MIG devices. The UUID of a GPU with MIG devices is not known."""
     lines: list[str] = []
     for gpu in gpus:
-        if gpu.mig_device is None:
-            lines.append(f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.gpu.uuid})")
-            continue
         parent = f"GPU {gpu.index}: {gpu.gpu.name} (simulated)"
+        if gpu.mig_device is None:
+            lines.append(f"{parent} (UUID: {gpu.gpu.uuid})")
+            continue
         lines += [] if parent in lines else [parent]
         lines.append(f"  MIG {gpu.gpu.mig:<11} Device {gpu.mig_device:>2}: (UUID: {gpu.gpu.uuid})")
     return lines
 
 
 def _csv(gpus: Sequence[Shown], fields: Sequence[str], options: Sequence[str]) -> list[str]:
-    units = "nounits" not in options
-
-    def cell(gpu: Shown, name: str) -> str:
-        unit, value = FIELDS[name]
-        content = value(gpu)
-        if content is None:
-            return "[N/A]"
-        text = f"{content:g}" if isinstance(content, float) else str(content)
-        return f"{text} {unit}" if unit and units else text
-
-    heads = [f"{name} [{FIELDS[name][0]}]" if units and FIELDS[name][0] else name for name in fields]
-    rows = [[cell(gpu, name) for name in fields] for gpu in gpus]
-    return [", ".join(row) for row in ([] if "noheader" in options else [heads]) + rows]
+    units = {} if "nounits" in options else UNITS
+    heads = [f"{name} [{units[name]}]" if name in units else name for name in fields]
+    lines = [] if "noheader" in options else [", ".join(heads)]
+    for gpu in gpus:
+        values = {name: f"{value:g}" if isinstance(value, float) else value for name, value in gpu.values.items()}
+        cells = [f"{values[name]} {units.get(name, '')}" if name in values else "[N/A]" for name in fields]
+        lines.append(", ".join(map(str.rstrip, cells)))
+    return lines
 
 
 def _table(gpus: Sequence[Shown]) -> list[str]:
-    now = datetime.now().strftime("%a %b %d %H:%M:%S %Y")  # noqa: DTZ005 - as nvidia-smi
-    head = ("GPU", "Name", "Bus-Id", "Power", "Memory-Usage", "GPU-Util")
-    rows = [
-        (
-            str(gpu.index),
-            gpu.name,
-            gpu.bus_id,
-            "N/A" if gpu.use.power_watts is None else f"{gpu.use.power_watts:.0f}W",
-            f"{gpu.use.memory_used_mib}MiB / {gpu.use.memory_mib}MiB",
-            "N/A" if gpu.use.utilization is None else f"{gpu.use.utilization:.0f}%",
-        )
-        for gpu in gpus
-    ]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    rows = [["GPU", "Name", "Bus-Id", "Power", "Memory-Usage", "GPU-Util"]]
+    for gpu in gpus:
+        use, values = gpu.use, gpu.values
+        power = "N/A" if use.power_watts is None else f"{use.power_watts:.0f}W"
+        utilization = "N/A" if use.utilization is None else f"{use.utilization:.0f}%"
+        memory = f"{use.memory_used_mib}MiB / {use.memory_mib}MiB"
+        rows.append([str(gpu.index), str(values["name"]), str(values["pci.bus_id"]), power, memory, utilization])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
     rule = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
-    title = f"NVIDIA-SMI of simulated GPUs      Driver Version: {gpus[0].driver or 'none'} (simulated)"
-    inside = len(rule) - 4
-    processes = sum(gpu.use.processes or 0 for gpu in gpus)
-    summary = f"Processes: {processes or 'none'}, simulated. This node has no GPU; nothing was measured."
-
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(map(str.ljust, cells, widths))} |"
-
     outer = f"+{'-' * (len(rule) - 2)}+"
+    processes = sum(gpu.use.processes or 0 for gpu in gpus) or "none"
+    title = f"NVIDIA-SMI of simulated GPUs      Driver Version: {gpus[0].driver or 'none'} (simulated)"
+    summary = f"Processes: {processes}, simulated. This node has no GPU; nothing was measured."
     return [
-        now,
+        datetime.now().strftime("%a %b %d %H:%M:%S %Y"),  # noqa: DTZ005 - as nvidia-smi
         outer,
-        f"| {title:<{inside}} |",
-        rule,
-        line(head),
-        rule.replace("-", "="),
-        *map(line, rows),
-        rule,
-        f"| {summary:<{inside}} |",
+        f"| {title:<{len(rule) - 4}} |",
+        *(rule, head, rule.replace("-", "="), *lines, rule),
+        f"| {summary:<{len(rule) - 4}} |",
         outer,
     ]
 
