@@ -1,4 +1,4 @@
-"""Ten thousand hostile values and bodies at the doors, in this process: refused, or data. Each gate tells its count."""
+"""Ten thousand hostile values and bodies at the doors, in this process: refused, or data."""
 
 from __future__ import annotations
 
@@ -350,8 +350,8 @@ GATES: dict[str, tuple[Callable[..., bool], tuple[st.SearchStrategy[Any], ...], 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", GATES)
-def test_what_is_hostile_is_refused_or_data(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """At each gate as many examples as its line says, counted as they run."""
+def test_what_is_hostile_is_refused_or_data(name: str) -> None:
+    """At each gate as many examples as its line says; some of them are taken as data."""
     gate, strategies, wanted = GATES[name]
     count = Counter[bool]()
 
@@ -361,13 +361,6 @@ def test_what_is_hostile_is_refused_or_data(name: str, capsys: pytest.CaptureFix
         count[gate(*thrown)] += 1
 
     attack()
-    with capsys.disabled():
-        print(f"\n{count.total()} hostile examples, {count[True]} of them taken as data: {name}")
 
     assert count.total() >= wanted
     assert count[True] > 0
-
-
-def test_ten_thousand_are_thrown() -> None:
-    """In each run of the tests."""
-    assert sum(wanted for _, _, wanted in GATES.values()) >= 10_000

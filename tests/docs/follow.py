@@ -62,11 +62,6 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
         yield found["kind"], textwrap.dedent(found["text"])
 
 
-def section(page: str, title: str) -> str:
-    """The part of a page below a heading of the second level."""
-    return page.split(f"\n## {title}\n")[1].split("\n## ", maxsplit=1)[0]
-
-
 def commands(text: str) -> list[tuple[str, str]]:
     """The commands of a console block, each with the output that follows it; all have the prompt of the first."""
     prompt = re.escape(text[0])
@@ -216,12 +211,10 @@ class Reader:
         """What is done instead of a command, by its beginning."""
         self.before: dict[str, Callable[[], None]] = {'squeue -o "%i %u %T %j"': self.start_a_notebook}
         """What the page's text says before a command."""
-        self.after: dict[str, Callable[[], None]] = {}
-        """What it says after a command, by its beginning."""
 
-    def follow(self, *titles: str) -> None:
-        """Do what the page says, or what these parts of it say."""
-        for kind, text in blocks("\n".join([section(self.page, title) for title in titles]) if titles else self.page):
+    def follow(self) -> None:
+        """Do what the page says."""
+        for kind, text in blocks(self.page):
             if kind == "python":
                 self.config.parent.mkdir(exist_ok=True)
                 with self.config.open("a") as file:
@@ -249,7 +242,6 @@ class Reader:
             return
         status, said = run(command, self.folder)
         self.steps.append(Step(command, shown, said, status))
-        next((act for beginning, act in self.after.items() if command.startswith(beginning)), lambda: None)()
 
     @property
     def account(self) -> str:
@@ -296,9 +288,9 @@ class Reader:
         )
 
 
-def prepare(folder: Path, name: str, *own: str) -> None:
-    """Make this host a machine of this name, with these lines of shell. All of it ends with the namespaces."""
-    quietly = [f"hostname {name}", "ip link set lo up", f"mount -t tmpfs -o mode=755 none {folder}"]
+def prepare(folder: Path) -> None:
+    """Make this host a machine named jupyter. All of it ends with the namespaces."""
+    quietly = ["hostname jupyter", "ip link set lo up", f"mount -t tmpfs -o mode=755 none {folder}"]
     for number, path in enumerate(OVERLAID):
         work = f"{folder}/overlay{number}"
         quietly.append(f"mkdir -p {work}/upper {work}/work && chmod 755 {work}/upper")
@@ -307,8 +299,8 @@ def prepare(folder: Path, name: str, *own: str) -> None:
     quietly += [
         f"mkdir -p {INSTALLED} && mount --bind {Path(sys.executable).parent.parent} {INSTALLED}",
         f"ln -sfn {INSTALLED}/bin/configurable-http-proxy /usr/local/bin/configurable-http-proxy",
-        f"echo 127.0.0.1 {name} >>/etc/hosts",
-        *own,
+        "echo 127.0.0.1 jupyter >>/etc/hosts",
+        "ip addr add 10.0.0.10/32 dev lo",
     ]
     for line in quietly:
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
@@ -336,7 +328,7 @@ def main(folder: Path) -> None:
     The last restart comes after the guide about a proxy with a service of its own, while a WebSocket is open.
     """
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
-    prepare(folder, "jupyter", "ip addr add 10.0.0.10/32 dev lo")
+    prepare(folder)
     with cluster(folder) as slurm:
         clone, root = folder / "clone", folder / "root"
         root.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email
 import importlib.metadata
 import json
 import subprocess
@@ -121,22 +120,6 @@ def test_the_source_distribution_builds_the_same_wheel(dist: Path, tmp_path: Pat
     built(tmp_path / NAME, tmp_path, "-t", "wheel")
 
     assert files(tmp_path / f"{NAME}-py3-none-any.whl") == files(dist / f"{NAME}-py3-none-any.whl")
-
-
-def test_its_metadata_say_what_it_needs(dist: Path) -> None:
-    """JupyterHub has an upper bound, and the extras of users ask for nothing that only tests need."""
-    with zipfile.ZipFile(dist / f"{NAME}-py3-none-any.whl") as archive:
-        metadata = email.message_from_bytes(archive.read(f"{NAME}.dist-info/METADATA"))
-    required = metadata.get_all("Requires-Dist", [])
-    plain = {each for each in required if "extra ==" not in each}
-
-    assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "BSD-3-Clause")
-    assert [each for each in plain if each.startswith("jupyterhub")] == ["jupyterhub<7,>=5.4.3"]
-    assert sorted(each for each in required if "extra == 'demo'" in each) == [
-        "jupyter-server-proxy>=4.6; extra == 'demo'",
-        "jupyterlab>=4.2; extra == 'demo'",
-    ]
-    assert [each for each in plain if each.startswith(("pytest", "playwright", "hatchling"))] == []
 
 
 def test_the_installed_wheel_works_without_the_clone(environment: Path, tmp_path: Path) -> None:
