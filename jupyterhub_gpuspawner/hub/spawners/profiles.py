@@ -22,23 +22,12 @@ from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.job.ending import (
-    ending_state,
-    stored_ending,
-)
+from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.delegate import (
-    SETTINGS,
-    bind,
-    hand_over,
-    new_delegate,
-    other_class,
-    refuse_unknown,
-    storable,
-)
+from jupyterhub_gpuspawner.hub.spawners import delegate
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
@@ -151,7 +140,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._join_environments()
-        names = (*SETTINGS, *CONNECTION, "environment")
+        names = (*delegate.SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
         self._before: dict[str, Any] = {}  # the values of settings that the profile has set
         self._stored_traits: Mapping[str, Any] = {}  # of a delegate that was restored
@@ -245,7 +234,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     @staticmethod
     def _refuse(traits: Mapping[str, Any], *, where: str) -> None:
         """Raise ConfigError for the first of a profile's ``traits`` that is no setting of a job."""
-        refuse_unknown(traits, GPUSlurmSpawner, where=where)
+        delegate.refuse_unknown(traits, GPUSlurmSpawner, where=where)
         for name in CONNECTION:
             if name in traits:
                 raise ConfigError(
@@ -278,16 +267,16 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def _delegate(self, kind: str, class_name: str | None, traits: Mapping[str, Any], *, where: str) -> Spawner:
         local = kind == "local"
-        spawner_class = self.local_spawner_class if local else other_class(class_name or "", where=where)
-        return new_delegate(self, spawner_class, traits, where=where)
+        spawner_class = self.local_spawner_class if local else delegate.other_class(class_name or "", where=where)
+        return delegate.new_delegate(self, spawner_class, traits, where=where)
 
     def _share_times(self, settings: Mapping[str, Any]) -> None:
         """Set equal times here and in the delegate: the profile's, else those set here, else the delegate's."""
-        delegate, own = self.child_spawner, self._own_settings()
-        times = {name: settings.get(name) or getattr(delegate, name) for name in TIMES}
+        starter, own = self.child_spawner, self._own_settings()
+        times = {name: settings.get(name) or getattr(starter, name) for name in TIMES}
         self._set({name: times[name] for name in TIMES if name in settings or name not in own}, where="")
         for name in TIMES:
-            setattr(delegate, name, getattr(self, name))
+            setattr(starter, name, getattr(self, name))
 
     def _own_settings(self) -> frozenset[str]:
         """Names of settings that a hook, a group or the configuration of this class has set, not that of Slurm jobs."""
@@ -360,18 +349,18 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     async def _start_delegate(self) -> Any:
         """Start a server that is no job; one that does not watch its own time is ended as JupyterHub would end it."""
-        delegate, request = self.child_spawner, self.request
+        starter, request = self.child_spawner, self.request
         assert request is not None  # noqa: S101 - for mypy: it was chosen for this start
-        hand_over(self, delegate, request, own=self._own_settings())
+        delegate.hand_over(self, starter, request, own=self._own_settings())
         if request.kind == "local":
-            await self._refuse_account(own=isinstance(delegate, SimpleLocalProcessSpawner))
+            await self._refuse_account(own=isinstance(starter, SimpleLocalProcessSpawner))
             try:
-                bind(delegate, request, self.placement_policy)
+                delegate.bind(starter, request, self.placement_policy)
             except OSError as error:
                 self.log.warning("The server of %s is not bound: %s", self._log_name, error)
-        limit = None if isinstance(delegate, OwnStartTimeout) else self.start_timeout
+        limit = None if isinstance(starter, OwnStartTimeout) else self.start_timeout
         async with timeout(limit):
-            return await maybe_future(delegate.start())
+            return await maybe_future(starter.start())
 
     async def _refuse_account(self, *, own: bool) -> None:
         """Raise ConfigError for a user as whom no server is started on this machine; ``own``: as the hub's account."""
@@ -426,7 +415,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def get_state(self) -> dict[str, Any]:
         """Return profile, job and report; if nothing runs, only how the last server ended."""
         if self.chosen is None:
-            return ending_state(self.ending)
+            return endings.ending_state(self.ending)
         profile = {name: value for name, value in asdict(self.chosen).items() if value}
         state: dict[str, Any] = {"version": STATE_VERSION, **profile}
         if self.child_spawner is None:
@@ -434,7 +423,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             changed = {name: value for name, value in changed.items() if value != self._configured[name]}
             return {**state, **super().get_state(), **({"connection": changed} if changed else {})}
         traits = self.request.traits if self.request is not None else self._stored_traits
-        connection = storable(traits) if self.chosen.kind == "other" else {}
+        connection = delegate.storable(traits) if self.chosen.kind == "other" else {}
         return {**state, "child": self.child_spawner.get_state(), "connection": connection}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -442,7 +431,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
         Reads what an earlier version wrote, where the job's facts are those of a child, and what wrapspawner wrote.
         """
-        self.ending = stored_ending(state)
+        self.ending = endings.stored_ending(state)
         server = state.get("child", state.get("child_state"))
         kind = str(state.get("kind", "slurm" if "job_id" in (server or state) else "local"))
         if kind == "slurm":

@@ -17,28 +17,12 @@ from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension import Extension
-from jupyterhub_gpuspawner.hub.job.ending import (
-    Ending,
-    ServerEnding,
-    database_away,
-    ending_state,
-    spawn_failure,
-    stored_ending,
-    why_never,
-)
+from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
-    GroupOverrides,
-    LogName,
-    OwnStartTimeout,
-    UserOptions,
-    checked_server_name,
-    cookie_secret,
-    require_registration,
-)
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
@@ -47,26 +31,10 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS,
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
+from jupyterhub_gpuspawner.hub.start import build, submission
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage, new_attempt, stored_attempt
-from jupyterhub_gpuspawner.hub.start.build import (
-    BatchJob,
-    JobSettings,
-    batch_job,
-    certificate_variables,
-    plain_request,
-    refuse_options,
-    site_profile,
-)
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
-from jupyterhub_gpuspawner.hub.start.submission import (
-    TRUSTED,
-    Cancellation,
-    RecordedStart,
-    StartRecords,
-    cancel_surely,
-    submit,
-)
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
@@ -82,10 +50,10 @@ DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
 
-class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts, SlurmSettings):
+class GPUSlurmSpawner(compat.LogName, compat.GroupOverrides, compat.OwnStartTimeout, CheckedTimeouts, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
-    user_options = UserOptions()
+    user_options = compat.UserOptions()
 
     request: JobRequest | None = None
     """What was asked for; None in a hub without profiles, and after a restart."""
@@ -101,14 +69,14 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self.life = Life()
         self.usage = ServerUsage(self, on_summary=self.life.used)
         self.job_log = JobLog(self.watch)
-        self.explained = ServerEnding(self.watch, self.job_log)
+        self.explained = endings.ServerEnding(self.watch, self.job_log)
         self.attempt = Attempt()
         self._deadline_task: asyncio.Future[None] | None = None
         self.extension = Extension(self, self.watch, self.row, name=self._log_name)
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
-        return refuse_options
+        return build.refuse_options
 
     # --- what others read -----------------------------------------------------------------------
 
@@ -118,12 +86,12 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         return self.watch.job_id
 
     @property
-    def ending(self) -> Ending | None:
+    def ending(self) -> endings.Ending | None:
         """How the last server ended, or why the last start failed; kept until the next start."""
         return self.explained.last
 
     @ending.setter
-    def ending(self, ending: Ending | None) -> None:
+    def ending(self, ending: endings.Ending | None) -> None:
         self.explained.last = ending
 
     @property
@@ -160,27 +128,29 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             apply(settings)
         except TraitError as error:
             failure = ConfigError(str(error), where=where)
-            raise spawn_failure(failure, server=self._log_name, contact=self.contact) from error
+            raise endings.spawn_failure(failure, server=self._log_name, contact=self.contact) from error
 
-    def job_settings(self) -> JobSettings:
+    def job_settings(self) -> build.JobSettings:
         """The settings from which the server's job is made, as they are now."""
         variables = {*self.get_env(), *self.attempt.certificates} if self.batch_script else ()
         return self._read_settings(frozenset(variables))
 
-    def site_settings(self) -> JobSettings:
+    def site_settings(self) -> build.JobSettings:
         """The same as the site has set them, whatever the server's profile sets, and without variables."""
         return self._read_settings(frozenset())
 
-    def _read_settings(self, variables: frozenset[str]) -> JobSettings:
+    def _read_settings(self, variables: frozenset[str]) -> build.JobSettings:
         requests = self.requests()
-        own = {field.name: getattr(self, field.name) for field in fields(JobSettings) if self.has_trait(field.name)}
+        own = {
+            field.name: getattr(self, field.name) for field in fields(build.JobSettings) if self.has_trait(field.name)
+        }
         own |= {"args": tuple(self.get_args()), "cmd": tuple(self.cmd)}
         locations = {name: self.configured_as(name) for name in requests}
-        return JobSettings(**own, requests=requests, locations=locations, variables=variables)
+        return build.JobSettings(**own, requests=requests, locations=locations, variables=variables)
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
-        site_profile(self.site_settings())
+        build.site_profile(self.site_settings())
         check_commands(self)
         for gate in (False, True):  # takes a fifth of a second, once: now, not in the hub's loop during a start
             launcher_archive(gate=gate)
@@ -191,7 +161,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
 
     # --- the job --------------------------------------------------------------------------------
 
-    async def account(self, settings: JobSettings | None = None) -> Account:
+    async def account(self, settings: build.JobSettings | None = None) -> Account:
         """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""
         name = self._username or self.user.name
         home = (settings or self).req_homedir.replace("{username}", name)
@@ -211,15 +181,17 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         env.update(self.attempt.certificates)
         return env
 
-    def batch_job(self, account: Account) -> BatchJob:
+    def batch_job(self, account: Account) -> build.BatchJob:
         """The job as it would be submitted now; raises ConfigError or RequestError."""
         settings = self.job_settings()
-        request = self.request or plain_request(settings, username=self.user.name, server_name=self.name)
-        return batch_job(settings, request, account, start_id=self.attempt.start_id)
+        request = self.request or build.plain_request(settings, username=self.user.name, server_name=self.name)
+        return build.batch_job(settings, request, account, start_id=self.attempt.start_id)
 
-    def cancellation(self, username: str, identity: JobIdentity, *, trusted_until: float | None = 0.0) -> Cancellation:
+    def cancellation(
+        self, username: str, identity: JobIdentity, *, trusted_until: float | None = 0.0
+    ) -> submission.Cancellation:
         """What cancels a job as this user, if it is the one of ``identity``."""
-        return Cancellation(
+        return submission.Cancellation(
             self.connection().client,
             identity,
             prefix=command_prefix(self.exec_prefix, username),
@@ -230,7 +202,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     def cancel_in_background(self) -> None:
         """Cancel the job, and try again until that works."""
         cancel = self.cancellation(self._username or self.user.name, self.watch.identity)
-        in_background(cancel_surely(self.job_id, cancel))
+        in_background(submission.cancel_surely(self.job_id, cancel))
 
     # --- JupyterHub's contract ------------------------------------------------------------------
 
@@ -239,25 +211,25 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         await takes_changes(self.orm_spawner, TO_START)
         self.ending = None
         try:
-            require_registration()
+            compat.require_registration()
             where = await self.start_server()
         except GPUSpawnerError as error:
             raise self._start_error(error) from error
         except SQLAlchemyError as error:
             self.life.fault = "database"
             self.log.error("The start of %s failed with the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
-            raise database_away(self.orm_spawner) from error
+            raise endings.database_away(self.orm_spawner) from error
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
         if not writable:
-            raise database_away()
+            raise endings.database_away()
         return where
 
     async def start_server(self) -> Any:
         """Submit the job, and wait for the node's report and for the server."""
         self._begin()
         try:
-            checked_server_name(self.name)
+            compat.checked_server_name(self.name)
             try:
                 async with timeout(self.start_timeout):
                     await self._submit()
@@ -266,7 +238,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             await self._readiness().wait()
         except SubmitRejected as error:
             since = self.attempt.reached[Stage.SUBMITTED]
-            why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
+            why = await endings.why_never(self.connection(), self.exec_prefix, self.request, since=since)
             error.for_user = why or error.for_user
             raise
         finally:
@@ -284,7 +256,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self.watch.stopping = False
         limit = self.request.queue_timeout if self.request is not None else None
         self.attempt = new_attempt(
-            hub_mark(cookie_secret(self)),
+            hub_mark(compat.cookie_secret(self)),
             start_timeout=self.start_timeout,
             queue_timeout=queue_limit(limit, self.site_queue_limit),
         )
@@ -296,29 +268,29 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         )
 
     async def _submit(self) -> None:
-        start = RecordedStart(self._username, self.name)
+        start = submission.RecordedStart(self._username, self.name)
         await refuse_root(start.user)
         # without their jobs, the hub could not tell whether they run
         if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
             raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)
         account = await self.account()
-        self.attempt.certificates = await asyncio.to_thread(certificate_variables, self.cert_paths)
+        self.attempt.certificates = await asyncio.to_thread(build.certificate_variables, self.cert_paths)
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
-        if session is not None and not await StartRecords(session).add(self.attempt.start_id, start):
+        if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):
             self.life.fault = "database"
-            raise database_away()
+            raise endings.database_away()
         job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
-        job_id = await submit(
+        job_id = await submission.submit(
             self.connection().client,
             job,
             prefix=self.as_user(),
             environment=self.job_environment(account),
             cancel=self.cancellation(self._username, job.identity, trusted_until=None),
         )
-        self.watch.submitted(job_id, job.identity, trusted=TRUSTED)
+        self.watch.submitted(job_id, job.identity, trusted=submission.TRUSTED)
         self.attempt.queued(Moment.now())
         self.watch.notify()
         self.life.submitted(job_id, self.request)
@@ -350,7 +322,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
     def _start_error(self, error: GPUSpawnerError) -> Exception:
         """The exception that JupyterHub shows for an error of a start."""
         self.life.fault = error.reason
-        return spawn_failure(error, server=self._log_name, contact=self.contact)
+        return endings.spawn_failure(error, server=self._log_name, contact=self.contact)
 
     def _serves(self) -> None:
         """The server answers from now on."""
@@ -441,7 +413,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
             await cancel(self.job_id)
         except GPUSpawnerError:  # JupyterHub forgets the server all the same
             self.explained.stop_unconfirmed()
-            in_background(cancel_surely(self.job_id, cancel))
+            in_background(submission.cancel_surely(self.job_id, cancel))
             return
         if not now:
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
@@ -464,7 +436,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         """The facts of job, start and report; where nothing runs, how the last server ended."""
         states = (part.to_state() for part in (self.watch, self.report, self.extension, self.life))
         state = dict(item for state in states for item in state.items())
-        return state | (self.attempt.to_state() if self.job_id else ending_state(self.ending))
+        return state | (self.attempt.to_state() if self.job_id else endings.ending_state(self.ending))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
@@ -473,7 +445,7 @@ class GPUSlurmSpawner(LogName, GroupOverrides, OwnStartTimeout, CheckedTimeouts,
         self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
         for part in (self.report, self.extension, self.life):
             part.load(state)
-        self.ending = stored_ending(state)
+        self.ending = endings.stored_ending(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
             metrics.restored(self)
             metrics.SERVERS.add(self)

@@ -13,18 +13,11 @@ from typing import Any
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, start_failed, why_never
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
-    begin_pending_start,
-    end_pending_start,
-    internal_certificates,
-    is_checked,
-    is_first_check,
-    proxy_of,
-)
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
@@ -247,7 +240,7 @@ class Readiness:
     async def _serves_at(self, port: int) -> None:
         """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""
         await connected(self.report.address, port)
-        key, certificate, authority = internal_certificates(self.spawner)
+        key, certificate, authority = compat.internal_certificates(self.spawner)
         await wait_for_http_server(
             url_path_join(await self.spawner.get_url(), self._readiness_path()),
             timeout=self.spawner.http_timeout,
@@ -283,7 +276,7 @@ def interrupted(spawner: Any, reported_port: int) -> bool:
 
     The stored address of a server that was still starting has a random port.
     """
-    return bool(is_first_check(spawner) and spawner.server and spawner.server.port != reported_port)
+    return bool(compat.is_first_check(spawner) and spawner.server and spawner.server.port != reported_port)
 
 
 async def resume(spawner: Any, rest: Coroutine[Any, Any, None]) -> int | None:
@@ -294,8 +287,8 @@ async def resume(spawner: Any, rest: Coroutine[Any, Any, None]) -> int | None:
     """
     arrived = asyncio.Event()
     start = asyncio.ensure_future(_start(spawner, rest, arrived))
-    begin_pending_start(spawner, start)
-    start.add_done_callback(lambda _: end_pending_start(spawner))
+    compat.begin_pending_start(spawner, start)
+    start.add_done_callback(lambda _: compat.end_pending_start(spawner))
     arrival = asyncio.ensure_future(arrived.wait())
     await asyncio.wait({start, arrival}, return_when=asyncio.FIRST_COMPLETED)
     arrival.cancel()
@@ -307,11 +300,11 @@ async def resume(spawner: Any, rest: Coroutine[Any, Any, None]) -> int | None:
 async def _start(spawner: Any, rest: Coroutine[Any, Any, None], arrived: asyncio.Event) -> None:
     await rest
     arrived.set()
-    await _until(lambda: not is_checked(spawner))
+    await _until(lambda: not compat.is_checked(spawner))
     if spawner.server is None:
         raise start_failed("The server was started, but did not respond to the hub.", status_code=503, reason="timeout")
     # JupyterHub's own check of routes may be minutes away
-    await proxy_of(spawner).add_user(spawner.user, spawner.name)
+    await compat.proxy_of(spawner).add_user(spawner.user, spawner.name)
 
 
 async def _until(condition: Callable[[], bool]) -> None:

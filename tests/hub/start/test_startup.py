@@ -63,7 +63,6 @@ async def test_a_database_that_goes_away_while_the_account_is_looked_up_costs_no
 
     monkeypatch.setattr("jupyterhub_gpuspawner.hub.site.database.PAUSES", (0.01,))
     monkeypatch.setattr(slurm, "refuse_root", nobody_is_root)
-    monkeypatch.setattr(slurm, "require_registration", lambda: None)
     with hub_session(new_database(tmp_path)) as session:
         spawner = Spawner(session)
         commit, failures = session.commit, [AWAY, AWAY]
