@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import profiles
 from jupyterhub_gpuspawner.hub.course import api as course
 from jupyterhub_gpuspawner.hub.messages import api as messages
+from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report as report_api
-from jupyterhub_gpuspawner.hub.server import session
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
 from jupyterhub_gpuspawner.wire import bounds, documents
@@ -79,8 +79,8 @@ def page() -> str:
         *_records(course.CourseDocument),
         f"## Outcomes document, version {course.VERSION}\n",
         *_records(course.OutcomesDocument),
-        f"## Session document, version {session.VERSION}\n",
-        *_records(session.SessionDocument),
+        f"## Session document, version {server_api.VERSION}\n",
+        *_records(server_api.SessionDocument),
         f"## Messages document, version {messages.VERSION}\n",
         "A request to show a message has a JSON object with its `message`, a text; `to`, one of "
         '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
@@ -174,7 +174,9 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _record(cls: type) -> str:
-    docs, hints = attribute_docs(cls), _hints(cls)
+    bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    docs = {name: doc for base in bases for name, doc in attribute_docs(base).items()}
+    hints = _hints(cls)
     rows = []
     for field in _fields(cls):
         missing = field.default is dataclasses.MISSING

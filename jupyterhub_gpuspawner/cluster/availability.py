@@ -60,6 +60,8 @@ class Availability:
     """The profile field at fault, such as ``slurm.time``; empty where there is none."""
     partition: str = ""
     """The partition this applies to; empty where it applies to all that were requested."""
+    nodes: tuple[str, ...] = ()
+    """The nodes on which it would start, where Slurm itself was asked."""
 
 
 def availability(

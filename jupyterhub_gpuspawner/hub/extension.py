@@ -241,14 +241,13 @@ USUAL = 3600
 
 
 class NotExtended(RequestError):
-    """A server is not extended now; :attr:`why` tells the reason."""
+    """A server is not extended now; :attr:`reason` is that of :class:`Reason`."""
 
     status_code = 409
-    reason = "not_extended"
 
     def __init__(self, why: Reason, message: str) -> None:
         super().__init__(message, field="minutes")
-        self.why = why
+        self.reason = why.value
 
 
 @dataclass(frozen=True)

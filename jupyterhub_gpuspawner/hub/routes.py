@@ -29,7 +29,8 @@ from jupyterhub_gpuspawner.hub.course.page import CourseEvents, CoursePage, Cour
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages import api as messages_api
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
-from jupyterhub_gpuspawner.hub.server import more_time, report, session
+from jupyterhub_gpuspawner.hub.server import api as server_api
+from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
@@ -56,8 +57,7 @@ API: list[tuple[Any, ...]] = [
     *profiles.HANDLERS,
     *course_api.HANDLERS,
     *messages_api.HANDLERS,
-    *more_time.HANDLERS,
-    *session.HANDLERS,
+    *server_api.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
     (r"/api/gpuspawner/fleet", FleetHandler),
 ]

@@ -286,7 +286,6 @@ NOT_RUNNING_NAMED = "Server {name} is not running"
 IMPLICIT = "It will start again automatically in a few seconds."
 TIME_LIMIT = "The job reached its time limit of {time}."
 UNKNOWN_FAILURE = "The reason is unknown. Your administrator may find it in the hub's log."
-ELSEWHERE = "This page is open in more than {limit} tabs. This tab now updates less often."
 TIMED_OUT = (
     "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
     "Last known state: {known}"
@@ -419,11 +418,6 @@ PLEASE_STOP = "Others may be waiting for them: please stop the server if you do 
 PLEASE_STOP_CORES = "Please stop it if you do not need it."
 NOT_IDLE = "This server is not idle: there is nothing to keep it from."
 NO_KEEP_LEFT = "This server cannot be kept again. It is not stopped if you use it."
-
-
-def not_used(*, gpus: bool) -> str:
-    """Since when it is idle."""
-    return NOT_USED if gpus else NOT_USED_CORES
 
 
 def what_follows(*, gpus: bool, stops: bool) -> str:

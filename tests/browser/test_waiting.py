@@ -14,12 +14,10 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub.server.waiting import LIMIT
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
 from tests.fixtures.slurm import hanging, processes_of
 from tests.hub.conftest import COMMAND, LIGHT, start_hub
-from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
@@ -360,26 +358,6 @@ def test_a_hub_that_is_restarted_tells_the_same_stages(
 
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/ivy"), timeout=LONG)
-
-
-def test_a_page_whose_stream_has_ended_for_newer_ones_looks_again_and_arrives(
-    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
-) -> None:
-    """It says so; later it is up to date again, and the server becomes ready."""
-    blocker = fill()
-    start(hub, "tab", "k80-node")
-    sign_in(page, hub, "tab")
-    look(page, hub, "tab")
-    expect(page.locator("#progress-message")).to_contain_text(WAITS)
-    visitor = Visitor(hub, "tab")
-    url = f"{hub.url}/hub/api{server_path('tab', '')}/progress?_xsrf={visitor._xsrf}"
-    with ExitStack() as tabs:
-        for _ in range(LIMIT):
-            tabs.enter_context(visitor.session.get(url, stream=True, timeout=30))
-        expect(page.locator("#progress-message")).to_contain_text("open in more than 20 tabs")
-    expect(page.locator("#progress-message")).to_contain_text(WAITS)
-    slurm_cluster.run("scancel", blocker)
-    page.wait_for_url(re.compile("/user/tab"), timeout=LONG)
 
 
 def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(

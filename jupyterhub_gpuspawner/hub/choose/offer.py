@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
@@ -20,6 +19,11 @@ from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
@@ -60,16 +64,16 @@ def as_typed(fields: Mapping[str, Sequence[str]]) -> FilledIn:
     options = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
     slug = options.pop("profile", "")
     prefix = f"profile-option-{slug}--"
-    values = {name.removeprefix(prefix): value for name, value in options.items() if _is_own(name, prefix)}
+    values = {
+        name.removeprefix(prefix): value
+        for name, value in options.items()
+        if name.startswith(prefix) or not name.startswith("profile-option-")
+    }
     for name in [name for name in values if name.endswith(f"--{UNLISTED}")]:
         text, option = values.pop(name), name.removesuffix(f"--{UNLISTED}")
         if values.get(option, UNLISTED) == UNLISTED:
             values[option] = text
     return FilledIn(slug, values)
-
-
-def _is_own(name: str, prefix: str) -> bool:
-    return name.startswith(prefix) or not name.startswith("profile-option-")
 
 
 def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
@@ -85,13 +89,11 @@ def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
 def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
     """The values that were sent with a start that was refused, with the reason."""
     options = as_typed(fields)
-    if refusal is None:
-        try:
-            choice_from_form({name: list(values) for name, values in fields.items()})
-        except RequestError as error:
-            return with_fault(options, error)
-        return options
-    return with_fault(options, refusal)
+    try:
+        choice_from_form({name: list(values) for name, values in fields.items()})
+    except RequestError as error:
+        refusal = refusal or error
+    return with_fault(options, refusal) if refusal is not None else options
 
 
 def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
@@ -118,6 +120,50 @@ def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
             break
     values = {name: value for name, value in options.items() if name != "profile"}
     return FilledIn(str(options.get("profile", "")), values, note=note)
+
+
+class Site(NamedTuple):
+    """What is known of the site for the profiles of one user; all empty where no profile uses Slurm."""
+
+    connection: Connection | None = None
+    defaults: Resources | None = None
+    owner: str = ""
+    """The account that owns the user's jobs."""
+    queue_limit: int | None = None
+
+
+NO_SITE = Site()
+
+
+def site_of(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> Site:
+    """The site of these profiles, for the spawner's user; raises ConfigError."""
+    if not any(profile.kind == "slurm" for profile in offered):
+        return NO_SITE
+    owner = job_owner(spawner.exec_prefix, spawner.user.name)
+    return Site(spawner.connection(), site_defaults(spawner.site_settings()), owner, spawner.site_queue_limit)
+
+
+async def statuses_of(
+    spawner: GPUProfilesSpawner,
+    offered: Sequence[Profile],
+    site: Site,
+    snapshot: ClusterSnapshot | None,
+    choice: Mapping[str, object] = MappingProxyType({}),
+) -> tuple[ProfileStatus, ...]:
+    """The status of each of these profiles for the spawner's user now; see :func:`profile_statuses`."""
+    return profile_statuses(
+        offered,
+        username=spawner.user.name,
+        groups=spawner.groups_of_user(),
+        snapshot=snapshot,
+        now=datetime.now().astimezone(),
+        defaults=site.defaults,
+        owner=site.owner,
+        own_jobs=job_ids_of([spawner.user]),
+        unix_groups=await allowed_groups(snapshot, site.owner),
+        site_queue_limit=site.queue_limit,
+        choice=choice,
+    )
 
 
 WHERE = frozenset({"slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"})
@@ -150,23 +196,6 @@ class OptionField:
         """The fields of the profile that it changes, such as ``slurm.gpus slurm.memory``."""
         return " ".join(sorted(fields_set(self.option)))
 
-    @property
-    def unit(self) -> float | None:
-        """What one of a range's numbers is in seconds, MiB or pieces; None without a range."""
-        number = self.option.range
-        if number is None:
-            return None
-        if number.sets == "slurm.memory":
-            return 1024.0 ** ("KMGT".index((number.unit or "M")[0].upper()) - 1)
-        seconds = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
-        return seconds[number.unit or "minutes"] if number.sets == "slurm.time" else 1
-
-    def brings(self, key: str) -> str:
-        """What a choice changes of what a job gets, as JSON for the script; empty for nothing."""
-        slurm = self.option.choices[key].slurm
-        counts = {name: getattr(slurm, name) for name in COUNTED if name in slurm.model_fields_set}
-        return json.dumps(counts) if counts else ""
-
 
 @dataclass(frozen=True)
 class Offer:
@@ -184,8 +213,6 @@ class Offer:
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
-    script_facts: str = ""
-    """JSON of what the script needs to tell what other values of the options bring; empty without options."""
     course: CourseProfile | None = None
     """The course of which this is the card."""
 
@@ -280,21 +307,17 @@ def offers(
 
 def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
     profile, resources = status.profile, status.resources
-    gpu_type, cpus_per_core = _only_type(resources, snapshot), cpus_per_core_of(resources, snapshot)
     changed = profile.slug == filled_in.profile and bool(filled_in.values)
     return Offer(
         profile,
-        gets=what_a_job_gets(resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core)
+        gets=what_a_job_gets(resources, snapshot)
         if changed and resources is not None and not filled_in.fault_at_value
-        else what_you_get(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core),
+        else what_you_get(profile, resources, snapshot),
         fields=option_fields(profile, {}),
         availability=status.availability,
         closed=closed_by(status),
         opens=status.refusal.when if status.refusal is not None else None,
         link=link_to(base_url, profile.slug, {}),
-        script_facts=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type, cpus_per_core=cpus_per_core))
-        if resources is not None and profile.profile_options
-        else "",
     )
 
 
@@ -395,46 +418,36 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(resources: Resources, *, gpu_type: str = "", cpus_per_core: int = 0) -> tuple[str, ...]:
-    """The same for one job."""
+def what_a_job_gets(resources: Resources, snapshot: ClusterSnapshot | None = None) -> tuple[str, ...]:
+    """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources."""
     values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
-    return _script_facts(values, gpu_type, cpus_per_core, time_unit=resources.time_unit)
-
-
-def for_the_script(
-    profile: Profile, resources: Resources, *, gpu_type: str = "", cpus_per_core: int = 0
-) -> dict[str, Any]:
-    """What the page's script needs to tell the same of other values: the job's fields, and the names of GPU types."""
-    types = {
-        model: str(gpu_model(model)) for model in (*_values(profile, "gpu_type"), resources.gpu_type, gpu_type) if model
-    }
-    return {
-        "asks": {name: value for name in COUNTED if (value := getattr(resources, name)) is not None},
-        "types": types | ({"": types[gpu_type]} if gpu_type else {}),
-        "cpus_per_core": cpus_per_core,
-    }
+    return _gets(values, resources, snapshot, time_unit=resources.time_unit)
 
 
 def what_you_get(
-    profile: Profile, resources: Resources | None = None, *, gpu_type: str = "", cpus_per_core: int = 0
+    profile: Profile, resources: Resources | None = None, snapshot: ClusterSnapshot | None = None
 ) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
-    ``asked`` is what a job of the profile requests when no option is changed: it holds the site's defaults, too.
-    ``gpu_type`` is the partition's type of GPU, for a job that requests any GPU. ``cpus_per_core`` is how many of
-    Slurm's CPUs a core of its nodes has; 0: not known, or not the same on all of them.
+    ``resources`` are what a job of the profile requests when no option is changed: with the site's defaults, too.
+    ``snapshot`` says what the GPUs and the cores of its nodes are.
     """
 
     def values(name: str) -> list[Any]:
         of_site = None if resources is None else getattr(resources, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
-    return _script_facts({name: values(name) for name in COUNTED}, gpu_type, cpus_per_core)
+    return _gets({name: values(name) for name in COUNTED}, resources, snapshot)
 
 
-def _script_facts(
-    values: Mapping[str, list[Any]], gpu_type: str, cpus_per_core: int, *, time_unit: str = ""
+def _gets(
+    values: Mapping[str, list[Any]],
+    resources: Resources | None,
+    snapshot: ClusterSnapshot | None,
+    *,
+    time_unit: str = "",
 ) -> tuple[str, ...]:
+    gpu_type, per_core = _only_type(resources, snapshot), cpus_per_core_of(resources, snapshot)
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
     types = " or ".join(str(gpu_model(model)) for model in values["gpu_type"] or [gpu_type] if model)
     nodes = _span(values["nodes"])
@@ -442,7 +455,7 @@ def _script_facts(
     on_a_node = (
         f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
         _counted(_span(values["shards"]), "GPU shard"),
-        cpus(min(values["cpus"]), max(values["cpus"]), per_core=cpus_per_core) if values["cpus"] else "",
+        cpus(min(values["cpus"]), max(values["cpus"]), per_core=per_core) if values["cpus"] else "",
         _memory(values["memory"]),
     )
     parts = (

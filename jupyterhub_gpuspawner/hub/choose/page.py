@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import (
+    NO_SITE,
     VISIT,
     FilledIn,
     Offer,
@@ -32,28 +33,18 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_a_link,
     of_the_last_time,
     offers,
-    profile_statuses,
+    site_of,
+    statuses_of,
     with_courses,
 )
 from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.switch import as_query
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import has_job, job_ids_of, server_of, with_profiles
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
-from jupyterhub_gpuspawner.profiles.resources import Resources
-
-Check = Callable[[Mapping[str, object]], object]
-"""Raises RequestError for user options that are not allowed."""
-
-
-# One request of the page on which a server is chosen: what page and form tell each other.
-
 
 FIRST_PATIENCE = 2.0
 """Seconds that the page waits for Slurm while nothing is known about the cluster."""
@@ -64,41 +55,38 @@ PATIENCE = 0.5
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await spawner.refresh_profiles()
-    offered = _offered(spawner)
-    connection, defaults, owner, site_queue_limit = _site(spawner, offered)
-    snapshot = None
-    if connection is not None:
-        cluster = connection.cluster
-        snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
     visit = VISIT.get() or Visit()
-    visit.filled_in = _filled_in(spawner, visit)
-    now = datetime.now().astimezone()
-    statuses = profile_statuses(
-        offered,
-        username=spawner.user.name,
-        groups=spawner.groups_of_user(),
-        snapshot=snapshot,
-        now=now,
-        defaults=defaults,
-        owner=owner,
-        own_jobs=job_ids_of([spawner.user]),
-        unix_groups=await allowed_groups(snapshot, owner),
-        site_queue_limit=site_queue_limit,
-        choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
-    )
+    offered: Sequence[Profile] = ()
+    courses: Sequence[CourseProfile] = ()
+    site, snapshot = NO_SITE, None
+    visit.filled_in = FilledIn()
+    try:
+        offered, courses = spawner.offered(), spawner.course_profiles()
+        visit.filled_in = _filled_in(spawner, visit)
+        site = site_of(spawner, offered)
+    except ConfigError as error:
+        spawner.log.error("Profiles or their availability cannot be shown: %s", error)  # noqa: TRY400 - no traceback
+    if site.connection is not None:
+        cluster = site.connection.cluster
+        snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
+    choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
+    statuses = await statuses_of(spawner, offered, site, snapshot, choice)
     if visit.posted is None:
         visit.filled_in = filled_in_with_fault(statuses, visit.filled_in, linked=bool(visit.linked))
-    profile_offers = offers(statuses, visit.filled_in, base_url=_base_url(spawner), snapshot=snapshot)
-    profile_offers = with_courses(profile_offers, _courses(spawner), visit.filled_in)
+    base_url = str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
+    profile_offers = offers(statuses, visit.filled_in, base_url=base_url, snapshot=snapshot)
+    profile_offers = with_courses(profile_offers, courses, visit.filled_in)
     visit.fault_at = fault_at(profile_offers, visit.filled_in)
     visit.closed = nothing_to_start(profile_offers, spawner.contact)
+    reader = spawner.handler.current_user if spawner.handler is not None else None
+    for_admin = reader is not None and bool(reader.admin)  # paths and fields are nobody else's business
     return form_html(
         profile_offers,
-        now=now.timestamp(),
-        silent=connection is not None and (connection.silent or snapshot is None),
+        now=time.time(),
+        silent=site.connection is not None and (site.connection.silent or snapshot is None),
         as_of=snapshot.taken_at if snapshot is not None else None,
-        faults=_faults(spawner),
-        doubts=_doubts(spawner, offered),
+        faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
+        doubts=[doubt for profile in offered for doubt in doubts_of(profile)] if for_admin else (),
     )
 
 
@@ -129,7 +117,9 @@ async def render_question(spawner: GPUProfilesSpawner | None) -> str:
     choice: Mapping[str, object] = {}
     if visit.linked and spawner is not None:
         await spawner.refresh_profiles()
-        visit.filled_in = _filled_in(spawner, visit)
+        visit.filled_in = FilledIn()
+        with suppress(ConfigError):  # logged where the profiles are read
+            visit.filled_in = _filled_in(spawner, visit)
         choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
     return _environment().get_template("question.html").render(choice=choice)
 
@@ -159,66 +149,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _offered(spawner: GPUProfilesSpawner) -> tuple[Profile, ...]:
-    try:
-        return spawner.offered()
-    except ConfigError as error:
-        spawner.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - the message is enough
-        return ()
-
-
-def _courses(spawner: GPUProfilesSpawner) -> tuple[CourseProfile, ...]:
-    try:
-        return spawner.course_profiles()
-    except ConfigError:  # logged where the profiles are read
-        return ()
-
-
-def _site(
-    spawner: GPUProfilesSpawner, offered: Sequence[Profile]
-) -> tuple[Connection | None, Resources | None, str, int | None]:
-    """The connection to Slurm, the site's defaults, the jobs' owner and the queue's limit.
-
-    All empty where no profile uses Slurm.
-    """
-    if not any(profile.kind == "slurm" for profile in offered):
-        return None, None, "", None
-    try:
-        owner = job_owner(spawner.exec_prefix, spawner.user.name)
-        return spawner.connection(), site_defaults(spawner.site_settings()), owner, spawner.site_queue_limit
-    except ConfigError as error:
-        spawner.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
-        return None, None, "", None
-
-
 def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
-    try:
-        if visit.posted is not None:
-            return of_a_form(visit.posted, visit.refusal)
-        if visit.linked:
-            return of_a_link(visit.linked, spawner.resolve)
-        return of_the_last_time(spawner.user_options, spawner.resolve)
-    except ConfigError:  # logged where the profiles are read
-        return FilledIn()
-
-
-def _base_url(spawner: GPUProfilesSpawner) -> str:
-    return str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
-
-
-def _faults(spawner: GPUProfilesSpawner) -> tuple[str, ...]:
-    """Faults in files of profiles, for administrators: paths and fields are nobody else's business."""
-    return tuple(str(error) for error in spawner.profile_errors()) if _for_an_admin(spawner) else ()
-
-
-def _doubts(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[str, ...]:
-    """Values of profiles that are almost surely mistakes, for administrators."""
-    return tuple(doubt for profile in offered for doubt in doubts_of(profile)) if _for_an_admin(spawner) else ()
-
-
-def _for_an_admin(spawner: GPUProfilesSpawner) -> bool:
-    reader = spawner.handler.current_user if spawner.handler is not None else None
-    return reader is not None and bool(reader.admin)
+    """The choice to show; raises ConfigError."""
+    if visit.posted is not None:
+        return of_a_form(visit.posted, visit.refusal)
+    if visit.linked:
+        return of_a_link(visit.linked, spawner.resolve)
+    return of_the_last_time(spawner.user_options, spawner.resolve)
 
 
 # Starts that are asked for at the same moment begin a few at a time, in the order of the clicks.

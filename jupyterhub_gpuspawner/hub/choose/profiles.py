@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,14 +12,11 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, profile_statuses
-from jupyterhub_gpuspawner.hub.choose.trial import Trial, trial_of
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.trial import trial_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.user_options import options_schema
@@ -101,30 +94,16 @@ class ProfilesDocument:
     """Slurm did not respond to the last query."""
     profiles: tuple[OfferedProfile, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """The document as JSON."""
-        return asdict(self)
 
-
-@dataclass(frozen=True)
-class TrialDocument:
+@dataclass(frozen=True, kw_only=True)
+class TrialDocument(Prospect):
     """What Slurm would do with a job of these options if it were submitted now."""
 
     version: int = VERSION
-    chance: str = "unknown"
-    """``now``, ``later``, ``never`` or ``unknown``."""
-    sentence: str = ""
-    """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
-    starts_at: str | None = None
-    """When it would start, if that is known: ISO 8601, UTC."""
     nodes: tuple[str, ...] = ()
     """The nodes on which it would start."""
-    field: str = ""
-    """The profile's field at fault, such as ``slurm.time``."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The document as JSON."""
-        return asdict(self)
+    gets: tuple[str, ...] = ()
+    """What the job would get, in a few words each; empty for a profile that does not use Slurm."""
 
 
 def profiles_document(
@@ -138,20 +117,8 @@ def profiles_document(
     )
 
 
-def trial_document(trial: Trial) -> TrialDocument:
-    """The document of a trial."""
-    starts_at = None if trial.starts_at is None else _iso(trial.starts_at)
-    return TrialDocument(
-        chance=trial.chance.value,
-        sentence=trial.sentence,
-        starts_at=starts_at,
-        nodes=trial.nodes,
-        field=trial.field,
-    )
-
-
 def _offered(status: ProfileStatus) -> OfferedProfile:
-    profile = status.profile
+    profile, resources = status.profile, status.resources
     allowed = status.refusal is None
     return OfferedProfile(
         slug=profile.slug,
@@ -161,20 +128,25 @@ def _offered(status: ProfileStatus) -> OfferedProfile:
         kind=profile.kind,
         allowed=allowed,
         reason=status.refusal.text if status.refusal is not None else "",
-        resources=_requested(status.resources) if status.resources is not None else None,
-        availability=_prospect(status.availability) if status.availability is not None else None,
+        resources=_requested(resources) if resources is not None else None,
+        availability=Prospect(**prospect(status.availability)) if status.availability is not None else None,
         options_schema=options_schema(profile) if allowed else None,
     )
 
 
 def _requested(resources: Resources) -> AskedResources:
-    values = {name: getattr(resources, name) for name in AskedResources.__dataclass_fields__}
+    values = {field.name: getattr(resources, field.name) for field in fields(AskedResources)}
     return AskedResources(**{**values, "reservation": resources.reservation_name or None})
 
 
-def _prospect(availability: Availability) -> Prospect:
-    starts_at = None if availability.starts_at is None else _iso(availability.starts_at)
-    return Prospect(availability.chance.value, availability.sentence, starts_at, availability.field)
+def prospect(availability: Availability) -> dict[str, Any]:
+    """The fields of a :class:`Prospect`."""
+    return {
+        "chance": availability.chance.value,
+        "sentence": availability.sentence,
+        "starts_at": _iso(availability.starts_at) if availability.starts_at is not None else None,
+        "field": availability.field,
+    }
 
 
 def _iso(moment: float) -> str:
@@ -200,16 +172,6 @@ class OfUser(RESTHandler):
             raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
         return spawner
 
-    def refuse(self, error: GPUSpawnerError, **more: str) -> None:
-        """Answer with what the caller may know of the error; an administrator also reads its ``detail``."""
-        if not isinstance(error, RequestError):
-            self.log.error("%s %s: %s", self.request.method, self.request.path, error)
-        if error.for_admin and is_admin(self.parsed_scopes):
-            more["detail"] = error.for_admin
-        self.set_status(error.status_code)
-        answer = {"status": error.status_code, "message": error.for_user, "reason": error.reason, **more}
-        self.finish(json.dumps(answer))
-
 
 class ProfilesHandler(OfUser):
     """The profiles that a user may start, the options of each, and when it would start now."""
@@ -224,26 +186,15 @@ class ProfilesHandler(OfUser):
         await spawner.refresh_profiles()
         try:
             offered = spawner.offered()
-            connection, defaults = spawner.connection(), site_defaults(spawner.site_settings())
+            site = site_of(spawner, offered)
         except ConfigError as error:
             self.refuse(error)
             return
-        snapshot = await connection.cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
-        owner = job_owner(spawner.exec_prefix, user_name)
-        statuses = profile_statuses(
-            offered,
-            username=user_name,
-            groups=spawner.groups_of_user(),
-            snapshot=snapshot,
-            now=datetime.now().astimezone(),
-            defaults=defaults,
-            owner=owner,
-            own_jobs=job_ids_of([spawner.user]),
-            unix_groups=await allowed_groups(snapshot, owner),
-            site_queue_limit=spawner.site_queue_limit,
-        )
-        document = profiles_document(statuses, snapshot, silent=connection.silent)
-        self.write(json.dumps(document.to_json()))
+        connection = site.connection
+        snapshot = await connection.cluster.recent() if connection is not None else None
+        statuses = await statuses_of(spawner, offered, site, snapshot)
+        silent = connection is not None and connection.silent
+        self.write(asdict(profiles_document(statuses, snapshot, silent=silent)))
 
 
 class TrialHandler(OfUser):
@@ -261,13 +212,12 @@ class TrialHandler(OfUser):
         try:
             request = spawner.resolve(options)
             trial = NOT_SLURM.get(request.kind) or await trial_of(spawner, request)
-        except RequestError as error:
-            self.refuse(error, field=error.field)
-            return
-        except ConfigError as error:
+            of_slurm = request.kind not in NOT_SLURM
+            gets = what_a_job_gets(request.resources, spawner.connection().cluster.latest) if of_slurm else ()
+        except (RequestError, ConfigError) as error:
             self.refuse(error)
             return
-        self.write(json.dumps(trial_document(trial).to_json()))
+        self.write(asdict(TrialDocument(**prospect(trial), nodes=trial.nodes, gets=gets)))
 
     def _options(self) -> dict[str, Any]:
         body = self.limited_body()
@@ -278,8 +228,8 @@ class TrialHandler(OfUser):
 
 
 NOT_SLURM = {
-    "local": Trial(Chance.NOW, "starts at once, on the hub's own machine"),
-    "other": Trial(Chance.UNKNOWN, "starts without Slurm"),
+    "local": Availability(Chance.NOW, "starts at once, on the hub's own machine"),
+    "other": Availability(Chance.UNKNOWN, "starts without Slurm"),
 }
 """By a profile's kind."""
 

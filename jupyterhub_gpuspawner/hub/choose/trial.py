@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -36,64 +36,46 @@ WAITING = 4
 """Trials of one user that may be queued or running; a further one is not made."""
 PATIENCE = 12.0
 """Seconds that a request waits for its trial. The trial then goes on, and its answer is cached."""
+SILENT = "Slurm is not responding at the moment"
 _SOON = 90.0
 """A start within this many seconds is shown as now."""
 _NEVER = 10 * 366 * 86400.0
 """Seconds. For a job that cannot start Slurm gives a time centuries ahead."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What Slurm would do with a job: as :class:`Availability`, with the nodes."""
-
-    chance: Chance
-    sentence: str
-    """For a participant; a page puts ``starts_at`` for ``{time}``."""
-    starts_at: float | None = None
-    """Seconds since the epoch."""
-    nodes: tuple[str, ...] = ()
-    """Nodes on which it would start."""
-    field: str = ""
-    """The profile's field at fault, such as ``slurm.time``; empty if there is none."""
-
-
-def of_start(answer: WillRun, *, now: float) -> Trial:
+def of_start(answer: WillRun, *, now: float) -> Availability:
     """Put Slurm's answer into words for a participant; ``now`` in seconds since the epoch."""
     if answer.starts_at - now > _NEVER:
-        return Trial(
-            Chance.NEVER,
-            f"partition {answer.partition} is closed, or you are not allowed to use it",
-            field="slurm.partition",
-        )
+        closed = f"partition {answer.partition} is closed, or you are not allowed to use it"
+        return Availability(Chance.NEVER, closed, field="slurm.partition")
     more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
     where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
-    if answer.starts_at - now <= _SOON:
-        return Trial(Chance.NOW, f"would start now{where}", answer.starts_at, answer.nodes)
-    return Trial(Chance.LATER, f"would start {{time}}{where}", answer.starts_at, answer.nodes)
+    soon = answer.starts_at - now <= _SOON
+    sentence = f"would start now{where}" if soon else f"would start {{time}}{where}"
+    return Availability(Chance.NOW if soon else Chance.LATER, sentence, answer.starts_at, nodes=answer.nodes)
 
 
-def of_error(error: GPUSpawnerError) -> Trial:
+def of_error(error: GPUSpawnerError) -> Availability:
     """Put Slurm's refusal, or the lack of an answer, into words for a participant."""
     if isinstance(error, SubmitRejected):
-        return Trial(Chance.NEVER, f"{error.for_user[:1].lower()}{error.for_user[1:].rstrip('.')}", field=error.field)
-    if isinstance(error, SlurmUnavailable):
-        return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
-    return Trial(Chance.UNKNOWN, "this hub cannot check in advance when a job would start")
+        clause = f"{error.for_user[:1].lower()}{error.for_user[1:].rstrip('.')}"
+        return Availability(Chance.NEVER, clause, field=error.field)
+    silent = isinstance(error, SlurmUnavailable)
+    return _unknown(SILENT if silent else "this hub cannot check in advance when a job would start")
 
 
-def of_availability(availability: Availability) -> Trial:
-    """Return what the cluster snapshot says of the job as a trial."""
-    return Trial(availability.chance, availability.sentence, availability.starts_at, field=availability.field)
+def _unknown(sentence: str) -> Availability:
+    return Availability(Chance.UNKNOWN, sentence)
 
 
-def undelayed(trial: Trial, availability: Availability | None) -> Trial:
-    """The trial of a job that the snapshot ``found`` able to start now: Slurm may refuse it, but not delay it.
+def undelayed(trial: Availability, by_snapshot: Availability | None) -> Availability:
+    """The trial of a job that is able to start now by the snapshot: Slurm may refuse it, but not delay it.
 
     As soon as a job is pending in the partition, ``sbatch --test-only`` predicts a start after it, also where it waits
     for other devices than these, and the job then starts at once.
     """
-    if availability is not None and availability.chance is Chance.NOW and trial.chance is Chance.LATER:
-        return of_availability(availability)
+    if by_snapshot is not None and by_snapshot.chance is Chance.NOW and trial.chance is Chance.LATER:
+        return by_snapshot
     return trial
 
 
@@ -112,42 +94,37 @@ class Trials:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[Hashable, tuple[float, asyncio.Future[Trial]]] = {}
+        self._cached: dict[tuple[Hashable, ...], tuple[float, asyncio.Future[Availability]]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_TRIALS)
-        self._turns_of_user: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By user: one of a user's trials runs at a time."""
         self._logged: set[str] = set()
 
-    async def of(self, client: SlurmClient, script: str, *, user: str, prefix: tuple[str, ...]) -> Trial:
+    async def of(self, client: SlurmClient, script: str, *, user: str, prefix: tuple[str, ...]) -> Availability:
         """Try the job of this script; faults of Slurm or sudo are part of the answer.
 
         ``prefix`` runs a command as the user.
         """
         key = (user, prefix, directives(script))
         self._forget()
-        if key not in self._kept:
-            turns = self._turns_of_user.get(user)
-            if turns is None:
-                turns = self._turns_of_user[user] = _Turns()
-            if turns.waiting >= WAITING:
-                return Trial(Chance.UNKNOWN, "please wait: Slurm is still checking your earlier choices")
-            question = asyncio.ensure_future(self._ask(client, script, user, prefix, turns.lock))
-            turns.waiting += 1
-            question.add_done_callback(turns.done)
-            self._kept[key] = (self._clock() + RETENTION_SECONDS, question)
-        trial = self._kept[key][1]
+        if key not in self._cached:
+            if sum(key[0] == user and not trial.done() for key, (_, trial) in self._cached.items()) >= WAITING:
+                return _unknown("please wait: Slurm is still checking your earlier choices")
+            turn = self._turns.setdefault(user, asyncio.Lock())
+            question = asyncio.ensure_future(self._ask(client, script, user, prefix, turn))
+            self._cached[key] = (self._clock() + RETENTION_SECONDS, question)
+        trial = self._cached[key][1]
         await asyncio.wait({trial}, timeout=PATIENCE)
-        if not trial.done():
-            return Trial(Chance.UNKNOWN, "Slurm is responding slowly")
-        return trial.result()
+        return trial.result() if trial.done() else _unknown("Slurm is responding slowly")
 
     def _forget(self) -> None:
         now = self._clock()
-        for key in [key for key, (until, trial) in self._kept.items() if until <= now and trial.done()]:
-            del self._kept[key]
+        for key in [key for key, (until, trial) in self._cached.items() if until <= now and trial.done()]:
+            del self._cached[key]
 
     async def _ask(
         self, client: SlurmClient, script: str, user: str, prefix: tuple[str, ...], turn: asyncio.Lock
-    ) -> Trial:
+    ) -> Availability:
         async with turn, self._slots:
             try:
                 await refuse_root(user)
@@ -164,56 +141,34 @@ class Trials:
             get_logger().warning("Slurm cannot be asked in advance whether a job would start: %s", error)
 
 
-class _Turns:
-    """The trials of one user, of which one runs at a time."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
-
-    def done(self, _trial: asyncio.Future[Trial]) -> None:
-        """Decrement the number of trials that are queued or running."""
-        self.waiting -= 1
-
-
 _TRIALS: WeakKeyDictionary[Connection, Trials] = WeakKeyDictionary()
 
 
-def trials_of(connection: Connection) -> Trials:
-    """Return the trials of this connection, which are made on first use."""
-    return _TRIALS.setdefault(connection, Trials())
-
-
-async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Trial:
+async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availability:
     """The trial of a request for a Slurm job, which this spawner could start. Raises RequestError.
 
     Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
     partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
     """
     connection = spawner.connection()
+    trials = _TRIALS.setdefault(connection, Trials())
     try:
         settings = spawner.settings_of(request)
-        snapshot = await connection.cluster.recent()
-        availability = await availability_of(spawner, request, snapshot, now=time.time())
-        if availability is not None:
-            if availability.chance is Chance.NEVER:
-                return of_availability(availability)
-            if availability.partition:
-                resources = request.resources.model_copy(update={"partition": availability.partition})
-                request = replace(request, resources=resources)
+        by_snapshot = await availability_of(spawner, request, await connection.cluster.recent(), now=time.time())
+        if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
+            return by_snapshot
+        if by_snapshot is not None and by_snapshot.partition:
+            resources = request.resources.model_copy(update={"partition": by_snapshot.partition})
+            request = replace(request, resources=resources)
         if connection.silent:
-            return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
+            return _unknown(SILENT)
         job = batch_job(settings, request, await spawner.account(settings), start_id="")
-        trial = undelayed(
-            await trials_of(connection).of(
-                connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user()
-            ),
-            availability,
-        )
+        trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user())
+        trial = undelayed(trial, by_snapshot)
         limit = queue_limit(request.queue_timeout, spawner.site_queue_limit)
         return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, limit, now=time.time()))
     except ConfigError as error:
-        trials_of(connection).log(error)
+        trials.log(error)
         return of_error(error)
 
 

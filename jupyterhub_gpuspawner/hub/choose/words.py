@@ -109,7 +109,4 @@ def for_the_script() -> dict[str, object]:
         "silent_from_the_start": SILENT_FROM_THE_START,
         "not_known": NOT_KNOWN,
         "at_the_field": sentence(AT_THE_FIELD),
-        "all_memory": ALL_MEMORY,
-        "on_each": PER_NODE,
-        "no_limit": NO_LIMIT,
     }

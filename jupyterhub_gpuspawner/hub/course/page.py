@@ -49,10 +49,10 @@ from jupyterhub_gpuspawner.hub.course.view import (
 )
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
-from jupyterhub_gpuspawner.hub.server.waiting import OpenStreams
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, delete_older, roll_back, transaction
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 # What instructors did on a course's page, in a table of our own in the hub's database.

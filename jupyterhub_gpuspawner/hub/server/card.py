@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, UsageCard, serve
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.hub.web.handlers import utc
 from jupyterhub_gpuspawner.profiles.profile import IdleAction
 
 SOON, VERY_SOON = 15 * 60, 5 * 60
@@ -48,15 +49,18 @@ class Extending:
 
 @dataclass(frozen=True)
 class IdleNotice:
-    """That a server is idle, and the button *Keep*."""
+    """That a server is idle, on its card and in the session document."""
 
-    sentence: str
-    """With ``{time}`` in the place of :attr:`since`."""
-    since: float | None
+    said: str
+    """Since when it is; ``{time}`` stands for :attr:`since`."""
+    since: str | None
+    """ISO 8601, UTC."""
     follows: str
-    """What follows, with ``{time}`` in the place of :attr:`stops_at`."""
-    stops_at: float | None
-    """When the server will be stopped; None where it will not be."""
+    """What follows; ``{time}`` stands for :attr:`stops_at`."""
+    stops_at: str | None
+    """ISO 8601, UTC; None where it will not be stopped."""
+    warnings: int
+    """How often it has been warned; each time it is shown anew."""
     keeps: str
     """What *Keep* does, or why it does nothing."""
     can_keep: bool
@@ -170,12 +174,14 @@ def idle_notice(server: Server) -> IdleNotice | None:
     idle = server.idle
     if idle is None or not idle.is_announced:
         return None
-    stops = idle.rule.action is IdleAction.STOP
+    verdict = idle.verdict
+    stops_at = verdict.due_at if idle.rule.action is IdleAction.STOP else None
     return IdleNotice(
-        sentence=words.not_used(gpus=idle.gpus),
-        since=idle.verdict.since,
-        follows=words.what_follows(gpus=idle.gpus, stops=stops),
-        stops_at=idle.verdict.due_at if stops else None,
+        said=words.NOT_USED if idle.gpus else words.NOT_USED_CORES,
+        since=utc(verdict.since) if verdict.since is not None else None,
+        follows=words.what_follows(gpus=idle.gpus, stops=idle.rule.action is IdleAction.STOP),
+        stops_at=utc(stops_at) if stops_at is not None else None,
+        warnings=verdict.warnings,
         keeps=words.keeps(idle.rule.keep_by, idle.keeps_left),
         can_keep=idle.keeps_left > 0,
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,30 +13,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, server_named, utc
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, utc
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
-
-_SERVER_SCOPE = "access:servers!server="
-
-
-def reporting_server(scopes: Iterable[str], user: str) -> str | None:
-    """The name of the one server whose own token holds ``scopes``; None if it is no server's token of ``user``.
-
-    A server's token carries ``access:servers!server=<user>/<name>`` for itself and for no other. That
-    survives a restart of the hub; comparing with ``spawner.api_token`` does not.
-    """
-    servers = {scope[len(_SERVER_SCOPE) :] for scope in scopes if scope.startswith(_SERVER_SCOPE)}
-    if len(servers) != 1:
-        return None
-    owner, _, name = servers.pop().partition("/")
-    return name if owner == user else None
-
 
 REPORTS = RateLimit(burst=10, per_minute=10)
 """For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
@@ -65,7 +47,9 @@ class ReportHandler(RESTHandler):
 
     limit = REPORTS
     body_limit = REPORT_LIMIT
-    body_name = "report"
+    body_name, plural = "report", "reports"
+    parse: Callable[[bytes], Any] = staticmethod(parse_report)
+    taker: Callable[[Any], Callable[[Any], None] | None] = staticmethod(report_taker)
 
     async def prepare(self) -> None:
         """Refuse a request that announces too large a body; 413."""
@@ -114,33 +98,25 @@ class ReportHandler(RESTHandler):
 
     def take(self) -> None:
         """Give the body to the server's spawner; raises HTTPError or SQLAlchemyError."""
-        accept = report_taker(self.reporting())
+        accept = self.taker(self.reporting())
         if accept is None:
-            raise web.HTTPError(404, "This server does not accept reports.")
+            raise web.HTTPError(404, f"This server does not accept {self.plural}.")
         try:
-            report = parse_report(self.body)
+            document = self.parse(bytes(self._body))
         except ReportError as error:
             raise web.HTTPError(400, "%s", error) from error
         try:
-            accept(report)
+            accept(document)
         except ReportTooEarly as error:
             self.try_later(503, 1.0, str(error))
         except ReportError as error:
             raise web.HTTPError(409, "%s", error) from error
 
-    @property
-    def body(self) -> bytes:
-        """The body."""
-        return bytes(self._body)
-
     def reporting(self) -> Any:
         """The reporting server's spawner, None if it is gone; raises 403 for another token, 429 beyond the limit."""
-        user = self.current_user
-        if not came_with_token(self) or not isinstance(user, User):
+        name, user = own_server(self), self.current_user
+        if name is None or not isinstance(user, User):
             raise web.HTTPError(403, f"A {self.body_name} needs the server's own token.")
-        name = reporting_server(self.expanded_scopes, user.name)
-        if name is None:
-            raise web.HTTPError(403, f"A {self.body_name} needs the token of one server.")
         spawner = user.spawners.get(name)
         more = min(other_nodes_of(spawner), LIST_LIMIT) * REPORTS_OF_A_NODE if spawner is not None else 0
         self.try_later(429, self.limit.wait((user.name, name), more=more), "This server reports too often.")
@@ -162,7 +138,7 @@ class PlacementHandler(APIHandler):
         placement = server_of(spawner, with_start=False).placement
         if placement is None:
             raise web.HTTPError(404, "This server has not reported its placement.")
-        self.write(json.dumps(placement.to_json()))
+        self.write(placement.to_json())
 
 
 USAGE_VERSION = 1
@@ -188,10 +164,7 @@ class UsageDocument:
 
     summaries: tuple[TimedSummary, ...] = ()
     """Oldest first."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON document."""
-        return {"version": USAGE_VERSION, **asdict(self)}
+    version: int = USAGE_VERSION
 
 
 def usage_document(usage: tuple[Use, ...]) -> UsageDocument:
@@ -204,25 +177,13 @@ class UsageReportHandler(ReportHandler):
     """Takes summaries of a server's use; only the server's own token is accepted."""
 
     limit = SUMMARIES
-    body_name = "usage summary"
+    body_name, plural = "usage summary", "usage summaries"
+    parse = staticmethod(parse_usage)
+    taker = staticmethod(usage_taker)
 
     async def post(self) -> None:
         """Keep the summary for an hour; 204, 400 naming the field, or 404 where the server takes none."""
         await super().post()
-
-    def take(self) -> None:
-        """Give the summary to the server's spawner; raises HTTPError."""
-        accept = usage_taker(self.reporting())
-        if accept is None:
-            raise web.HTTPError(404, "This server does not accept usage summaries.")
-        try:
-            summary = parse_usage(self.body)
-        except ReportError as error:
-            raise web.HTTPError(400, "%s", error) from error
-        try:
-            accept(summary)
-        except ReportError as error:
-            raise web.HTTPError(409, "%s", error) from error
 
 
 class UsageHandler(APIHandler):
@@ -235,7 +196,7 @@ class UsageHandler(APIHandler):
         usage = server_of(spawner, with_start=False).usage
         if not usage:
             raise web.HTTPError(404, "Nothing is known of this server's use.")
-        self.write(json.dumps(usage_document(usage).to_json()))
+        self.write(asdict(usage_document(usage)))
 
 
 HANDLERS = [

@@ -23,8 +23,8 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
+from jupyterhub_gpuspawner.hub.server.api import staff_for
 from jupyterhub_gpuspawner.hub.server.card import server_card
-from jupyterhub_gpuspawner.hub.server.more_time import staff_for
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,

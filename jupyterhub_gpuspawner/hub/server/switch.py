@@ -9,9 +9,9 @@ is offered again where the new start fails.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 from weakref import WeakValueDictionary
@@ -22,21 +22,16 @@ from tornado import web
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, profile_statuses, what_you_get
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
-from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 # The profiles that would start now, for a user whose server waits in the queue.
 #
@@ -67,42 +62,26 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
     """
     try:
         offered = spawner.offered()
-        defaults, cluster = site_defaults(spawner.site_settings()), spawner.connection().cluster
-    except ConfigError:  # logged where the profiles are read
+        site = site_of(spawner, offered)
+        wanted = spawner.resolve(spawner.user_options)
+    except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
         return ()
+    if site.connection is None:
+        return ()
+    cluster = site.connection.cluster
     snapshot = await cluster.recent(patience=_PATIENCE) if fresh else cluster.latest
-    now = datetime.now().astimezone()
-    if snapshot is None or now.timestamp() - snapshot.taken_at > MAX_AGE:
+    if snapshot is None or time.time() - snapshot.taken_at > MAX_AGE:
         return ()
-    name, groups = spawner.user.name, spawner.groups_of_user()
-    try:
-        wanted = resolve(
-            offered,
-            spawner.user_options,
-            username=name,
-            groups=groups,
-            server_name=spawner.name,
-            now=now,
-            defaults=defaults,
-        )
-    except RequestError:  # its profile is no longer offered
-        return ()
-    owner = job_owner(spawner.exec_prefix, name)
-    statuses = profile_statuses(
-        offered,
-        username=name,
-        groups=groups,
-        snapshot=snapshot,
-        now=now,
-        defaults=defaults,
-        owner=owner,
-        unix_groups=await allowed_groups(snapshot, owner),
+    statuses = await statuses_of(spawner, offered, site, snapshot)
+    return tuple(
+        Alternative(status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, snapshot))
+        for status in closest(wanted.resources, statuses)
+        if status.resources is not None
     )
-    return tuple(_alternative(status, snapshot) for status in closest(wanted.resources, statuses))
 
 
 def closest(wanted: Resources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
-    """The profiles that start now and request something else than ``asked``, the closest one first.
+    """The profiles that start now and request something else than ``wanted``, the closest one first.
 
     For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
     GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the order of the profiles.
@@ -140,13 +119,6 @@ def _as_powerful(wanted_resources: Resources, offered: Resources) -> bool:
     if wanted.name == model.name:
         return True
     return wanted.memory_gb is not None and model.memory_gb is not None and model.memory_gb >= wanted.memory_gb
-
-
-def _alternative(status: ProfileStatus, snapshot: ClusterSnapshot) -> Alternative:
-    with_defaults = status.profile.model_copy(update={"slurm": Resources(), "profile_options": {}})
-    per_core = cpus_per_core_of(status.resources, snapshot)
-    gets = what_you_get(with_defaults, status.resources, cpus_per_core=per_core)
-    return Alternative(status.profile.slug, status.profile.display_name, gets)
 
 
 GAVE_UP = "gave_up"

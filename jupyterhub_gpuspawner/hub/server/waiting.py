@@ -1,17 +1,10 @@
-"""JupyterHub's pages of a server that is starting, stopping or not running, with what we know about it.
-
-The stream of a start's progress is JupyterHub's, with a limit on the streams that one reader has open: each costs the
-hub a connection and some KiB of memory. Beyond the limit the oldest stream ends with an event that says so; its page
-then polls, so that it works in any number of tabs.
-"""
+"""JupyterHub's pages of a server that is starting, stopping or not running, with what we know about it."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +16,6 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.utils import AnyTimeoutError
 from tornado import web
 from tornado.httputil import url_concat
-from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
@@ -63,7 +55,11 @@ class LogPage(BaseHandler):
         """The page, or with ``?download`` the log as a file; 404 for a server without a log."""
         user, spawner = server_named(self, user_name, server_name)
         if "download" in self.request.query_arguments:
-            self._send(*await server_log(spawner, OF_DOWNLOAD))
+            path, text = await server_log(spawner, OF_DOWNLOAD)
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.set_header("Content-Disposition", f'attachment; filename="{file_name(path)}"')
+            self.set_header("X-Content-Type-Options", "nosniff")
+            self.finish(f"{text}\n" if text else "")
             return
         path, lines = await server_log(spawner, OF_PAGE)
         html = await self.render_template(
@@ -75,12 +71,6 @@ class LogPage(BaseHandler):
             number=len(lines.splitlines()),
         )
         self.finish(html)
-
-    def _send(self, path: str, text: str) -> None:
-        self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.set_header("Content-Disposition", f'attachment; filename="{file_name(path)}"')
-        self.set_header("X-Content-Type-Options", "nosniff")
-        self.finish(f"{text}\n" if text else "")
 
 
 def file_name(path: str) -> str:
@@ -169,7 +159,12 @@ class _WithContent:
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
 
     async def _with_content(self, name: str, spaces: dict[str, Any]) -> Any:
-        content = await _CONTENT[name](spaces, self._query())
+        query = {
+            name: self.get_query_argument(name)  # type: ignore[attr-defined]
+            for name in (*_OURS, _NEXT)
+            if name in self.request.query_arguments  # type: ignore[attr-defined]
+        }
+        content = await _CONTENT[name](spaces, query)
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
             content["ending"] = replace(content["ending"], log="", lines="")
         return await super().render_template(name, **{**spaces, **content})  # type: ignore[misc]
@@ -177,9 +172,6 @@ class _WithContent:
     def _may_read_log(self, user: Any, server_name: str) -> bool:
         allowed = self.get_scope_filter(LOG_SCOPE)  # type: ignore[attr-defined]
         return bool(allowed(user.spawners[server_name].orm_spawner, "server"))
-
-    def _query(self) -> Mapping[str, str]:
-        return {}
 
 
 class WaitingPage(_WithContent, SpawnPendingHandler):
@@ -192,9 +184,6 @@ class WaitingPage(_WithContent, SpawnPendingHandler):
             user.spawners[server_name]  # creates it
         await super().get(user_name, server_name)
 
-    def _query(self) -> Mapping[str, str]:
-        return {name: self.get_query_argument(name) for name in (*_OURS, _NEXT) if name in self.request.query_arguments}
-
     def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> Any:
         """JupyterHub's, without the parameters that are for this page: a server that is ready does not get them."""
         return super().append_query_parameters(url, exclude=[*(exclude or ["next"]), *_OURS])
@@ -204,99 +193,10 @@ class NotRunningPage(_WithContent, UserUrlHandler):
     """``/hub/user/...``: the page of a server that is not running."""
 
 
-LIMIT = 20
-"""Streams of one user's servers that one reader may have open."""
-
-
-class OpenStreams:
-    """The open streams by reader, the oldest first."""
-
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.limit = limit
-        self._open: dict[Hashable, list[asyncio.Future[None]]] = {}
-
-    @contextmanager
-    def one(self, reader: Hashable) -> Iterator[asyncio.Future[None]]:
-        """Count one more stream while the block runs; the future is done when that stream must end."""
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        streams = self._open.setdefault(reader, [])
-        streams.append(mine)
-        for oldest in streams[: -self.limit]:
-            if not oldest.done():
-                oldest.set_result(None)
-        try:
-            yield mine
-        finally:
-            streams.remove(mine)
-            if not streams:
-                self._open.pop(reader, None)
-
-
-STREAMS = OpenStreams()
-
-
-class Heartbeats:
-    """Sends an empty line in each open stream now and then, so that no proxy closes it: one task for all streams."""
-
-    def __init__(self) -> None:
-        self._streams: set[ProgressStream] = set()
-        self._task: asyncio.Task[None] | None = None
-
-    def of(self, stream: ProgressStream) -> None:
-        """Begin with this stream; it ends by itself."""
-        self._streams.add(stream)
-        if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._run())
-
-    async def _run(self) -> None:
-        while self._streams:
-            self._streams = {stream for stream in self._streams if stream.beat()}
-            await asyncio.sleep(ProgressStream.keepalive_interval)
-
-
-HEARTBEATS = Heartbeats()
-
-
 class ProgressStream(SpawnProgressAPIHandler):
-    """``/hub/api/users/.../progress``: JupyterHub's own handler, with the limit."""
-
-    async def get(self, user_name: str, server_name: str = "") -> None:
-        """Send the events of a start; the last event has ``elsewhere`` if newer streams have displaced this one."""
-        reader: Any = self.current_user
-        events = asyncio.ensure_future(super().get(user_name, server_name))
-        with STREAMS.one((type(reader).__name__, getattr(reader, "name", ""), user_name)) as over:
-            await asyncio.wait({events, over}, return_when=asyncio.FIRST_COMPLETED)
-        if events.done():
-            await events
-            return
-        # not cancelled: that would interrupt the spawner's generator in the middle of a step
-        events.add_done_callback(_retrieved)
-        await self.send_event({"message": words.ELSEWHERE.format(limit=STREAMS.limit), "elsewhere": True})
-
-    async def keepalive(self) -> None:
-        """JupyterHub's begins a task of its own for each stream."""
-        HEARTBEATS.of(self)
-
-    def beat(self) -> bool:
-        """Send an empty line; returns whether the stream is still open."""
-        if self._finished or self.request.connection is None:
-            return False
-        try:
-            self.write("\n\n")
-            self.flush().add_done_callback(_retrieved)
-        except (StreamClosedError, RuntimeError):
-            return False
-        return True
+    """``/hub/api/users/.../progress``: JupyterHub's own handler."""
 
     async def send_event(self, event: dict[str, Any]) -> None:
-        """Send an event; raises Finish, which ends JupyterHub's loop, if the stream has ended."""
-        if self._finished:
-            raise web.Finish
+        """Send an event; the rights of the request have been checked, and the stream may last for hours."""
         forget_rights(self)
         await super().send_event(event)
-
-
-def _retrieved(events: asyncio.Future[None]) -> None:
-    """Retrieve the exception of a stream that nobody reads, so that asyncio does not log it."""
-    if not events.cancelled():
-        events.exception()

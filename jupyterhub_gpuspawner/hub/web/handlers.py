@@ -1,18 +1,26 @@
-"""What handlers share: the server that is named, the body and its limit, refusals for a while, and a rate limit."""
+"""What handlers share: the server that is named or that asks, limits of bodies, rates and streams, and refusals."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import wraps
 from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
 from jupyterhub.spawner import Spawner
+from jupyterhub.user import User
 from tornado import web
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
 
 _CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""
@@ -72,6 +80,18 @@ class RESTHandler(APIHandler):
         """Raise 413."""
         raise web.HTTPError(413, f"The {self.body_name} is larger than {self.body_limit} bytes.")
 
+    def refuse(self, error: GPUSpawnerError) -> None:
+        """Answer with what the caller may know of the error; an administrator also reads its ``detail``."""
+        more = {"reason": error.reason}
+        if isinstance(error, RequestError):
+            more["field"] = error.field
+        else:
+            self.log.error("%s %s: %s", self.request.method, self.request.path, error)
+        if error.for_admin and is_admin(self.parsed_scopes):
+            more["detail"] = error.for_admin
+        self.set_status(error.status_code)
+        self.finish({"status": error.status_code, "message": error.for_user, **more})
+
     def try_later(self, status: int, seconds: float, sentence: str) -> None:
         """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""
         if seconds > 0:
@@ -87,6 +107,70 @@ def server_named(handler: BaseHandler, user_name: str, server_name: str) -> tupl
     if user is None or server_name not in user.orm_spawners:
         raise web.HTTPError(404, "There is no such server.")
     return user, user.spawners[server_name]
+
+
+_SERVER_SCOPE = "access:servers!server="
+
+
+def reporting_server(scopes: Iterable[str], user: str) -> str | None:
+    """The name of the one server whose own token holds ``scopes``; None if it is no server's token of ``user``.
+
+    A server's token carries ``access:servers!server=<user>/<name>`` for itself and for no other. That
+    survives a restart of the hub; comparing with ``spawner.api_token`` does not.
+    """
+    servers = {scope.removeprefix(_SERVER_SCOPE) for scope in scopes if scope.startswith(_SERVER_SCOPE)}
+    if len(servers) != 1:
+        return None
+    owner, _, name = servers.pop().partition("/")
+    return name if owner == user else None
+
+
+def own_server(handler: BaseHandler) -> str | None:
+    """The name of the server whose own token came with the request; None for any other request."""
+    user = handler.current_user
+    if not came_with_token(handler) or not isinstance(user, User):
+        return None
+    return reporting_server(handler.expanded_scopes, user.name)
+
+
+Method = Callable[..., Awaitable[None]]
+
+
+def permitted(method: Method) -> Method:
+    """Limit a handler's method as ``needs_scope("servers")`` does; the server's own token is enough, too."""
+    with_scope: Method = needs_scope("servers")(method)
+
+    @wraps(method)
+    async def checked(handler: BaseHandler, user_name: str, server_name: str = "") -> None:
+        user: Any = handler.current_user
+        own = own_server(handler) == server_name and user.name == user_name
+        await (method if own else with_scope)(handler, user_name, server_name)
+
+    return checked
+
+
+class OpenStreams:
+    """The open streams by reader, the oldest first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._open: dict[Hashable, list[asyncio.Future[None]]] = {}
+
+    @contextmanager
+    def one(self, reader: Hashable) -> Iterator[asyncio.Future[None]]:
+        """Count one more stream while the block runs; the future is done when that stream must end."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        streams = self._open.setdefault(reader, [])
+        streams.append(mine)
+        for oldest in streams[: -self.limit]:
+            if not oldest.done():
+                oldest.set_result(None)
+        try:
+            yield mine
+        finally:
+            streams.remove(mine)
+            if not streams:
+                self._open.pop(reader, None)
 
 
 def utc(at: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +23,6 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_the_last_time,
     offers,
     profile_statuses,
-    what_you_get,
 )
 from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -107,7 +105,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     ),
     "a range from none": (
         {"profile_options": {"g": {"range": {"min": 0, "max": 4, "sets": "slurm.gpus"}}}},
-        ("0 to 4 \N{MULTIPLICATION SIGN} P100",),
+        ("0 to 4 \N{MULTIPLICATION SIGN} GPU",),
     ),
     "choices": (
         {
@@ -138,6 +136,14 @@ def check(options: Mapping[str, object]) -> object:
     return resolve(PROFILES, options, username="ann", groups=(), server_name="", now=NOW)
 
 
+def gets(document: Mapping[str, object], snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
+    """What the form says that one gets with a profile."""
+    profiles = parse_profiles([{"display_name": "It", **document}])
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=snapshot, now=NOW)
+    (offer,) = offers(found, FilledIn(), base_url="/hub/", snapshot=snapshot)
+    return offer.gets
+
+
 def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
     """The form as the browser receives it."""
     found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=snapshot, now=NOW)
@@ -164,9 +170,7 @@ def held(page: BeautifulSoup) -> dict[str, object]:
 @pytest.mark.parametrize(("document", "words"), GETS.values(), ids=GETS.keys())
 def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tuple[str, ...]) -> None:
     """GPUs with their memory where known, cores, memory and time; ranges where there is a choice."""
-    (profile,) = parse_profiles([{"display_name": "It", **document}])
-
-    assert what_you_get(profile, gpu_type="p100", cpus_per_core=1) == words
+    assert gets(document, cluster(node("n1", "gpu:p100:4"))) == words
 
 
 @pytest.mark.parametrize(
@@ -175,21 +179,9 @@ def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tup
 def test_cpus_that_are_threads_are_not_called_cores(per_core: int, words: str) -> None:
     """Slurm gives four cores for eight CPUs where two hardware threads share a core."""
     cpus = {"range": {"min": 8, "max": 16, "sets": "slurm.cpus"}}
-    (profile,) = parse_profiles([{"display_name": "It", "slurm": {"cpus": 8}, "profile_options": {"cpus": cpus}}])
+    document = {"slurm": {"cpus": 8}, "profile_options": {"cpus": cpus}}
 
-    assert what_you_get(profile, cpus_per_core=per_core) == (words,)
-
-
-def test_the_form_knows_the_threads_of_the_partitions_nodes() -> None:
-    """And gives them to the page's script, which tells the same of other values."""
-    options = {"cpus": {"range": {"min": 2, "max": 8, "sets": "slurm.cpus"}}}
-    profiles = parse_profiles([{"display_name": "It", "slurm": {"cpus": 8}, "profile_options": options}])
-    threads = cluster(node("n1", cpus=32, cpus_per_core=2))
-    found = profile_statuses(profiles, username="ann", groups=(), snapshot=threads, now=NOW)
-    (offer,) = offers(found, FilledIn(), base_url="/hub/", snapshot=threads)
-
-    assert offer.gets[0] == "2 to 8 CPUs (1 to 4 cores)"
-    assert json.loads(offer.script_facts)["cpus_per_core"] == 2
+    assert gets(document, cluster(node("n1", cpus=32, cpus_per_core=per_core)) if per_core else None) == (words,)
 
 
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.server.report import reporting_server
+from jupyterhub_gpuspawner.hub.web.handlers import reporting_server
 
 SCOPES = {
     "alice's default server": (["access:servers!server=alice/", "users:activity!user=alice"], "alice", ""),

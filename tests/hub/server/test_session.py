@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
-from jupyterhub_gpuspawner.hub.server.session import session_document
+from jupyterhub_gpuspawner.hub.server.api import session_document
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
@@ -56,14 +56,14 @@ def test_a_running_server_with_messages() -> None:
     """Its end, GPUs and more time as on the home page; a message with the title of its course."""
     found = session_document(SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, **MINUTES)
 
-    assert found.to_json() == DOCUMENT
+    assert asdict(found) == DOCUMENT
 
 
 def test_a_server_whose_placement_is_not_known() -> None:
     """The end is unknown, and nothing is guessed."""
     found = session_document(replace(SERVER, placement=None), (), now=NOW, titles={}, **MINUTES)
 
-    assert found.to_json() == {
+    assert asdict(found) == {
         **DOCUMENT,
         "ends_at": None,
         "node": "",

@@ -9,7 +9,7 @@ import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
-from jupyterhub_gpuspawner.hub.server.more_time import staff_for
+from jupyterhub_gpuspawner.hub.server.api import staff_for
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from tests.standins.hub_spawner import HubSpawner

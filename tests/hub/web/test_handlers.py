@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit
+from contextlib import ExitStack
+
+from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, RateLimit
 
 
 def test_some_at_once_and_then_so_many_a_minute() -> None:
@@ -43,3 +45,17 @@ def test_callers_who_have_all_of_it_back_are_forgotten() -> None:
 
     assert len(limit._left) <= 1000
     assert limit.wait(4999) > 0.0
+
+
+async def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None:
+    """A stream that has ended no longer counts."""
+    streams = OpenStreams(2)
+    with ExitStack() as stack:
+        others = stack.enter_context(streams.one("ben"))
+        first, second = stack.enter_context(streams.one("ann")), stack.enter_context(streams.one("ann"))
+        with streams.one("ann"):
+            ended = [each.done() for each in (first, second)]
+        third = stack.enter_context(streams.one("ann"))
+
+        assert ended == [True, False]
+        assert [each.done() for each in (others, first, second, third)] == [False, True, False, False]

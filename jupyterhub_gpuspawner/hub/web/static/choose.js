@@ -33,68 +33,6 @@ function sentence(clause) {
   return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
 }
 
-function memory(mib) {
-  if (mib < 1024) return `${mib} MiB`;
-  const gib = mib / 1024;
-  return `${mib < 10240 ? gib.toFixed(1).replace(/\.0$/, "") : gib.toFixed(0)} GiB`;
-}
-
-const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
-
-/** CPUs, and the cores of which they are threads (words.py). */
-function cpus(number, perCore) {
-  if (perCore > 1) return `${counted(number, "CPU")} (${counted(Math.ceil(number / perCore), "core")})`;
-  return counted(number, perCore ? "core" : "CPU");
-}
-
-/** A duration in the unit in which it was entered, where that makes a whole number (words.py). */
-function inUnit(seconds, unit) {
-  const short = { 1: "s", 60: "min", 3600: "h", 86400: "days" }[unit];
-  const number = seconds / unit;
-  return short && Number.isInteger(number) ? `${number} ${short === "days" && number === 1 ? "day" : short}` : "";
-}
-
-/** What a job gets, in a few words each; as hub/choose/what_you_get.py tells it. */
-function gets(asks, { types, cpus_per_core }, words) {
-  const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
-  const onANode = [
-    gpus && `${gpus} × ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
-    asks.shards && counted(asks.shards, "GPU shard"),
-    asks.cpus && cpus(asks.cpus, cpus_per_core),
-    asks.memory === 0 ? words.all_memory : asks.memory && `${memory(asks.memory)} memory`,
-  ];
-  const onEach = (part) => (part && part !== words.all_memory ? `${part}${words.on_each}` : part);
-  return [
-    asks.nodes > 1 && counted(asks.nodes, "node"),
-    ...(asks.nodes > 1 ? onANode.map(onEach) : onANode),
-    typeof asks.time === "string" ? words.no_limit : asks.time && (inUnit(asks.time, asks.unit) || duration(asks.time)),
-  ].filter(Boolean);
-}
-
-/** What the fields of a profile ask for; null where that can only be known by the hub. */
-function asked(profile, told) {
-  const asks = { ...told.asks };
-  for (const field of profile.querySelectorAll(".gpuspawner-field")) {
-    const [first, second] = field.querySelectorAll("input, select");
-    const names = (field.dataset.sets || "").split(" ").filter((name) => /^slurm\.(nodes|gpus|gpu_type|shards|cpus|memory|time)$/.test(name));
-    if (!names.length) continue;
-    const [name] = names.map((each) => each.slice("slurm.".length));
-    if (first.type === "number") {
-      if (first.value === "" || !first.checkValidity()) return null;
-      asks[name] = Math.ceil(Number(first.value) * Number(first.dataset.unit));
-      if (name === "time") asks.unit = Number(first.dataset.unit);
-    } else if (first.type === "select-one" && first.value !== "unlisted-choice") {
-      Object.assign(asks, JSON.parse(first.selectedOptions[0].dataset.brings || "{}"));
-    } else {
-      const text = (second || first).value;
-      if (name === "gpu_type") asks[name] = text;
-      else if (/^\d+$/.test(text) && name !== "memory" && name !== "time") asks[name] = Number(text);
-      else return null;
-    }
-  }
-  return asks;
-}
-
 function choose(form) {
   const start = form.querySelector("button[type=submit]");
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
@@ -109,7 +47,7 @@ function choose(form) {
   const stateOf = (profile) => profile.querySelector(".gpuspawner-availability");
 
   /** Disable the fields that cannot be seen: an invalid value in one of them must not block the form. */
-  function settle() {
+  function disableHidden() {
     if (!CSS.supports("selector(:has(*))")) return;
     for (const options of form.querySelectorAll(".gpuspawner-options")) {
       options.disabled = !options.closest(".gpuspawner-profile").querySelector(":checked[name=profile]");
@@ -138,16 +76,13 @@ function choose(form) {
     setTimeout(() => (copy.textContent = words.copy), 3000);
   });
 
-  /** Tell what the values in the profile's fields bring; the list keeps its height. */
-  function chips(profile) {
+  /** Show what a job with the values in the profile's fields gets; the list keeps its height. */
+  function showResources(profile, gets) {
     const list = profile.querySelector(".gpuspawner-gets");
-    if (!list || !profile.dataset.told) return;
-    const ofProfile = JSON.parse(profile.dataset.told);
-    const asks = asked(profile, ofProfile);
-    if (!asks) return;
+    if (!list || !gets?.length) return;
     list.style.minBlockSize = `${list.offsetHeight}px`;
     list.replaceChildren(
-      ...gets(asks, ofProfile, words).map((text) => {
+      ...gets.map((text) => {
         const item = document.createElement("li");
         item.textContent = text;
         return item;
@@ -156,7 +91,7 @@ function choose(form) {
   }
 
   /** Show an error at the field that can correct it; false where there is no such field. */
-  function blame(profile, cause, sentence) {
+  function showFieldError(profile, cause, sentence) {
     const fields = [...profile.querySelectorAll(".gpuspawner-field")];
     const field = fields.find((each) => optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause));
     if (!field) return false;
@@ -178,7 +113,7 @@ function choose(form) {
     return true;
   }
 
-  function forgive(profile) {
+  function clearFieldErrors(profile) {
     for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
       input.classList.remove("is-invalid");
@@ -201,7 +136,7 @@ function choose(form) {
   }
 
   /** *Start* is off while the choice is known to be refused, with the reason beside it. */
-  function allow(why, spoken = "") {
+  function setStart(why, spoken = "") {
     if (closed) return;
     start.disabled = Boolean(why);
     if (reason.textContent !== why) reason.textContent = why;
@@ -210,10 +145,10 @@ function choose(form) {
 
   /** A choice that cannot start: it stays so until it is changed. */
   function refuse(profile, key, text, cause) {
-    const atTheField = blame(profile, cause, text);
+    const atTheField = showFieldError(profile, cause, text);
     state(profile, { chance: "never", text: atTheField ? words.at_the_field : text });
     results.set(profile, { key, refused: text });
-    allow(text);
+    setStart(text);
   }
 
   /** What Slurm would do with this choice. */
@@ -225,6 +160,7 @@ function choose(form) {
       signal,
     });
     const said = await answer.json().catch(() => ({}));
+    showResources(profile, said.gets);
     const text = sentence((answer.ok ? said.sentence : said.message) || words.not_known);
     if (answer.status === 400 || (answer.ok && said.chance === "never")) {
       refuse(profile, key, text, said.field);
@@ -232,7 +168,7 @@ function choose(form) {
     }
     state(profile, { chance: answer.ok ? said.chance : "unknown", text, at: said.starts_at });
     results.set(profile, { key, refused: "" });
-    allow("", stateOf(profile).textContent);
+    setStart("", stateOf(profile).textContent);
   }
 
   let pause;
@@ -247,12 +183,12 @@ function choose(form) {
     const key = JSON.stringify(choice.options);
     const known = results.get(profile);
     if (known?.key === key && known.refused) {
-      allow(known.refused);
+      setStart(known.refused);
       return;
     }
     if (!quietly) {
-      forgive(profile);
-      allow("");
+      clearFieldErrors(profile);
+      setStart("");
       const wrong = profile.querySelector(".gpuspawner-field :invalid");
       if (wrong) {
         refuse(profile, key, sentence(wrong.validationMessage), optionOf(wrong.closest(".gpuspawner-field")));
@@ -266,7 +202,7 @@ function choose(form) {
     pause = setTimeout(() => trial(choice, key, signal).catch(unknown), 600);
   }
 
-  function grow() {
+  function updateAges() {
     for (const age of form.querySelectorAll("[data-age]")) {
       const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
       age.textContent = ageInWords(seconds, words);
@@ -294,25 +230,23 @@ function choose(form) {
       });
     }
     told = begun;
-    grow();
+    updateAges();
     if (results.has(currentChoice(form)?.profile)) tryOut({ quietly: true });
   }
 
   function changed() {
-    settle();
+    disableHidden();
     link();
-    const choice = currentChoice(form);
-    if (choice) chips(choice.profile);
   }
 
   /** What the hub told of the choice as the page came: a refusal holds until the choice is changed. */
-  function begin() {
+  function restoreRefusal() {
     const choice = currentChoice(form);
     if (!choice || !stateOf(choice.profile).classList.contains("gpuspawner-never")) return;
     const fault = choice.profile.querySelector(".gpuspawner-fault")?.textContent;
     const refused = fault || stateOf(choice.profile).textContent.trim();
     results.set(choice.profile, { key: JSON.stringify(choice.options), refused });
-    allow(refused);
+    setStart(refused);
   }
 
   form.noValidate = false; // only fields that can be seen are enabled
@@ -328,9 +262,9 @@ function choose(form) {
     start.disabled = closed;
     start.textContent = start.dataset.idle;
     changed();
-    begin();
+    restoreRefusal();
   });
-  setInterval(grow, 10000);
+  setInterval(updateAges, 10000);
   // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
   const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
   if (oldest > words.fresh && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);

@@ -110,7 +110,7 @@ function waitForServer(page) {
 
   const events = new EventSource(page.dataset.progressUrl);
   events.onmessage = async (event) => {
-    const { message: text, progress, gpuspawner: told, ready, failed, url, elsewhere } = JSON.parse(event.data);
+    const { message: text, progress, gpuspawner: told, ready, failed, url } = JSON.parse(event.data);
     if (told) {
       show(told);
       expectNews();
@@ -126,12 +126,6 @@ function waitForServer(page) {
       }
       window.location.reload();
     } else if (!told && progress !== 0) tell(text); // JupyterHub's own first event says nothing new
-    if (elsewhere) {
-      over = true; // of this stream
-      clearTimeout(patience);
-      events.close();
-      setTimeout(lookAgain, document.visibilityState === "visible" ? 20_000 : 60_000);
-    }
   };
   // the hub was restarted, or the start is over: the page as it is now says which
   events.onerror = () => {

@@ -1,0 +1,343 @@
+"""A running server over REST, below ``/hub/api/gpuspawner``: more time, keeping it, and what it may know of itself.
+
+``servers/{user}[/{server}]/extend`` and ``/keep`` are for whoever may start and stop the server and for its own token,
+``session`` for its own token alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import Scope
+from jupyterhub.spawner import Spawner
+from jupyterhub.user import User
+from tornado import web
+
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.course.book import course_book
+from jupyterhub_gpuspawner.hub.course.rights import teaches
+from jupyterhub_gpuspawner.hub.extension import Reason, refusal
+from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.messages.api import messages_to
+from jupyterhub_gpuspawner.hub.messages.store import Message
+from jupyterhub_gpuspawner.hub.server.card import IdleNotice, idle_notice
+from jupyterhub_gpuspawner.hub.server.facts import gpus_in_words, server_facts
+from jupyterhub_gpuspawner.hub.spawners.server import (
+    Server,
+    extend_server,
+    keep_server,
+    lab_minutes,
+    refresh_more_time,
+    server_of,
+)
+from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, permitted, server_named, utc
+
+REQUESTS = RateLimit(burst=20, per_minute=20)
+"""For each server, whoever asks."""
+PATIENCE = 2.0
+"""Seconds for which GET waits for Slurm."""
+
+
+def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
+    """The name of whoever sends the request, if they are staff for this server: its profile's limits are not for them.
+
+    Staff are administrators, those who teach the course of which the server is, and those who have the scope `servers`
+    for more than this one server. The server's own user is not, and nobody with whom the server is shared. Empty for
+    all others.
+    """
+    requester: Any = handler.current_user
+    if requester.kind == "user" and requester.name == spawner.user.name:
+        return ""
+    scopes = handler.parsed_scopes
+    if is_admin(scopes) or _beyond_this_server(scopes.get("servers"), spawner) or _teaches(handler, spawner):
+        return str(requester.name)
+    return ""
+
+
+def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
+    """Whether a scope with these filters covers the server together with others of its user's."""
+    if filters is None or filters is Scope.ALL:
+        return filters is Scope.ALL
+    user: Any = spawner.user
+    groups = {group.name for group in user.groups}
+    return user.name in filters.get("user", ()) or not groups.isdisjoint(filters.get("group", ()))
+
+
+def _teaches(handler: BaseHandler, spawner: Spawner) -> bool:
+    book, profile = course_book(handler.settings), server_of(spawner, with_start=False).profile
+    courses = book.courses_of(spawner.user.name) if book is not None else ()
+    return any(slug_of(course.slug) == profile and teaches(handler.parsed_scopes, course.slug) for course in courses)
+
+
+class _RunningServerHandler(RESTHandler):
+    """About one server, for whoever may start and stop it, and for the server's own token."""
+
+    body_limit = 1024
+
+    def spawner_of(self, user_name: str, server_name: str) -> Spawner:
+        """The server's spawner; raises 404 where there is none, 429 beyond the limit."""
+        _, spawner = server_named(self, user_name, server_name)
+        self.try_later(429, REQUESTS.wait((user_name, server_name)), "Too many requests about this server.")
+        return spawner
+
+
+class MoreTimeHandler(_RunningServerHandler):
+    """More time for a running server; for whoever may start and stop it, and for the server's own token.
+
+    A request of an administrator, of who teaches the server's course, or of who has the scope `servers` for more than
+    this server does not count as one of the extensions that its profile allows.
+    """
+
+    @permitted
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """By how much it can be extended now: `possible`, `seconds`, `ends_at`, `uses_left`, `reason`, `message`."""
+        spawner = self.spawner_of(user_name, server_name)
+        await refresh_more_time([spawner], patience=PATIENCE)
+        self.write(more_time_document(server_of(spawner)))
+
+    @permitted
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """Extend it by what its profile says, or by `{"minutes": 30}`; 409 with the `reason` if not possible.
+
+        The answer is as for GET, with `extended`: the seconds that were added, which may be fewer.
+        """
+        spawner = self.spawner_of(user_name, server_name)
+        try:
+            done = await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
+        except GPUSpawnerError as error:
+            self.refuse(error)
+            return
+        await refresh_more_time([spawner], patience=PATIENCE)
+        self.write({**more_time_document(server_of(spawner)), "extended": done.seconds})
+
+    def _minutes(self) -> int | None:
+        body = self.limited_body()
+        if body is None:
+            return None
+        minutes = body.get("minutes") if isinstance(body, dict) else body
+        if not isinstance(body, dict) or set(body) - {"minutes"} or not (minutes is None or type(minutes) is int):
+            raise web.HTTPError(400, 'The body must be empty or {"minutes": 30}.')
+        return minutes
+
+
+class KeepHandler(_RunningServerHandler):
+    """How a server stands by the idle policy, and keeping it; permitted as for more time."""
+
+    @permitted
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """How it stands: `state`, `since`, `due_at`, `action`, `told`, `seen`, and what *Keep* does."""
+        idle = server_of(self.spawner_of(user_name, server_name), with_start=False).idle
+        if idle is None:
+            raise web.HTTPError(404, "Nothing is known of this server's being idle.")
+        self.write(idle_document(idle))
+
+    @permitted
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """Leave it alone for as long as its profile says; 409 if it is not idle, or cannot be kept again.
+
+        The answer is as for GET, with `kept`, in seconds.
+        """
+        spawner = self.spawner_of(user_name, server_name)
+        try:
+            server = keep_server(spawner, by=staff_for(self, spawner))
+        except NotKept as error:
+            self.refuse(error)
+            return
+        self.write({**idle_document(server), "kept": server.rule.keep_by})
+
+
+def idle_document(server: IdleServer) -> dict[str, Any]:
+    """How a server stands by the idle policy, version 1. Times are ISO 8601, durations in seconds."""
+    verdict, unused = server.verdict, server.unused
+    return {
+        "version": 1,
+        "state": verdict.state.value,
+        "since": _iso(verdict.since),
+        "due_at": _iso(verdict.due_at),
+        "action": server.rule.action.value,
+        "told": server.is_announced,
+        "seen": {
+            "gpus": server.gpus,
+            "until": _iso(unused.seen),
+            "most": unused.most,
+            "held_mib": unused.held_mib,
+        }
+        if unused is not None
+        else None,
+        "keep": {"seconds": server.rule.keep_by, "uses_left": server.keeps_left},
+    }
+
+
+def more_time_document(server: Server) -> dict[str, Any]:
+    """What can be had now, version 1; ``possible`` is false where it is not offered, without a ``reason``."""
+    offer = server.more_time
+    ends_at = server.placement.ends_at if server.placement is not None else None
+    if offer is None:
+        return {"version": 1, "possible": False, "ends_at": ends_at}
+    bounded = offer.bounded
+    why: Reason | None = bounded.reason
+    return {
+        "version": 1,
+        "possible": bounded.seconds > 0,
+        "ends_at": ends_at,
+        "seconds": bounded.seconds,
+        "until": _iso(bounded.ends_at),
+        "uses_left": offer.uses_left,
+        "reason": why.value if why is not None else None,
+        "message": refusal(why, bounded.name) if why is not None and not bounded.seconds else "",
+    }
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else parse_time(at).isoformat()
+
+
+# ``GET /hub/api/gpuspawner/session``: what a running server may know of itself, for JupyterLab on the node.
+
+VERSION = 1
+SESSIONS = RateLimit(burst=30, per_minute=20)
+"""For each server, whose browser tabs share the answer."""
+
+
+@dataclass(frozen=True)
+class SessionMessage:
+    """What an instructor or an administrator tells, to be shown as text."""
+
+    course: str
+    """The course's title; empty for an administrator's message."""
+    at: str
+    """ISO 8601, UTC."""
+    text: str
+    """Up to 500 characters, in one or more lines."""
+    sender: str
+    """Their user name."""
+
+
+@dataclass(frozen=True)
+class SessionDocument:
+    """A running server, as its own token may read it."""
+
+    version: int
+    now: str
+    """The hub's time, ISO 8601, UTC: clocks of browsers differ."""
+    ends_at: str | None
+    """When Slurm ends the server, ISO 8601, UTC; None if that is not known."""
+    profile: str
+    """The profile's display name."""
+    job_id: str
+    node: str
+    has: tuple[str, ...]
+    """GPUs, cores and memory in words, as on the home page."""
+    gpus: tuple[str, ...]
+    """The GPUs alone."""
+    more_time: Mapping[str, Any]
+    """As ``GET .../extend`` answers."""
+    messages: tuple[SessionMessage, ...]
+    """What instructors and administrators tell now, the newest first."""
+    notices: tuple[int, ...]
+    """Minutes before the end at which JupyterLab tells it (``lab_notices``)."""
+    saves: tuple[int, ...]
+    """Minutes before the end at which JupyterLab saves open documents."""
+    picture: bool
+    """Whether there is a picture of the node."""
+    idle: IdleNotice | None = None
+    """None where its user is not told that it is idle."""
+
+
+def session_document(
+    server: Server,
+    messages: Sequence[Message],
+    *,
+    now: float,
+    titles: Mapping[str, str],
+    notices: Sequence[int],
+    saves: Sequence[int],
+) -> SessionDocument:
+    """The document of this server; ``titles``: of courses by slug."""
+    placement = server.placement
+    facts = server_facts(placement, server.topology) if placement is not None else None
+    return SessionDocument(
+        version=VERSION,
+        now=utc(now),
+        ends_at=placement.ends_at if placement is not None else None,
+        profile=server.profile_name,
+        job_id=server.job_id,
+        node=placement.node if placement is not None else "",
+        has=facts.got if facts is not None else (),
+        gpus=gpus_in_words(placement) if placement is not None else (),
+        more_time=more_time_document(server),
+        messages=tuple(
+            SessionMessage(titles.get(message.course, message.course), utc(message.at), message.text, message.sender)
+            for message in messages
+        ),
+        notices=tuple(notices),
+        saves=tuple(saves),
+        picture=bool(facts is not None and facts.picture),
+        idle=idle_notice(server),
+    )
+
+
+class _OwnServer(RESTHandler):
+    """For the token of a running server, which need not be named: it is the server that asks."""
+
+    def own_spawner(self) -> Spawner:
+        """The asking server's spawner; raises 403 for another token, 404 if it does not run, 429 beyond the limit."""
+        name, user = own_server(self), self.current_user
+        if name is None or not isinstance(user, User):
+            raise web.HTTPError(403, "A session is told to the server's own token alone.")
+        self.try_later(429, SESSIONS.wait((user.name, name)), "This server asks too often.")
+        spawner = user.spawners.get(name)
+        if spawner is None or not spawner.active:
+            raise web.HTTPError(404, "This server does not run.")
+        return spawner
+
+
+class SessionHandler(_OwnServer):
+    """A running server, for itself; only its own token is accepted, which the companion in JupyterLab uses."""
+
+    async def get(self) -> None:
+        """Its end, GPUs, more time and messages: the session document, version 1."""
+        spawner = self.own_spawner()
+        await refresh_more_time([spawner], patience=PATIENCE)
+        user: Any = self.current_user
+        book = course_book(user.settings)
+        notices, saves = lab_minutes(spawner)
+        document = session_document(
+            server_of(spawner),
+            messages_to(user, spawner),
+            now=time.time(),
+            titles={course.slug: course.title for course in (book.courses() if book is not None else ())},
+            notices=notices,
+            saves=saves,
+        )
+        self.write(asdict(document))
+
+
+class PictureHandler(_OwnServer):
+    """The picture of the node of a running server, for itself."""
+
+    async def get(self) -> None:
+        """As SVG; 404 where there is none."""
+        server = server_of(self.own_spawner(), with_start=False)
+        picture = server_facts(server.placement, server.topology).picture if server.placement is not None else ""
+        if not picture:
+            raise web.HTTPError(404, "There is no picture of this node.")
+        self.set_header("Content-Type", "image/svg+xml")
+        self.write(str(picture))
+
+
+HANDLERS = [
+    (r"/api/gpuspawner/servers/([^/]+)/extend", MoreTimeHandler),
+    (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/extend", MoreTimeHandler),
+    (r"/api/gpuspawner/servers/([^/]+)/keep", KeepHandler),
+    (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/keep", KeepHandler),
+    (r"/api/gpuspawner/session", SessionHandler),
+    (r"/api/gpuspawner/session/picture", PictureHandler),
+]
