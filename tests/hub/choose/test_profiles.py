@@ -156,6 +156,7 @@ def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> N
         "sentence": "would start now on d1",
         "nodes": ["d1"],
         "field": "",
+        "gets": ["8 \N{MULTIPLICATION SIGN} P100"],
     }
 
 

@@ -106,7 +106,7 @@ def test_only_the_servers_own_token_reports(hub: HubProcess, started: Started) -
     hub.spawn("ben", {"profile": "light"})
     other = requests.get(f"{hub.url}/user/ben/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
     own, admins = own_token(hub, started.user), own_token(hub, "admin")
-    one, all_servers = (403, "A report needs the token of one server."), 403
+    one, all_servers = (403, "A report needs the server's own token."), 403
     report = good(started)
 
     # Ben's token belongs to Ben's server, where a report about Ann's job is refused
