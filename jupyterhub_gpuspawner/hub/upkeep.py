@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
@@ -96,26 +96,10 @@ CONFIRMED_AFTER = 5.0
 """Seconds for which a job must have had no server before it is cancelled."""
 
 
-class Servers(Protocol):
-    """The hub's servers and records, as far as they are needed here."""
-
-    def job_ids(self) -> set[str]:
-        """Return the job ids of the servers in memory, which are all that have run since the hub started, and more."""
-
-    def stored_job_ids(self, user: str, server: str) -> set[str]:
-        """Return the job ids of one server in the database."""
-
-    def starts(self, start_ids: Collection[str]) -> Mapping[str, RecordedStart]:
-        """Return those of the starts that are recorded in the database, by id; raises SQLAlchemyError."""
-
-    def notify(self, orphan: Orphan) -> None:
-        """Show the user that the job was cancelled, unless the server runs or has more recent news."""
-
-
 class Reconciliation:
     """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
 
-    def __init__(self, site: GPUSlurmSpawner, servers: Servers, mark: str) -> None:
+    def __init__(self, site: GPUSlurmSpawner, servers: HubServers, mark: str) -> None:
         """``site`` is a spawner without a user, with the settings of all servers."""
         self._site = site
         self._servers = servers
@@ -219,11 +203,11 @@ class HubServers:
         self._app = app
 
     def job_ids(self) -> set[str]:
-        """See :class:`Servers`."""
+        """The job ids of the servers in memory, which are all that have run since the hub started, and more."""
         return job_ids_of(self._app.users.values())
 
     def stored_job_ids(self, user: str, server: str) -> set[str]:
-        """See :class:`Servers`."""
+        """The job ids of one server in the database."""
         row = (
             self._app.db.query(orm.Spawner.state)
             .join(orm.User, orm.User.id == orm.Spawner.user_id)
@@ -233,11 +217,14 @@ class HubServers:
         return state_job_ids(row[0] if row is not None else None)
 
     def starts(self, start_ids: Collection[str]) -> Mapping[str, RecordedStart]:
-        """See :class:`Servers`."""
+        """Those of the starts that are recorded in the database, by id; raises SQLAlchemyError."""
         return StartRecords(self._app.db).find(start_ids)
 
     def notify(self, orphan: Orphan) -> None:
-        """See :class:`Servers`; it is shown as a failed start, which JupyterHub's pages know how to show."""
+        """Show the user that the job was cancelled, unless the server runs or has more recent news.
+
+        It is shown as a failed start, which JupyterHub's pages know how to show.
+        """
         user, server = orphan.start.user, orphan.start.server
         orm_user = orm.User.find(self._app.db, user)
         if orm_user is None or server not in orm_user.orm_spawners:
@@ -369,22 +356,12 @@ def read_slugs(session: Session) -> dict[str, str]:
     return {row.slug: row.file for row in session.execute(select(_TABLE))}
 
 
-class KeptSlugs:
-    """The table, through JupyterHub's session. Every method may raise SQLAlchemyError."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def find(self) -> dict[str, str]:
-        """The file of each slug."""
-        return read_slugs(self._session)
-
-    def keep(self, owners: Mapping[str, str]) -> None:
-        """Write the file of each slug in the place of all that was written, and commit."""
-        with transaction(self._session):
-            self._session.execute(delete(_TABLE))
-            if owners:
-                self._session.execute(insert(_TABLE), [{"slug": slug, "file": file} for slug, file in owners.items()])
+def keep_slugs(session: Session, owners: Mapping[str, str]) -> None:
+    """Write the file of each slug in the place of all that was written; raises SQLAlchemyError."""
+    with transaction(session):
+        session.execute(delete(_TABLE))
+        if owners:
+            session.execute(insert(_TABLE), [{"slug": slug, "file": file} for slug, file in owners.items()])
 
 
 def begin_slugs(app: JupyterHub) -> None:
@@ -397,16 +374,16 @@ def begin_slugs(app: JupyterHub) -> None:
         return
     if folder is None:
         return
-    stored, written = KeptSlugs(app.db), dict[str, str]()
+    written = dict[str, str]()
     with Failures(app.db).of("Reading the slugs of profiles"):
-        written = stored.find()
+        written = read_slugs(app.db)
         folder.remember(written)
 
     def write() -> None:
         nonlocal written
         owners = folder.owners()
         if owners != written:
-            stored.keep(owners)
+            keep_slugs(app.db, owners)
             written = owners
 
     every(app, SLUGS_SECONDS, write, "Writing down the slugs of profiles")

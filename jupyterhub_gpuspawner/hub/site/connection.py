@@ -15,11 +15,12 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cluster.capacity import warm
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
-from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
+from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 # The cluster as all pages of a hub see it: Slurm is asked on demand, once for all who ask at the same time.
@@ -127,14 +128,6 @@ class ClusterView(SharedView[ClusterSnapshot]):
         return snapshot
 
 
-class OperatorView(SharedView[bool]):
-    """Whether the hub's own account may raise time limits: ``ask`` is :meth:`SlurmClient.may_extend`."""
-
-
-class AllocationsView(SharedView[Mapping[str, tuple[NodeAllocation, ...]]]):
-    """What each job was allocated on its nodes, for the admin's map: ``ask`` is :meth:`SlurmClient.allocations`."""
-
-
 # Count and log the records of Slurm's answers that were not understood, each once.
 
 NAMED = 5
@@ -170,19 +163,6 @@ def _named(unread: Unread) -> str:
     return f"{name} (field {unread.field or 'unknown'})"
 
 
-@dataclass(frozen=True)
-class ConnectionSettings:
-    """Spawners with equal settings share a connection. Times are in seconds."""
-
-    bin_dir: str = ""
-    wrapper_dir: str = ""
-    query_prefix: tuple[str, ...] = ()
-    timeout: float = 10.0
-    limit: int = 8
-    active_interval: float = ACTIVE_INTERVAL
-    rest_interval: float = REST_INTERVAL
-
-
 @dataclass(frozen=True, eq=False)
 class Connection:
     """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), and views."""
@@ -190,8 +170,10 @@ class Connection:
     client: SlurmClient
     watcher: JobWatcher
     cluster: ClusterView
-    allocations: AllocationsView
-    operator: OperatorView
+    allocations: SharedView[Mapping[str, tuple[NodeAllocation, ...]]]
+    """What each job was allocated on its nodes, for the admin's map."""
+    operator: SharedView[bool]
+    """Whether the hub's own account may raise time limits."""
     shows_jobs: SharedView[bool]
     """Whether Slurm shows this account the jobs of others."""
     accounts: LoginNodeAccounts | None = None
@@ -204,28 +186,34 @@ class Connection:
         return self.cluster.silent or (since is not None and (latest is None or since > latest.taken_at))
 
 
-_CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
+_CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Connection]] = WeakKeyDictionary()
 
 
-def connection(settings: ConnectionSettings) -> Connection:
+def connection(
+    *, bin_dir: str, wrapper_dir: str, query_prefix: tuple[str, ...], timeout: float, limit: int
+) -> Connection:
     """Return the connection of this event loop for these settings, which is made on first use."""
     connections = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
+    settings = (bin_dir, wrapper_dir, query_prefix, timeout, limit)
     if settings not in connections:
         installation = Installation(
-            bin_dir=settings.bin_dir,
-            wrapper_dir=settings.wrapper_dir,
-            query_prefix=settings.query_prefix,
-            timeout=settings.timeout,
-            limit=settings.limit,
+            bin_dir=bin_dir,
+            wrapper_dir=wrapper_dir,
+            query_prefix=query_prefix,
+            timeout=timeout,
+            limit=limit,
             observe=metrics.slurm_command,
         )
         client = SlurmClient(installation, report=UnreadRecords().report)
-        watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        # a page that gets no answer has the watcher ask at once, so that all pages say the same
-        view = ClusterView(client.snapshot, on_silence=watcher.ask_soon)
-        operator = OperatorView(client.may_extend)
-        shows_jobs = SharedView(client.sees_jobs_of)
-        accounts = LoginNodeAccounts(installation) if settings.query_prefix else None
-        allocations = AllocationsView(client.allocations)
-        connections[settings] = Connection(client, watcher, view, allocations, operator, shows_jobs, accounts)
+        jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL)
+        connections[settings] = Connection(
+            client,
+            jobs,
+            # a page that gets no answer has the watcher ask at once, so that all pages say the same
+            cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon),
+            allocations=SharedView(client.allocations),
+            operator=SharedView(client.may_extend),
+            shows_jobs=SharedView(client.sees_jobs_of),
+            accounts=LoginNodeAccounts(installation) if query_prefix else None,
+        )
     return connections[settings]

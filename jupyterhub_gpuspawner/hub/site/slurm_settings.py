@@ -12,7 +12,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
-from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
+from jupyterhub_gpuspawner.hub.site.connection import Connection, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
@@ -348,15 +348,11 @@ class SlurmSettings(SlurmSpawner):
     def connection(self) -> Connection:
         """The hub's client of Slurm and its watcher, which all spawners of these settings share."""
         return connection(
-            ConnectionSettings(
-                bin_dir=self.slurm_bin_dir,
-                wrapper_dir=self.wrapper_dir,
-                query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
-                timeout=self.site_value("slurm_timeout"),
-                limit=COMMANDS_AT_A_TIME,
-                active_interval=watcher.ACTIVE_INTERVAL,
-                rest_interval=watcher.REST_INTERVAL,
-            )
+            bin_dir=self.slurm_bin_dir,
+            wrapper_dir=self.wrapper_dir,
+            query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
+            timeout=self.site_value("slurm_timeout"),
+            limit=COMMANDS_AT_A_TIME,
         )
 
     def as_user(self) -> tuple[str, ...]:

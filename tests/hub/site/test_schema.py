@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.hub.site.database import STEPS, TABLES, bring_up_to_date, upgrade
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.hub.upkeep import KeptSlugs
+from jupyterhub_gpuspawner.hub.upkeep import keep_slugs, read_slugs
 from tests.fixtures.databases import disposed
 from tests.fixtures.postgres import PrivatePostgres
 from tests.fleet.nodes import DAY
@@ -73,7 +73,7 @@ def contents(session: Session) -> list[object]:
         CourseStarts(session).find("deep", "2026-03-02"),
         latest_actions(session, "deep"),
         Messages(session).shown(now=NOW),
-        KeptSlugs(session).find(),
+        read_slugs(session),
         IdleTimes(session).to_take_up(NOW),
         ([record.node for record in kept.records], kept.grants),
     ]
@@ -130,7 +130,7 @@ def fail(op: Operations) -> None:
 def test_a_later_version_adds_a_column_to_the_rows_that_are_there(session: Session) -> None:
     """Only the steps that are missing are taken."""
     upgrade(session)
-    KeptSlugs(session).keep({"p": "old.yaml"})
+    keep_slugs(session, {"p": "old.yaml"})
     upgrade(session, (*STEPS, ADD))
     upgrade(session, (*STEPS, ADD))
 
@@ -140,12 +140,12 @@ def test_a_later_version_adds_a_column_to_the_rows_that_are_there(session: Sessi
 def test_of_steps_one_of_which_fails_none_is_taken(session: Session) -> None:
     """The hub can be started again with the version from before."""
     upgrade(session)
-    KeptSlugs(session).keep({"p": "old.yaml"})
+    keep_slugs(session, {"p": "old.yaml"})
     with pytest.raises(sqlalchemy.exc.OperationalError):
         upgrade(session, (*STEPS, ADD, ("gpuspawner_slugs", fail)))
 
     upgrade(session)
-    assert KeptSlugs(session).find() == {"p": "old.yaml"}
+    assert read_slugs(session) == {"p": "old.yaml"}
     assert [column["name"] for column in inspect(session.connection()).get_columns("gpuspawner_slugs")] == [
         "slug",
         "file",
