@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 from asyncio import Future, sleep, wait_for
-from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -49,15 +48,7 @@ NAMES = {
     "an answer in JSON": (APIHandler, ["get_json_body", "write_error"]),
     "a spawner's start": (
         Spawner,
-        [
-            "_spawn_future",
-            "_spawn_pending",
-            "_stop_pending",
-            "_check_pending",
-            "_failed",
-            "_log_name",
-            "_deprecated_db_session",
-        ],
+        ["_spawn_future", "_spawn_pending", "_check_pending", "_failed", "_log_name", *compat.CONSTRUCTOR_ARGUMENTS],
     ),
     "a server's stop": (Spawner, ["_stop_pending"]),
     "a group's overrides": (Spawner, ["apply_group_overrides", "_apply_overrides"]),
@@ -123,34 +114,19 @@ def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
     assert compat.HAS_DISPLAY_NAMES is hasattr(orm.Spawner, "display_name")
 
 
-@dataclass
-class Named:
-    """The names of a spawner."""
-
-    name: str
-    display_name: str = ""
-
-
 @pytest.mark.parametrize(
     ("spawner", "shown"),
     [
-        (SimpleNamespace(name=""), ""),
-        (SimpleNamespace(name="two"), "two"),
-        (Named("two"), "two"),
-        (Named("two", "The second"), "The second"),
-        (Named("", "The first"), "The first"),
-    ],
-    ids=[
-        "default, 5",
-        "named, 5",
-        "named, no other name",
-        "named, with a name to show",
-        "default, with a name to show",
+        ({"name": ""}, ""),
+        ({"name": "two"}, "two"),
+        ({"name": "two", "display_name": ""}, "two"),
+        ({"name": "two", "display_name": "The second"}, "The second"),
+        ({"name": "", "display_name": "The first"}, "The first"),
     ],
 )
-def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
+def test_a_server_is_shown_by_its_name(spawner: dict[str, str], shown: str) -> None:
     """The display name is used if the version has one and it is set, else the name in the URL."""
-    assert compat.display_name(spawner) == shown
+    assert compat.display_name(SimpleNamespace(**spawner)) == shown
 
 
 NEW_NAMES = {
@@ -199,13 +175,6 @@ async def test_a_spawners_start_and_its_watchers() -> None:
     assert before == (None, False)
     assert (compat.last_start(spawner), compat.is_polled(spawner)) == (start, True)
     assert compat.last_start(orm.Spawner()) is None
-
-
-def test_spawners_are_constructed_with_jupyterhubs_arguments() -> None:
-    """All constructor arguments are traits: a child that lacks one would behave differently from its wrapper."""
-    traits = Spawner.class_traits()
-
-    assert [name for name in compat.CONSTRUCTOR_ARGUMENTS if name not in traits] == []
 
 
 class PatientSpawner(compat.OwnStartTimeout, SimpleLocalProcessSpawner):  # type: ignore[misc]
@@ -384,13 +353,6 @@ def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
             assert f"{name}=" in names
 
 
-def test_the_hubs_own_template_folders() -> None:
-    """The hub's own folders are those that it uses if the admin sets none."""
-    app = JupyterHub()
-
-    assert compat.stock_template_paths(app) == app.template_paths
-
-
 def failure() -> web.HTTPError:
     """A failed start with lines from a log."""
     return compat.spawn_exception(
@@ -513,11 +475,6 @@ async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready()
         await User._wait_up(user, spawner)
 
     assert asked == ["api", "healthz"]
-
-
-def test_the_scope_to_start_servers_exists() -> None:
-    """Either the one that JupyterHub 6 has, or one that includes it."""
-    assert compat.START_SERVERS in scopes.scope_definitions
 
 
 class OfOneUser:

@@ -126,32 +126,22 @@ def stored(hub: HubProcess, user: str) -> dict[str, Any]:
 
 def waiting_job(slurm: PrivateSlurm) -> str:
     """The one job that waits."""
-    for _ in range(600):
-        found = slurm.run("squeue", "-h", "-t", "PD", "-o", "%i")
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("no job waits")
+    return wait_until(lambda: slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"), "no job waits")
 
 
-def state(slurm: PrivateSlurm, job: str) -> str:
-    """The job's state by Slurm's word, once it has left the one in between."""
-    for _ in range(600):
-        found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
-        if found != "COMPLETING":
-            break
-        time.sleep(0.1)
-    return found
+def state(slurm: PrivateSlurm, job: str, *others: str) -> str:
+    """The job's state by Slurm's word, once it has left the one in between, and ``others``."""
+
+    def settled() -> list[str]:
+        answer = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+        return [] if answer in ("COMPLETING", *others) else [answer]
+
+    return wait_until(settled)[0]
 
 
 def in_the_end(slurm: PrivateSlurm, job: str) -> str:
     """The job's last state, waited for for a minute and a half."""
-    for _ in range(450):
-        found = state(slurm, job)
-        if found not in ("PENDING", "CONFIGURING", "RUNNING"):
-            break
-        time.sleep(0.2)
-    return found
+    return state(slurm, job, "PENDING", "CONFIGURING", "RUNNING")
 
 
 def environment(hub: HubProcess, user: str, server: str = "") -> dict[str, str]:

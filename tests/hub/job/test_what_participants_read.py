@@ -94,7 +94,7 @@ def test_no_setting_command_path_or_word_of_sudo_reaches_a_participant(error: GP
 
 
 def _raised() -> Iterator[tuple[str, str]]:
-    """Constant parts of each ``told`` that the package gives to an error, and of each RequestError's message."""
+    """Constant parts of each ``for_user`` that the package gives to an error, and of each RequestError's message."""
     root = Path(jupyterhub_gpuspawner.__file__).parent
     for path in root.rglob("*.py"):
         if path.relative_to(root).parts[0] in ("cli", "demo", "measure"):
@@ -102,7 +102,7 @@ def _raised() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            told = [word.value for word in node.keywords if word.arg == "told"]
+            told = [word.value for word in node.keywords if word.arg == "for_user"]
             if node.func.id == "RequestError":
                 told = [*node.args, *(word.value for word in node.keywords if word.arg == "hint")]
             for value in told:

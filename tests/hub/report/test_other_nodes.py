@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,17 +10,6 @@ from jupyterhub_gpuspawner.hub.report.reader import ReportError, other_nodes, pa
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
-
-if TYPE_CHECKING:
-    from tests.hub.conftest import StartHub
-
-STAND_IN = Path(__file__).parents[2] / "standins" / "single_user.py"
-TWO_NODES = f"""
-- display_name: Two nodes
-  slug: two
-  slurm: {{partition: gpu, nodes: 2, gpus: 2, cpus: 4, memory: 1G, time: "0:10:00", constraint: "[k80*1&p100*1]"}}
-  command: [{sys.executable}, {STAND_IN}]
-"""
 
 
 def test_nodes_beside_the_servers() -> None:
@@ -65,20 +51,3 @@ def test_a_document_with_odd_nodes_is_refused(grant: dict[str, object], fault: s
     with pytest.raises(ReportError) as refused:
         parse_placement({"other_nodes": [grant]})
     assert str(refused.value) == f"placement.other_nodes[0].{fault}"
-
-
-@pytest.mark.slurm
-@pytest.mark.hub
-def test_a_profile_of_two_nodes(start_light_hub: StartHub) -> None:
-    """The notebook runs on the job's first node; the placement names both nodes."""
-    hub = start_light_hub(profiles=TWO_NODES)
-    placement = hub.spawn("ada", {"profile": "two"})
-    [other] = placement["other_nodes"]
-    assert {placement["node"], other["node"]} == {"d1", "g1"}
-    assert len(placement["gpus"]) == 2
-    assert {key: other[key] for key in ("gpus", "cpus", "memory_mib")} == {
-        "gpus": [0, 1],
-        "cpus": 4,
-        "memory_mib": 1024,
-    }
-    hub.end("ada")

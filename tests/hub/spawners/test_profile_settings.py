@@ -358,21 +358,19 @@ def test_a_profile_that_no_spawner_takes(fields: dict[str, Any], sentence: str) 
     assert str(refused.value) == sentence
 
 
-NAMES: dict[str, tuple[dict[str, Any], str]] = {
-    "ours": ({"GPUProfilesSpawner": {"profiles": []}}, "c.GPUProfilesSpawner.profiles"),
-    "wrapspawner's": ({"ProfilesSpawner": {"profiles": []}}, "c.ProfilesSpawner.profiles"),
-    "both": (
-        {"ProfilesSpawner": {"profiles": []}, "GPUProfilesSpawner": {"profiles": []}},
-        "c.GPUProfilesSpawner.profiles",
-    ),
-    "nowhere": ({}, "c.GPUProfilesSpawner.profiles"),
-}
-
-
-@pytest.mark.parametrize(("sections", "expected"), NAMES.values(), ids=NAMES.keys())
-def test_a_setting_is_called_what_the_admin_called_it(sections: dict[str, Any], expected: str) -> None:
+@pytest.mark.parametrize(
+    ("sections", "setting"),
+    [
+        (("GPUProfilesSpawner",), "c.GPUProfilesSpawner.profiles"),
+        (("ProfilesSpawner",), "c.ProfilesSpawner.profiles"),
+        (("ProfilesSpawner", "GPUProfilesSpawner"), "c.GPUProfilesSpawner.profiles"),
+        ((), "c.GPUProfilesSpawner.profiles"),
+    ],
+    ids=["ours", "wrapspawner's", "both", "nowhere"],
+)
+def test_a_setting_is_called_what_the_admin_called_it(sections: tuple[str, ...], setting: str) -> None:
     """So that an error leads to the line of the configuration."""
-    assert spawner_of(**sections).configured_as("profiles") == expected
+    assert spawner_of(**{section: {"profiles": []} for section in sections}).configured_as("profiles") == setting
 
 
 class Slow(SimpleLocalProcessSpawner):  # type: ignore[misc]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
+from jupyterhub_gpuspawner.hub.start import progress
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -17,147 +20,145 @@ QUEUED = Job("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
 RUNNING = Job("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", partition="gpu", starts_at=NOON + 60)
 PLACED = PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7")
 REACHED = {"submitted": NOON, "queued": NOON + 1}
-TOLD: dict[str, tuple[StartFacts, int, str]] = {
-    "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm."),
-    "there is a job": (StartFacts("7"), 10, "Submitted as job 7."),
-    "it waits": (StartFacts("7", job=QUEUED), 20, "Job 7: Jobs with a higher priority start first."),
-    "Slurm is silent": (
-        StartFacts("7", job=QUEUED, silent=True),
+REPORTED = {**REACHED, "starting": NOON + 62}
+LINE, WAITING, STARTING = "Jobs with a higher priority start first.", "Waiting in line", "Starting"
+SILENT = "Slurm is not responding at the moment. Your server is not affected."
+ON_G1 = "unning on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7"
+TOLD: dict[str, tuple[StartFacts, int, str, str, str]] = {
+    "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm.", STARTING, "Submitting the job to Slurm."),
+    "there is a job": (StartFacts("7"), 10, "Submitted as job 7.", STARTING, "Submitted as job 7."),
+    "Slurm has only just accepted it": (
+        StartFacts("7", job=Job("7", Phase.QUEUED, "PENDING", "None")),
         20,
-        "Job 7: Slurm is not responding at the moment. Your server is not affected.",
+        "Job 7: Slurm has accepted the job and will consider it shortly.",
+        STARTING,
+        "Slurm has accepted the job and will consider it shortly.",
     ),
+    "it waits": (StartFacts("7", job=QUEUED), 20, f"Job 7: {LINE}", WAITING, LINE),
+    "Slurm is silent": (StartFacts("7", job=QUEUED, silent=True), 20, f"Job 7: {SILENT}", WAITING, LINE),
     "Slurm is silent and the job runs": (
         StartFacts("7", job=RUNNING, silent=True),
         60,
-        "Job 7: Slurm is not responding at the moment. Your server is not affected.",
+        f"Job 7: {SILENT}",
+        STARTING,
+        "The job is running on g1.",
     ),
-    "it runs": (StartFacts("7", job=RUNNING), 60, "Job 7: The job is running on g1."),
-    "it has reported": (
-        StartFacts("7", job=RUNNING, placement=PLACED),
+    "it runs": (
+        StartFacts("7", job=RUNNING),
+        60,
+        "Job 7: The job is running on g1.",
+        STARTING,
+        "The job is running on g1.",
+    ),
+    "it has reported before squeue tells": (
+        StartFacts("7", job=QUEUED, placement=PLACED),
         85,
-        "Job 7: running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7. The server is starting.",
+        f"Job 7: r{ON_G1}. The server is starting.",
+        STARTING,
+        f"R{ON_G1}. The server is starting.",
     ),
     "it runs on three nodes": (
         StartFacts("7", job=RUNNING, placement=replace(PLACED, other_nodes=(NodeGrant("g2"), NodeGrant("g3")))),
         85,
-        "Job 7: running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7, and on 2 more nodes. "
-        "The server is starting.",
+        f"Job 7: r{ON_G1}, and on 2 more nodes. The server is starting.",
+        STARTING,
+        f"R{ON_G1}, and on 2 more nodes. The server is starting.",
     ),
 }
 
 
-@pytest.mark.parametrize(("known", "percent", "sentence"), TOLD.values(), ids=TOLD.keys())
-def test_what_is_known_becomes_one_sentence(known: StartFacts, percent: int, sentence: str) -> None:
-    """With a percentage that only grows, and the facts for the page."""
-    assert event(known, now=NOON) == {
-        "progress": percent,
-        "message": sentence,
-        "gpuspawner": document(known, now=NOON),
-    }
+@pytest.mark.parametrize(("facts", "percent", "message", "headline", "text"), TOLD.values(), ids=TOLD.keys())
+def test_what_is_known_becomes_one_sentence(
+    facts: StartFacts, percent: int, message: str, headline: str, text: str
+) -> None:
+    """With a percentage that only grows. The page's sentence does not repeat the job's id, which is on its own line."""
+    page = document(facts, now=NOON)
+
+    assert event(facts, now=NOON) == {"progress": percent, "message": message, "gpuspawner": page}
+    assert (page["headline"], page["sentence"]) == (headline, text)
 
 
-STAGES: dict[str, tuple[StartFacts, str, list[float | None]]] = {
-    "sbatch has not answered": (StartFacts(reached={"submitted": NOON}), "submitted", [NOON]),
-    "it waits": (StartFacts("7", REACHED, QUEUED), "queued", [NOON, NOON + 1]),
+STAGES: dict[str, tuple[StartFacts, list[float | None], list[int]]] = {
+    "sbatch has not answered": (StartFacts(reached={"submitted": NOON}), [NOON], []),
+    "it waits": (StartFacts("7", REACHED, QUEUED), [NOON, NOON + 1], [1]),
     "it was put back": (
         StartFacts("7", REACHED, Job("7", Phase.QUEUED, "REQUEUED", starts_at=NOON + 900)),
-        "queued",
         [NOON, NOON + 1],
+        [1],
     ),
     "a node is prepared": (
         StartFacts("7", REACHED, Job("7", Phase.STARTING, "CONFIGURING", starts_at=NOON + 60)),
-        "allocated",
         [NOON, NOON + 1, NOON + 60],
+        [1, 59],
     ),
-    "it runs": (StartFacts("7", REACHED, RUNNING), "allocated", [NOON, NOON + 1, NOON + 60]),
-    "it has reported, and the hub compares": (
-        StartFacts("7", {**REACHED, "starting": NOON + 62}, RUNNING),
-        "starting",
-        [NOON, NOON + 1, NOON + 60, NOON + 62],
+    "it has reported": (StartFacts("7", REPORTED, RUNNING), [NOON, NOON + 1, NOON + 60, NOON + 62], [1, 59, 2]),
+    "Slurm's clock is behind": (
+        StartFacts("7", {**REACHED, "queued": NOON + 90}, RUNNING),
+        [NOON, NOON + 90, NOON + 60],
+        [90, 0],
     ),
     "the state is of a version that stored no times": (
         StartFacts("7", {}, RUNNING, PLACED),
-        "starting",
         [None, None, NOON + 60, None],
+        [],
     ),
 }
 
 
-@pytest.mark.parametrize(("known", "current", "times"), STAGES.values(), ids=STAGES.keys())
-def test_each_stage_has_its_time(known: StartFacts, current: str, times: list[float | None]) -> None:
-    """Earlier stages are done, one is current, and later ones have no time."""
-    names = list(words.STAGES)
-    now = names.index(current)
+@pytest.mark.parametrize(("facts", "times", "took"), STAGES.values(), ids=STAGES.keys())
+def test_each_stage_has_its_time(facts: StartFacts, times: list[float | None], took: list[int]) -> None:
+    """Earlier stages are done, with how long they took; one is current, and later ones have no time."""
+    now = len(times) - 1
 
-    assert [(each.name, each.state, each.at) for each in stages(known)] == [
+    assert [(stage.name, stage.state, stage.at) for stage in stages(facts)] == [
         (name, "done" if n < now else "current" if n == now else "coming", (times + [None] * 5)[n])
-        for n, name in enumerate(names)
+        for n, name in enumerate(words.STAGES)
     ]
+    assert [stage.took for stage in stages(facts) if stage.took is not None] == took
 
 
-TOOK = {
-    "it waits": (StartFacts("7", REACHED, QUEUED), [1, None, None, None, None]),
-    "it has reported": (
-        StartFacts("7", {**REACHED, "starting": NOON + 62}, RUNNING, PLACED),
-        [1, 59, 2, None, None],
-    ),
-    "a node's clock is behind": (StartFacts("7", {**REACHED, "queued": NOON + 90}, RUNNING), [90, 0, None, None, None]),
-    "without times": (StartFacts("7", {}, RUNNING), [None, None, None, None, None]),
-}
+async def test_a_stream_has_one_event_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """News without a change are none; after a while the same is sent again, without its message."""
+    facts, watch = [StartFacts("7")], SimpleNamespace(changed=asyncio.Event())
 
+    async def update_queue(_patience: float) -> None:
+        watch.changed = asyncio.Event()
 
-@pytest.mark.parametrize(("known", "took"), TOOK.values(), ids=TOOK.keys())
-def test_how_long_each_stage_took(known: StartFacts, took: list[int | None]) -> None:
-    """In seconds, for the stages that are done."""
-    assert [each.took for each in stages(known)] == took
+    def news(known: StartFacts) -> None:
+        facts[0] = known
+        watch.changed.set()
 
+    watch.update_queue = update_queue
+    stream = events(lambda: facts[0], watch)  # type: ignore[arg-type]
+    messages = [(await anext(stream)).get("message")]
+    coming = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    news(StartFacts("7"))
+    await asyncio.sleep(0.01)
+    same = coming.done()
+    news(StartFacts("7", job=QUEUED))
+    messages.append((await coming).get("message"))
+    monkeypatch.setattr(progress, "_REPEAT", 0.0)
+    messages.append((await anext(stream)).get("message"))
 
-HEADLINES = {
-    "sbatch has not answered": (StartFacts(), "Starting", "Submitting the job to Slurm."),
-    "Slurm has not": (StartFacts("7"), "Starting", "Submitted as job 7."),
-    "Slurm has only just accepted it": (
-        StartFacts("7", job=Job("7", Phase.QUEUED, "PENDING", "None")),
-        "Starting",
-        "Slurm has accepted the job and will consider it shortly.",
-    ),
-    "it waits": (StartFacts("7", job=QUEUED), "Waiting in line", "Jobs with a higher priority start first."),
-    "it waits, and Slurm is silent": (
-        StartFacts("7", job=QUEUED, silent=True),
-        "Waiting in line",
-        "Jobs with a higher priority start first.",
-    ),
-    "it runs": (StartFacts("7", job=RUNNING), "Starting", "The job is running on g1."),
-    "it has reported before squeue tells": (
-        StartFacts("7", job=QUEUED, placement=PLACED),
-        "Starting",
-        "Running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7. The server is starting.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("known", "headline", "sentence"), HEADLINES.values(), ids=HEADLINES.keys())
-def test_the_headline_says_the_stage(known: StartFacts, headline: str, sentence: str) -> None:
-    """And the sentence below it does not repeat the job's id, which the page has on its own line."""
-    told = document(known, now=NOON)
-
-    assert (told["headline"], told["sentence"]) == (headline, sentence)
+    assert (same, messages) == (False, ["Submitted as job 7.", f"Job 7: {LINE}", None])
 
 
 def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[str, Any]:
     """The document of a pending job, without its stages."""
     job = Job("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
-    told = document(StartFacts("7", REACHED, job, **more), now=NOON)
-    assert [stage["name"] for stage in told.pop("stages")] == list(words.STAGES)
-    assert told.pop("sentence") == told["reason"]
-    return told
+    page = document(StartFacts("7", REACHED, job, **more), now=NOON)
+    assert [stage["name"] for stage in page.pop("stages")] == list(words.STAGES)
+    assert page.pop("sentence") == page["reason"]
+    return page
 
 
 PLAIN = {
-    "headline": "Waiting in line",
+    "headline": WAITING,
     "job": "7, partition gpu",
     "job_id": "7",
     "partition": "gpu",
-    "reason": "Jobs with a higher priority start first.",
+    "reason": LINE,
     "hint": "It starts automatically; you only have to wait. "
     "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner.",
     "position": None,
@@ -175,8 +176,14 @@ PLAIN = {
 
 
 def test_a_page_is_told_why_and_what_to_do() -> None:
-    """Without an estimate, it says so."""
+    """What was known stays while Slurm is silent, with the time of the last answer."""
+    answered = "Slurm is not responding at the moment. This is as of {time}. Your server is not affected."
+    noon = "2027-01-15T08:00:00+00:00"
+
     assert waiting("Priority", answered_at=NOON) == PLAIN
+    silent = {**PLAIN, "silent": True, "answered_at": noon, "answered": answered}
+    assert waiting("Priority", silent=True, answered_at=NOON) == silent
+    assert waiting("Priority", silent=True)["answered"] == words.NO_ANSWER_YET
 
 
 @pytest.mark.parametrize(
@@ -191,9 +198,9 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
 )
 def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, estimate: str, sure: str) -> None:
     """Slurm's estimate is a latest time, the begin of a reservation an earliest one; a time in the past is overdue."""
-    told = waiting(reason, starts_at)
+    page = waiting(reason, starts_at)
 
-    assert (told["estimate"], told["sure"], told["starts_at"] is None) == (estimate, sure, starts_at is None)
+    assert (page["estimate"], page["sure"], page["starts_at"] is None) == (estimate, sure, starts_at is None)
 
 
 def test_how_long_a_place_is_kept() -> None:
@@ -205,49 +212,24 @@ def test_how_long_a_place_is_kept() -> None:
     assert (started["kept"], started["kept_until"]) == ("", None)
 
 
-def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
-    """What was known stays, with the time of the last answer."""
-    assert waiting("Priority", silent=True, answered_at=NOON) == {
-        **PLAIN,
-        "silent": True,
-        "answered_at": "2027-01-15T08:00:00+00:00",
-        "answered": "Slurm is not responding at the moment. This is as of {time}. Your server is not affected.",
-    }
-    assert waiting("Priority", silent=True)["answered"] == words.NO_ANSWER_YET
-
-
-@pytest.mark.parametrize(
-    ("people", "text"), [(0, "You are next"), (1, "1 person ahead of you"), (3, "3 people ahead of you")]
-)
-def test_a_place_in_the_queue_is_told_in_people(people: int, text: str) -> None:
-    """Those who are ahead."""
-    assert words.people_ahead(people) == text
-
-
-@pytest.mark.parametrize(
-    ("matching", "text"), [("GPUs", "All matching GPUs are in use."), ("CPUs", "All matching CPUs are in use.")]
-)
-def test_what_is_waited_for_is_named(matching: str, text: str) -> None:
+@pytest.mark.parametrize("matching", ["GPUs", "CPUs"])
+def test_what_is_waited_for_is_named(matching: str) -> None:
     """GPUs for a profile with GPUs."""
     job = Job("7", Phase.QUEUED, reason="Resources")
+    page = document(StartFacts("7", REACHED, job, matching=matching), now=NOON)
 
-    assert document(StartFacts("7", REACHED, job, matching=matching), now=NOON)["reason"] == text
+    assert page["reason"] == f"All matching {matching} are in use."
 
 
-def test_how_long_the_current_stage_has_lasted() -> None:
-    """From the time that the document has; nothing below a second, also where the clocks differ."""
+def test_times_and_people_in_words() -> None:
+    """To the minute; nothing below a second, also where the clocks differ."""
     since = document(StartFacts("7", REACHED, QUEUED), now=NOON)["stages"][1]["at"]
 
     assert [words.lasts(since, now=NOON + 1 + later) for later in (-5, 0, 1, 720)] == ["", "", "for 1 s", "for 12 min"]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, ""), (None, ""), (6, "took 6 s"), (720, "took 12 min")])
-def test_how_long_a_stage_took_in_words(seconds: int | None, text: str) -> None:
-    """A stage that took no time, or an unknown one, has no words."""
-    assert words.took(seconds) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(60, "1 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86400, "24 h")])
-def test_spans(seconds: int, text: str) -> None:
-    """To the minute."""
-    assert words.span(seconds) == text
+    assert [words.took(seconds) for seconds in (0, None, 6, 720)] == ["", "", "took 6 s", "took 12 min"]
+    assert [words.span(seconds) for seconds in (60, 3600, 5400, 86400)] == ["1 min", "1 h", "1 h 30 min", "24 h"]
+    assert list(map(words.people_ahead, (0, 1, 3))) == [
+        "You are next",
+        "1 person ahead of you",
+        "3 people ahead of you",
+    ]
