@@ -31,8 +31,11 @@ def walk(words: str, command: click.Command) -> Iterator[tuple[str, click.Comman
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield words, command
     if isinstance(command, click.Group):
-        for name, inner in sorted(command.commands.items()):
-            yield from walk(f"{words} {name}", inner)
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from walk(f"{words} {name}", inner)
 
 
 def _usage(words: str, command: click.Command) -> str:

@@ -1,73 +1,9 @@
-"""What a check gets, and what it finds: a finding, the codes of findings, and the context of a check."""
+"""What a check finds: a finding, and the codes of findings."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
-from typing import Any
-
-from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.site.configuration import Site
-from jupyterhub_gpuspawner.site.people import People
-from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-
-# What every check is given: the configuration, the profiles, and Slurm's answer.
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line asks for beyond the usual checks."""
-
-    user: str = ""
-    """A user whose jobs are tried, without submitting them."""
-    groups: tuple[str, ...] = ()
-    """JupyterHub groups of that user."""
-    people: int = 0
-    """How many people would start at once; 0: not asked."""
-    profile: str = ""
-    """The only profile to try, and to count the seats of; empty: each."""
-    submit: bool = False
-    """Submit one small job of the user in each partition, and look at its node."""
-
-
-DEFAULTS = Options()
-"""Nothing beyond the usual checks."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """A site at one moment."""
-
-    site: Site
-    spawner: Any
-    """The spawner of a user ``nobody``."""
-    slurm_site: GPUSlurmSpawner
-    """A spawner with the settings of all Slurm servers."""
-    client: SlurmClient
-    profiles: tuple[Profile, ...]
-    """None in a hub without profiles."""
-    defaults: Resources
-    """The site's defaults for Slurm jobs."""
-    people: People
-    """JupyterHub's users and groups, as far as they are known."""
-    now: datetime
-    """With a time zone."""
-    version: str = ""
-    """Slurm's."""
-    snapshot: ClusterSnapshot | None = None
-    """None if Slurm did not answer, or not so that it can be read; then :attr:`slurm_error` says why."""
-    slurm_error: SlurmUnavailable | SlurmOutputError | None = None
-    options: Options = DEFAULTS
-
-
-START = "check"
-"""The mark of these jobs' comments, in place of a hub's."""
 
 
 class Severity(str, Enum):
@@ -124,10 +60,3 @@ class Code:
     def error(self, where: str, text: str, fix: str = "") -> Finding:
         """A finding because of which starts will fail."""
         return Finding(Severity.ERROR, self.name, where, text, fix)
-
-
-Check = Callable[["Context"], Awaitable[Iterable[Finding]]]
-"""One question that ``gpuspawner check`` asks.
-
-Its findings are in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer.
-"""

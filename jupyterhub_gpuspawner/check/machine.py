@@ -7,23 +7,22 @@ import os
 import re
 import socket
 import stat
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.finding import START, Code, Context, Finding
-from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
 from jupyterhub_gpuspawner.slurm.identity import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 
 LOOPBACK = Code(
     "hub-address-loopback",
@@ -65,85 +64,65 @@ class HubAddress:
 def hub_address(context: Context) -> HubAddress:
     """Work out the hub's addresses as JupyterHub does; raises ConfigError."""
     config, hub = context.site.config, application(context.site.config).hub
-    spawner: Any = context.slurm_site
-    url, setting = str(hub.api_url), "c.JupyterHub.hub_ip"
-    for name in _SETTINGS:
-        if config.JupyterHub.get(name):
-            setting = f"c.JupyterHub.{name}"
-            break
+    spawner: Any = context.spawner
+    setting = next((name for name in _SETTINGS if config.JupyterHub.get(name)), "hub_ip")
+    url, setting = str(hub.api_url), f"c.JupyterHub.{setting}"
     if spawner.hub_connect_url is not None:
         url = spawner.hub_connect_url.rstrip("/") + urlsplit(url).path
-        setting = spawner.configured_as("hub_connect_url")
+        setting = context.setting("hub_connect_url")
     own = spawner.environment.get("JUPYTERHUB_API_URL")
     if isinstance(own, str):
-        url, setting = own, spawner.configured_as("environment")
+        url, setting = own, context.setting("environment")
     listens = "" if hub.ip in _ANY else str(hub.ip)
     return HubAddress(url, setting, listens, int(hub.port or 0))
 
 
-async def check_address(context: Context) -> list[Finding]:
+async def check_address(context: Context) -> AsyncIterator[Finding]:
     """Compare the hub's address with those of the nodes."""
     if context.snapshot is None:
-        return []
+        return
     try:
         hub = hub_address(context)
     except ConfigError:  # which the check of names reports
-        return []
-    findings: list[Finding] = []
-    elsewhere: list[tuple[str, str]] = []
-    for node in _sample(context):
+        return
+    elsewhere: tuple[str, str] | None = None
+    for node in _sample(context.snapshot):
         addresses = await resolved(node.address)
         if not addresses:
-            findings.append(
-                UNRESOLVED.warning(
-                    f"node {node.name}",
-                    f"this machine cannot resolve {node.address!r}, the node's address in Slurm (NodeAddr).",
-                    "Add the name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it.",
-                )
+            yield UNRESOLVED.warning(
+                f"node {node.name}",
+                f"this machine cannot resolve {node.address!r}, the node's address in Slurm (NodeAddr).",
+                "Add the name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it.",
             )
         elif not any(map(is_own, addresses)):
-            elsewhere.append((node.name, addresses[0]))
-    if elsewhere:
-        findings += _of_loopback(hub, *elsewhere[0])
+            elsewhere = elsewhere or (node.name, addresses[0])
+    for finding in _of_loopback(hub, *elsewhere) if elsewhere is not None else ():
+        yield finding
     if hub.listens and not is_loopback(hub.listens) and not _is_own_host(await resolved(hub.listens)):
-        findings.append(
-            FOREIGN.warning(
-                f"c.JupyterHub.{'hub_bind_url' if context.site.config.JupyterHub.get('hub_bind_url') else 'hub_ip'}",
-                f"the hub would listen on {hub.listens}, which is not an address of this machine: a hub that is "
-                "started here exits.",
-                "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
-            )
+        yield FOREIGN.warning(
+            f"c.JupyterHub.{'hub_bind_url' if context.site.config.JupyterHub.get('hub_bind_url') else 'hub_ip'}",
+            f"the hub would listen on {hub.listens}, which is not an address of this machine: a hub that is started "
+            "here exits.",
+            "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
         )
-    return findings
 
 
-def _of_loopback(hub: HubAddress, node: str, address: str) -> list[Finding]:
+def _of_loopback(hub: HubAddress, node: str, address: str) -> Iterator[Finding]:
     fix = f"Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network{_suggested(address)}."
     if is_loopback(hub.host):
-        return [
-            LOOPBACK.error(
-                hub.setting,
-                f"nodes are told to reach the hub at {hub.url}, which on {node} is {node} itself: no server could "
-                "report to the hub.",
-                fix,
-            )
-        ]
-    if is_loopback(hub.listens) and _is_own_host((hub.host,)) and urlsplit(hub.url).port == hub.port:
-        return [
-            LOOPBACK.error(
-                "c.JupyterHub.hub_ip",
-                f"the hub listens on {hub.listens} alone, and {node} is told to reach it at {hub.url}.",
-                fix,
-            )
-        ]
-    return []
+        yield LOOPBACK.error(
+            hub.setting,
+            f"nodes are told to reach the hub at {hub.url}, which on {node} is {node} itself: no server could report "
+            "to the hub.",
+            fix,
+        )
+    elif is_loopback(hub.listens) and _is_own_host((hub.host,)) and urlsplit(hub.url).port == hub.port:
+        text = f"the hub listens on {hub.listens} alone, and {node} is told to reach it at {hub.url}."
+        yield LOOPBACK.error("c.JupyterHub.hub_ip", text, fix)
 
 
-def _sample(context: Context) -> Sequence[NodeState]:
+def _sample(snapshot: ClusterSnapshot) -> Sequence[NodeState]:
     """Some nodes that are up: the first one of each partition, then others."""
-    snapshot = context.snapshot
-    if snapshot is None:
-        return ()
     nodes = {node.name: node for node in snapshot.nodes if node.address and not node.states & _AWAY}
     firsts = [next((name for name in partition.nodes if name in nodes), None) for partition in snapshot.partitions]
     names = dict.fromkeys(name for name in (*firsts, *nodes) if name is not None)
@@ -200,32 +179,23 @@ VARIABLE = Code(
 _HARMLESS = frozenset(("SLURM_CONF",))
 
 
-async def check_environment(context: Context) -> list[Finding]:
+async def check_environment(context: Context) -> AsyncIterator[Finding]:
     """Look at the variables that servers are given."""
-    spawner: Any = context.slurm_site
-    findings = []
-    for setting, names in (
-        ("environment", spawner.environment),
-        ("env_keep", [name for name in spawner.env_keep if name in os.environ]),
-    ):
-        for name in sorted(names):
-            if name in _HARMLESS or not name.startswith(("SBATCH_", "SLURM_")):
-                continue
-            where = f"{spawner.configured_as(setting)}: {name}"
-            if name.startswith("SBATCH_") and not (spawner.wrapper_dir and spawner.exec_prefix.strip()):
-                what = (
-                    "keeps the hub's variables from every job, so that no server can sign in to the hub"
-                    if name == "SBATCH_EXPORT"
-                    else "is read by sbatch, and overrides what profiles request"
-                )
-                findings.append(VARIABLE.error(where, f"this variable {what}.", "Remove it."))
-            else:
-                findings.append(
-                    VARIABLE.warning(
-                        where, "this variable changes what Slurm's commands do within every server.", "Remove it."
-                    )
-                )
-    return findings
+    spawner = context.spawner
+    by_sbatch = not (spawner.wrapper_dir and spawner.exec_prefix.strip())
+    names = [("environment", name) for name in sorted(spawner.environment)]
+    names += [("env_keep", name) for name in sorted(spawner.env_keep) if name in os.environ]
+    for setting, name in names:
+        where = f"{context.setting(setting)}: {name}"
+        if name == "SBATCH_EXPORT" and by_sbatch:
+            text = "this variable keeps the hub's variables from every job, so that no server can sign in to the hub."
+            yield VARIABLE.error(where, text, "Remove it.")
+        elif name.startswith("SBATCH_") and by_sbatch:
+            text = "this variable is read by sbatch, and overrides what profiles request."
+            yield VARIABLE.error(where, text, "Remove it.")
+        elif name.startswith(("SBATCH_", "SLURM_")) and name not in _HARMLESS:
+            text = "this variable changes what Slurm's commands do within every server."
+            yield VARIABLE.warning(where, text, "Remove it.")
 
 
 # Paths on the nodes that are made of settings: whether everything in them that looks like a variable is replaced.
@@ -239,19 +209,14 @@ FIELDS = {"log_dir": ("{homedir}", "{username}"), "req_homedir": ("{username}",)
 _LIKE_A_VARIABLE = re.compile(r"\{\w*\}|\$\{?\w+\}?|^~\w*")
 
 
-async def check_paths(context: Context) -> list[Finding]:
+async def check_paths(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings alone."""
-    return [*_of_settings(context)]
-
-
-def _of_settings(context: Context) -> Iterator[Finding]:
-    site = context.slurm_site
     for name, fields in FIELDS.items():
-        value = str(getattr(site, name))
-        literal = [name for name in _LIKE_A_VARIABLE.findall(value) if name not in fields]
+        value = str(getattr(context.spawner, name))
+        literal = [part for part in _LIKE_A_VARIABLE.findall(value) if part not in fields]
         if literal:
             yield LITERAL.error(
-                site.configured_as(name),
+                context.setting(name),
                 f"{literal[0]} in {value!r} is not replaced, so jobs would look for a folder that is called so.",
                 f"Write {' or '.join(fields)}, or the path itself.",
             )
@@ -272,39 +237,27 @@ def cookie_secret_file(context: Context) -> Path | None:
     return context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
 
 
-async def check_secrets(context: Context) -> list[Finding]:
+async def check_secrets(context: Context) -> AsyncIterator[Finding]:
     """Look at the files' modes."""
     hub = context.site.config.JupyterHub
-    findings = []
     cookie = cookie_secret_file(context)
     mode = _mode(cookie) if cookie is not None else None
     if mode is not None and mode & _OTHERS and not hub.get("cookie_secret") and not os.environ.get("JPY_COOKIE_SECRET"):
-        findings.append(
-            COOKIE.error(
-                "c.JupyterHub.cookie_secret_file",
-                f"{cookie} can be read by others (mode {mode:04o}), and JupyterHub does not start with it.",
-                f"Run chmod 600 {cookie}.",
-            )
-        )
+        text = f"{cookie} can be read by others (mode {mode:04o}), and JupyterHub does not start with it."
+        yield COOKIE.error("c.JupyterHub.cookie_secret_file", text, f"Run chmod 600 {cookie}.")
     for name in ("ssl_key", "ssl_cert"):
-        file = hub.get(name)
+        where, file = f"c.JupyterHub.{name}", hub.get(name)
         if not isinstance(file, str) or not file:
             continue
-        where, path = f"c.JupyterHub.{name}", context.site.file(file)
+        path = context.site.file(file)
+        mode = _mode(path) if path is not None else None
         if path is None:
             text = f"{file} is in the working directory of the hub, which is not known here."
-            findings.append(TLS.warning(where, text, "Give the full path of a file in PEM format."))
-            continue
-        mode = _mode(path)
-        if mode is None:
-            findings.append(
-                TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format.")
-            )
+            yield TLS.warning(where, text, "Give the full path of a file in PEM format.")
+        elif mode is None:
+            yield TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format.")
         elif name == "ssl_key" and mode & stat.S_IROTH:
-            findings.append(
-                TLS.error(where, f"every account can read {file} (mode {mode:04o}).", f"Run chmod 600 {file}.")
-            )
-    return findings
+            yield TLS.error(where, f"every account can read {file} (mode {mode:04o}).", f"Run chmod 600 {file}.")
 
 
 def _mode(path: Path) -> int | None:
@@ -317,73 +270,40 @@ def _mode(path: Path) -> int | None:
         return 0
 
 
-# Whether the clocks of this machine and of slurmctld's agree.
-#
-# ``scontrol show config`` begins with slurmctld's own time. The times on which pages and time-outs depend (a job's
-# start and end) are slurmctld's; munge refuses everything if clocks differ by more than five minutes.
-
-CLOCK = Code("clock-differs", "The clocks of this machine and of slurmctld's differ by more than ten seconds.")
-AT_MOST = 10.0
-"""Seconds that are not reported; Slurm's time has whole seconds."""
-
-
-async def check_clock(context: Context) -> list[Finding]:
-    """Ask slurmctld for its time; unknown where it does not say."""
-    if context.snapshot is None:
-        return []
-    before = time.time()
-    answered_at = (await context.client.config()).answered_at
-    if answered_at is None:
-        return []
-    ahead = max(before - (answered_at + 1.0), answered_at - time.time())
-    if ahead <= AT_MOST:
-        return []
-    which = "ahead of" if answered_at > before else "behind"
-    return [
-        CLOCK.error(
-            "Slurm",
-            f"slurmctld's clock is {duration(round(ahead))} {which} this machine's, so pages show wrong times and "
-            "starts are given up too early or too late.",
-            "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
-        )
-    ]
-
-
 # Whether another hub submits jobs under this hub's name.
 #
 # Every job's comment names the hub, and ends in a mark made from the hub's cookie secret; see
 # :mod:`jupyterhub_gpuspawner.slurm.identity`. Jobs with the name and another mark belong to another hub, or to this one
 # before it lost its secret.
 
+START = "check"
+"""The mark in the comments of this command's own jobs, in place of a hub's."""
 SAME_NAME = Code(
     "hub-name-shared",
     "Slurm has jobs of this hub's name that another hub submitted, or this one with another cookie secret.",
 )
 
 
-async def check_same_name(context: Context) -> list[Finding]:
+async def check_same_name(context: Context) -> AsyncIterator[Finding]:
     """Look at the marks of the jobs that carry this hub's name."""
     if context.snapshot is None:
-        return []
-    name, mine = context.slurm_site.hub_name, _own_mark(context)
-    others: dict[str, list[str]] = {}
+        return
+    name, mine = context.spawner.hub_name, _own_mark(context)
+    marks: dict[str, str] = {}
     for job_id, job in (await context.client.every_job()).items():
-        named = parse_tag(job.tag)
-        mark = start_of(job.tag).partition("-")[0]
-        if named is not None and named[0] == name and mark not in ("", START, mine) and job.phase is not Phase.ENDED:
-            others.setdefault(mark, []).append(job_id)
-    if not others or (mine is None and len(others) < 2):  # one hub: probably this one
-        return []
-    jobs = [job for other in others.values() for job in other]
-    listed = ", ".join(sorted(jobs, key=int)[:3]) + (", ..." if len(jobs) > 3 else "")
-    whose = "of another hub, or of this one with an earlier cookie secret" if mine else f"of {len(others)} hubs"
-    return [
-        SAME_NAME.error(
-            context.slurm_site.configured_as("hub_name"),
-            f"Slurm has {len(jobs)} jobs {whose} under the name {name!r} (job {listed}).",
-            "Give each hub of the cluster a hub_name of its own; after the loss of a cookie secret, cancel these jobs.",
-        )
-    ]
+        tag, mark = parse_tag(job.tag), start_of(job.tag).partition("-")[0]
+        if tag is not None and tag[0] == name and mark not in ("", START, mine) and job.phase is not Phase.ENDED:
+            marks[job_id] = mark
+    hubs = len(set(marks.values()))
+    if not hubs or (mine is None and hubs < 2):  # one hub: probably this one
+        return
+    listed = ", ".join(sorted(marks, key=int)[:3]) + (", ..." if len(marks) > 3 else "")
+    whose = "of another hub, or of this one with an earlier cookie secret" if mine else f"of {hubs} hubs"
+    yield SAME_NAME.error(
+        context.setting("hub_name"),
+        f"Slurm has {len(marks)} jobs {whose} under the name {name!r} (job {listed}).",
+        "Give each hub of the cluster a hub_name of its own; after the loss of a cookie secret, cancel these jobs.",
+    )
 
 
 def _own_mark(context: Context) -> str | None:
@@ -413,19 +333,12 @@ HTTP_AT_LEAST = 15
 """Seconds; JupyterHub's default is 30."""
 
 
-async def check_timeouts(context: Context) -> list[Finding]:
-    """Compare the settings with the launcher's time, JupyterLab's and that of nodes which are powered off."""
-    return [*_of_starts(context), *await _of_power_saving(context)]
-
-
-def _of_starts(context: Context) -> Iterator[Finding]:
-    site = context.slurm_site
-    least = OBSERVE_SECONDS + LAUNCHER
-    starts = {site.configured_as("start_timeout"): site.start_timeout}
-    answers = {site.configured_as("http_timeout"): site.http_timeout}
-    for profile in context.profiles:
-        if profile.kind != "slurm":
-            continue
+async def check_timeouts(context: Context) -> AsyncIterator[Finding]:
+    """Compare the settings with the launcher's time and JupyterLab's."""
+    site, least = context.spawner, OBSERVE_SECONDS + LAUNCHER
+    starts = {context.setting("start_timeout"): site.start_timeout}
+    answers = {context.setting("http_timeout"): site.http_timeout}
+    for profile in context.of_slurm():
         if profile.start_timeout is not None:
             starts[f"profile {profile.slug}: start_timeout"] = profile.start_timeout
         if "http_timeout" in profile.traits:
@@ -440,33 +353,5 @@ def _of_starts(context: Context) -> Iterator[Finding]:
             )
     for where, seconds in answers.items():
         if seconds < HTTP_AT_LEAST:
-            yield HTTP.warning(
-                where,
-                f"{seconds} s is less than JupyterLab takes to start from a busy file system.",
-                "Use 30, JupyterHub's default, or more.",
-            )
-
-
-async def _of_power_saving(context: Context) -> list[Finding]:
-    """Nodes that are powered off are booted after the allocation, while start_timeout runs."""
-    snapshot, site = context.snapshot, context.slurm_site
-    if snapshot is None or not any(_may_be_off(node.states) for node in snapshot.nodes):
-        return []
-    try:
-        boot = (await context.client.config()).resume_timeout
-    except SlurmOutputError:
-        return []
-    if boot is None or site.start_timeout >= boot:
-        return []
-    return [
-        START_TIMEOUT.warning(
-            site.configured_as("start_timeout"),
-            f"{site.start_timeout} s is less than a node that is powered off may take to boot (ResumeTimeout, {boot} "
-            "s).",
-            f"Set it to {boot + 120} or more.",
-        )
-    ]
-
-
-def _may_be_off(states: frozenset[str]) -> bool:
-    return bool(states & {"CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN"})
+            text = f"{seconds} s is less than JupyterLab takes to start from a busy file system."
+            yield HTTP.warning(where, text, "Use 30, JupyterHub's default, or more.")

@@ -13,24 +13,13 @@ from typing import Any
 
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import (
-    accounts,
-    courses,
-    extra,
-    machine,
-    offered,
-    run_as,
-    seats,
-    settings,
-    slurm,
-    submit,
-)
-from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
+from jupyterhub_gpuspawner.check import machine, people, profiles, requests, run_as, settings, slurm, submit
+from jupyterhub_gpuspawner.check.context import DEFAULTS, Check, Context, Options
+from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.site.values import refusal
@@ -42,7 +31,6 @@ HUB_CHECKS: tuple[Check, ...] = (
     machine.check_paths,
     machine.check_address,
     machine.check_timeouts,
-    machine.check_clock,
     machine.check_same_name,
     run_as.check_wrappers,
     run_as.check_prefix,
@@ -50,18 +38,20 @@ HUB_CHECKS: tuple[Check, ...] = (
 )
 """Those of the hub's settings and machine, and of what it may run as its users."""
 CHECKS: tuple[Check, ...] = (
-    offered.check_offered,
-    accounts.check_reservations,
-    extra.check_lifetimes,
-    accounts.check_accounts,
-    extra.check_extra,
-    accounts.check_allowed,
-    seats.check_trials,
-    seats.check_seats,
-    courses.check_courses,
+    requests.check_requests,
+    profiles.check_reservations,
+    profiles.check_lifetimes,
+    profiles.check_accounts,
+    profiles.check_licenses,
+    profiles.check_extra,
+    profiles.check_allowed,
+    people.check_trials,
+    people.check_seats,
+    people.check_courses,
     settings.check_settings,
     slurm.check_remote,
     slurm.check_slurm,
+    slurm.check_config,
     run_as.check_extending,
     *HUB_CHECKS,
 )
@@ -72,7 +62,7 @@ DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
 _OF_PREFIX = {run_as.FAILS.name, run_as.MISSING.name}
-_AS_USER = {seats.FAILED.name, submit.REFUSED.name}
+_AS_USER = {people.FAILED.name, submit.REFUSED.name}
 """Codes that tell of a job, and at the place of ``exec_prefix`` only that nothing can be run as a user."""
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
@@ -93,14 +83,11 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
                 cls(config=site.config)
         except TraitError as error:
             raise refusal(site.config, cls, error) from error
-    profiles: tuple[Profile, ...] = ()
-    slurm_site = spawner
-    if isinstance(spawner, GPUProfilesSpawner):
-        profiles = spawner.offered()
-    if options.profile and all(profile.slug != options.profile for profile in profiles):
-        slugs = ", ".join(profile.slug for profile in profiles) or "none"
+    offered = spawner.offered() if isinstance(spawner, GPUProfilesSpawner) else ()
+    if options.profile and all(profile.slug != options.profile for profile in offered):
+        slugs = ", ".join(profile.slug for profile in offered) or "none"
         raise ConfigError(f"there is no profile {options.profile!r}.", hint=f"Profiles are {slugs}.")
-    client = slurm_site.connection().client
+    client = spawner.connection().client
     version, snapshot, slurm_error = "", None, None
     try:
         version, snapshot = await client.version(), await client.snapshot()
@@ -109,10 +96,9 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
     return Context(
         site=site,
         spawner=spawner,
-        slurm_site=slurm_site,
         client=client,
-        profiles=profiles,
-        defaults=site_defaults(slurm_site.site_settings()),
+        profiles=offered,
+        defaults=site_defaults(spawner.site_settings()),
         people=await asyncio.to_thread(people_of, site.config),
         now=datetime.now().astimezone(),
         version=version,
@@ -131,23 +117,28 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
     unique: dict[Finding, None] = {}
     for check in checks:
         try:
-            unique.update(dict.fromkeys(await check(context)))
+            async for finding in check(context):
+                unique[finding] = None
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.slurm_error is None:
                 unique[slurm.unanswered(error)] = None
         except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
             unique[_unfinished(check, error)] = None
-    return tuple(_without_repetition(unique, context.slurm_site.configured_as(run_as.PREFIX)))
+    return tuple(_without_repetition(unique, context.setting(run_as.PREFIX)))
 
 
 def _unfinished(check: Check, error: Exception) -> Finding:
     """The finding for a check that ended with an error."""
     if isinstance(error, GPUSpawnerError):
-        where = error.where if isinstance(error, ConfigError) else ""
-        return INCOMPLETE.error(where, error.message.removeprefix(f"{where}: "), error.hint)
+        return _of_error(INCOMPLETE, error)
     line = traceback.extract_tb(error.__traceback__)[-1].lineno
     text = f"{type(error).__name__} in {check.__module__} (line {line}): {error}"
     return INCOMPLETE.error("check", text, "Please report this line to the project.")
+
+
+def _of_error(code: Code, error: GPUSpawnerError) -> Finding:
+    where = error.where if isinstance(error, ConfigError) else ""
+    return code.error(where, error.message.removeprefix(f"{where}: "), error.hint)
 
 
 def _without_repetition(findings: Iterable[Finding], prefix_at: str) -> Iterator[Finding]:
@@ -167,8 +158,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 def fatal(error: GPUSpawnerError) -> Finding:
     """The finding for an error with which the hub would not start."""
-    where = error.where if isinstance(error, ConfigError) else ""
-    return CONFIGURATION.error(where, error.message.removeprefix(f"{where}: "), error.hint)
+    return _of_error(CONFIGURATION, error)
 
 
 def line(finding: Finding) -> str:

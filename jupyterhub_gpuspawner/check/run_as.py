@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
@@ -45,25 +46,24 @@ _INSTALL = "Install it from config/wrappers with `install -o root -g root -m 755
 _INSTALL_ALL = "Create it, and install the scripts of config/wrappers in it; see docs/howto/sudo.md."
 
 
-async def check_wrappers(context: Context) -> list[Finding]:
+async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     """Look at the files, as far as this account may."""
-    site = context.slurm_site
-    names = [
-        *(SCRIPTS if _is_of_here(site.exec_prefix) else ()),
-        *((EXTEND,) if _is_of_here(site.extend_prefix) else ()),
-        *((QUERY,) if _is_of_here(site.query_prefix) else ()),
-    ]
+    site = context.spawner
+    names = [*SCRIPTS] if _is_of_here(site.exec_prefix) else []
+    names += [EXTEND] if _is_of_here(site.extend_prefix) else []
+    names += [QUERY] if _is_of_here(site.query_prefix) else []
     if not site.wrapper_dir or not names:
-        return []
-    where = site.configured_as("wrapper_dir")
-    folder = Path(site.wrapper_dir)
-    status = _status(folder)
-    if not status.exists:
-        return [MISSING.error(where, f"there is no folder {folder}.", _INSTALL_ALL)]
-    if status.about is not None and not stat.S_ISDIR(status.about.st_mode):
-        return [MISSING.error(where, f"{folder} is not a folder.", _INSTALL_ALL)]
-    findings = [finding for name in names for finding in _of_script(where, folder / name)]
-    return [*_of_owner(where, folder), *findings]
+        return
+    where, folder = context.setting("wrapper_dir"), Path(site.wrapper_dir)
+    exists, status = _status(folder)
+    if not exists:
+        yield MISSING.error(where, f"there is no folder {folder}.", _INSTALL_ALL)
+    elif status is not None and not stat.S_ISDIR(status.st_mode):
+        yield MISSING.error(where, f"{folder} is not a folder.", _INSTALL_ALL)
+    else:
+        scripts = (finding for name in names for finding in _of_script(where, folder / name))
+        for finding in (*_of_owner(where, folder, status), *scripts):
+            yield finding
 
 
 def _is_of_here(prefix: str) -> bool:
@@ -73,29 +73,25 @@ def _is_of_here(prefix: str) -> bool:
 
 def is_there(folder: str, name: str) -> bool:
     """Whether a script exists and can be run, as far as this account may look."""
-    status = _status(Path(folder, name))
-    if status.about is None:
-        return status.exists
-    return stat.S_ISREG(status.about.st_mode) and bool(status.about.st_mode & stat.S_IXOTH)
+    exists, status = _status(Path(folder, name))
+    if status is None:
+        return exists
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IXOTH)
 
 
 def _of_script(where: str, path: Path) -> Iterator[Finding]:
-    status = _status(path)
-    if not status.exists:
+    exists, status = _status(path)
+    if not exists:
         yield MISSING.error(where, f"there is no script {path}.", _INSTALL)
-    about = status.about
-    if about is None:
+    if status is None:
         return
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         yield MISSING.error(where, f"{path} is not a file.", _INSTALL)
         return
-    if about.st_mode & 0o555 != 0o555:
-        yield MISSING.error(
-            where,
-            f"{path} cannot be run by every user (mode {stat.S_IMODE(about.st_mode):04o}).",
-            f"Run chmod 755 {path}.",
-        )
-    yield from _of_owner(where, path)
+    if status.st_mode & 0o555 != 0o555:
+        text = f"{path} cannot be run by every user (mode {stat.S_IMODE(status.st_mode):04o})."
+        yield MISSING.error(where, text, f"Run chmod 755 {path}.")
+    yield from _of_owner(where, path, status)
     try:
         text = path.read_text("utf-8")
     except (OSError, ValueError):
@@ -108,37 +104,27 @@ def _of_script(where: str, path: Path) -> Iterator[Finding]:
         )
 
 
-def _of_owner(where: str, path: Path) -> Iterator[Finding]:
-    about = _status(path).about
-    if about is None:
+def _of_owner(where: str, path: Path, status: os.stat_result | None) -> Iterator[Finding]:
+    if status is None:
         return
-    group_writes = about.st_mode & stat.S_IWGRP and about.st_gid != 0
-    if about.st_uid != 0 or group_writes or about.st_mode & stat.S_IWOTH:
+    group_writes = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    if status.st_uid != 0 or group_writes or status.st_mode & stat.S_IWOTH:
         yield OPEN.error(
             where,
-            f"{path} can be changed by others than root (owner {about.st_uid}, mode "
-            f"{stat.S_IMODE(about.st_mode):04o}), who could run anything as every user of the hub.",
+            f"{path} can be changed by others than root (owner {status.st_uid}, mode "
+            f"{stat.S_IMODE(status.st_mode):04o}), who could run anything as every user of the hub.",
             f"Run chown root:root {path} and chmod 755 {path}.",
         )
 
 
-@dataclass(frozen=True)
-class _Status:
-    """What can be known of a file."""
-
-    exists: bool
-    """Also true if this account may not look."""
-    about: os.stat_result | None = None
-    """None if there is no file, or this account may not look."""
-
-
-def _status(path: Path) -> _Status:
+def _status(path: Path) -> tuple[bool, os.stat_result | None]:
+    """Whether a file exists, also true if this account may not look; and its status, None without one."""
     try:
-        return _Status(exists=True, about=path.stat())
+        return True, path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return _Status(exists=False)
+        return False, None
     except OSError:
-        return _Status(exists=True)
+        return True, None
 
 
 def digest(text: str) -> str:
@@ -198,29 +184,38 @@ PROBES = (
 )
 
 
-async def check_prefix(context: Context) -> list[Finding]:
+async def check_prefix(context: Context) -> AsyncIterator[Finding]:
     """Try each command as the user of the command line."""
-    site = context.slurm_site
+    site = context.spawner
     if not site.exec_prefix.strip():
-        return []
-    where = site.configured_as(PREFIX)
-    user = context.options.user
+        return
+    where, user = context.setting(PREFIX), context.options.user
     words = command_prefix(site.exec_prefix, user or "somebody")
     if shutil.which(words[0]) is None:
         text = f"there is no command {words[0]!r} on this machine, with which Slurm's commands are run as the user."
-        return [FAILS.error(where, text, "Install it, or write its full path.")]
-    findings: list[Finding] = []
+        yield FAILS.error(where, text, "Install it, or write its full path.")
+        return
     if command_prefix(site.exec_prefix, "somebody") == command_prefix(site.exec_prefix, "anybody"):
-        findings.append(_of_one_account(where, words))
-    if user and all(finding.severity is not Severity.ERROR for finding in findings):
-        findings += await _as_user(context, where, words)
-    return findings
+        finding = _of_one_account(where, words)
+        yield finding
+        if finding.severity is Severity.ERROR:
+            return
+    if user:
+        async for finding in _as_user(context, where, words):
+            yield finding
 
 
-async def _as_user(context: Context, where: str, words: Sequence[str]) -> list[Finding]:
+async def _as_user(context: Context, where: str, words: Sequence[str]) -> AsyncIterator[Finding]:
     """Run each command as the user, without a job."""
-    site = context.slurm_site
-    findings = list(_about_root(where, words))
+    site = context.spawner
+    as_root = os.geteuid() == 0 and any(program.name == "sudo" for program in programs(words))
+    if as_root:
+        yield AS_ROOT.warning(
+            where,
+            "this check runs as root, whom sudo refuses nothing, so its rules for the hub's account are not tried.",
+            "Run the check as the account of the hub (`sudo -u jupyterhub gpuspawner check ...`); a hub that runs as "
+            "root should use `runuser -u {username} --`.",
+        )
     tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
         if site.wrapper_dir and not is_remote(words) and not is_there(site.wrapper_dir, probe.script):
@@ -235,16 +230,15 @@ async def _as_user(context: Context, where: str, words: Sequence[str]) -> list[F
     for (text, fix), commands in faults.items():
         first, *others = dict.fromkeys(commands)
         more = f" The same for {', '.join(others)}." if others else ""
-        findings.append(FAILS.error(where, text.replace("{}", first, 1) + more, fix))
-    if tried and not findings:
+        yield FAILS.error(where, text.replace("{}", first, 1) + more, fix)
+    if tried and not faults and not as_root:
         what = "scripts" if site.wrapper_dir else "commands"
-        findings.append(WORKS.ok(where, f"{tried} {what} run as {context.options.user} through `{' '.join(words)}`."))
-    return findings
+        yield WORKS.ok(where, f"{tried} {what} run as {context.options.user} through `{' '.join(words)}`.")
 
 
 async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str]) -> tuple[str, str] | None:
     """What is wrong with one command, and what would be right; None if it answers as it should."""
-    site = context.slurm_site
+    site = context.spawner
     slurm = Installation(bin_dir=site.slurm_bin_dir, wrapper_dir=site.wrapper_dir, timeout=site.slurm_timeout)
     try:
         if site.wrapper_dir:
@@ -298,42 +292,32 @@ def _accounts(prefix: Sequence[str]) -> Iterator[str]:
                 yield option["name"] or following
 
 
-def _about_root(where: str, prefix: Sequence[str]) -> Iterator[Finding]:
-    if os.geteuid() == 0 and any(program.name == "sudo" for program in programs(prefix)):
-        yield AS_ROOT.warning(
-            where,
-            "this check runs as root, whom sudo refuses nothing, so its rules for the hub's account are not tried.",
-            "Run the check as the account of the hub (`sudo -u jupyterhub gpuspawner check ...`); a hub that runs as "
-            "root should use `runuser -u {username} --`.",
-        )
-
-
 # Whether running servers can be extended, where a profile allows it.
 
 EXTENDING = Code("extend", "How the time limits of running servers are raised.")
 CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be raised.")
 
 
-async def check_extending(context: Context) -> list[Finding]:
+async def check_extending(context: Context) -> AsyncIterator[Finding]:
     """Try the script that raises time limits, without a job."""
     if all(profile.extend is None for profile in context.profiles):
-        return []
-    extend_prefix = context.slurm_site.extend_prefix
+        return
+    extend_prefix, name = context.spawner.extend_prefix, own_account() or "this account"
     try:
         prefix = operator_prefix(extend_prefix)
-        if await context.client.may_extend(prefix):
-            how = f"by `{extend_prefix}`" if prefix else f"by {own_account() or 'this account'} itself"
-            return [EXTENDING.ok("extend", f"time limits are raised {how}")]
+        may_extend = await context.client.may_extend(prefix)
     except SlurmUnavailable:
         raise
     except GPUSpawnerError as error:
-        return [CANNOT.error("extend", error.message, error.hint)]
-    name = own_account() or "this account"
-    return [
-        CANNOT.warning(
+        yield CANNOT.error("extend", error.message, error.hint)
+        return
+    if may_extend:
+        how = f"by `{extend_prefix}`" if prefix else f"by {name} itself"
+        yield EXTENDING.ok("extend", f"time limits are raised {how}")
+    else:
+        yield CANNOT.warning(
             "extend",
             f"{name} is not a Slurm operator, so no server can be extended.",
             "Install the script `extend` and set c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm "
             "(docs/howto/sudo.md).",
         )
-    ]

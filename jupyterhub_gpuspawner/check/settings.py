@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.traitlets import Command
-from traitlets import Dict, List, Set, TraitError, TraitType
-from traitlets.config import Config, Configurable
+from traitlets import Dict, List, Set, TraitError
+from traitlets.config import Configurable
 from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Code, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
@@ -44,21 +45,23 @@ _HIDDEN = (
 )
 
 
-async def check_settings(context: Context) -> list[Finding]:
+async def check_settings(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings alone."""
     config = context.site.config
-    findings = [IGNORED.warning(setting.where, setting.text) for setting in context.spawner.ignored_settings()]
-    findings += [IGNORED.warning(f"c.{section}.{name}", text) for section, name, text in former_settings(config)]
-    findings += [REFUSED.error("users", text) for text in refused_names(config)]
-    folders = configured_value(config.JupyterHub.get("template_paths", []))
-    findings += [TEMPLATE.warning("c.JupyterHub.template_paths", text) for text in lost_parts(folders)]
+    for setting in context.spawner.ignored_settings():
+        yield IGNORED.warning(setting.where, setting.text)
+    for section, name, text in former_settings(config):
+        yield IGNORED.warning(f"c.{section}.{name}", text)
+    for text in refused_names(config):
+        yield REFUSED.error("users", text)
+    for text in lost_parts(configured_value(config.JupyterHub.get("template_paths", []))):
+        yield TEMPLATE.warning("c.JupyterHub.template_paths", text)
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if is_unseen(db_url):
         if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
-            findings.append(UNSEEN.ok("database", _HIDDEN.format(sqlite_file(db_url))))
+            yield UNSEEN.ok("database", _HIDDEN.format(sqlite_file(db_url)))
     elif exposed := exposed_database(db_url):
-        findings.append(EXPOSED.warning("database", exposed))
-    return findings
+        yield EXPOSED.warning("database", exposed)
 
 
 # Settings that are accepted, and do not mean what they seem to.
@@ -72,34 +75,25 @@ ONE_WORD = Code(
 )
 
 
-def doubtful(config: Config, cls: type[Configurable]) -> Iterator[Finding]:
-    """The settings that are accepted, and do not mean what they seem to."""
-    for setting in configured_values(config, cls):
-        if isinstance(setting.value, LazyConfigValue):
-            if method := _lost(setting.trait, setting.value):
-                kind = next(name for type_, name in _KINDS.items() if isinstance(setting.trait, type_))
-                yield LOST.error(
-                    setting.where,
-                    f"this setting is a {kind}, to which {method} adds nothing.",
-                    f"Use {setting.where}.{'extend' if kind == 'list' else 'update'}.",
-                )
-        elif isinstance(setting.trait, Command):
-            yield from _of_command(setting)
-
-
-def _lost(trait: TraitType[Any, Any], value: LazyConfigValue) -> str:
-    """The method by which something was added to a setting that does not have it; empty for none."""
-    adds = value.to_dict()
-    if isinstance(trait, (Set, Dict)):
-        return next((name for key, name in _OF_LISTS.items() if key in adds), "")
-    if isinstance(trait, List) and "update" in adds:
-        return "update"
-    return ""
-
-
-_KINDS: dict[type, str] = {Set: "set", Dict: "dict", List: "list"}
 _OF_LISTS = {"extend": "append or extend", "prepend": "prepend", "inserts": "insert"}
-"""Methods of lists, by the names in which traitlets keeps what they add."""
+_ADDED = {Set: ("set", _OF_LISTS), Dict: ("dict", _OF_LISTS), List: ("list", {"update": "update"})}
+"""Of each kind of setting: the names in which traitlets keeps what is added without effect, and the methods."""
+
+
+def doubtful(setting: ConfiguredValue) -> Iterator[Finding]:
+    """Whether a setting is accepted, and does not mean what it seems to."""
+    if isinstance(setting.trait, Command):
+        yield from _of_command(setting)
+    if not isinstance(setting.value, LazyConfigValue):
+        return
+    for trait, (kind, methods) in _ADDED.items():
+        lost = [method for key, method in methods.items() if key in setting.value.to_dict()]
+        if isinstance(setting.trait, trait) and lost:
+            yield LOST.error(
+                setting.where,
+                f"this setting is a {kind}, to which {lost[0]} adds nothing.",
+                f"Use {setting.where}.{'extend' if kind == 'list' else 'update'}.",
+            )
 
 
 def _of_command(setting: ConfiguredValue) -> Iterator[Finding]:
@@ -135,30 +129,36 @@ ALIKE = 0.75
 """How close a name must be to be suggested; see :func:`difflib.get_close_matches`."""
 
 
-async def check_names(context: Context) -> list[Finding]:
+async def check_names(context: Context) -> AsyncIterator[Finding]:
     """Look at each name in the configuration."""
+    config = context.site.config
     try:
-        app = application(context.site.config)
+        app = application(config)
         used = classes_in_use(context, app)
-    except (ConfigError, ImportError) as error:
-        return [_invalid(error) if isinstance(error, ConfigError) else INVALID.error(CONFIG_FILE, str(error))]
-    findings = [] if "spawner_class" in context.site.config.JupyterHub else [_without_slurm()]
+    except ConfigError as error:
+        yield _invalid(error)
+        return
+    except ImportError as error:
+        yield INVALID.error(CONFIG_FILE, str(error))
+        return
+    if "spawner_class" not in config.JupyterHub:
+        yield DEFAULT_SPAWNER.error(
+            "c.JupyterHub.spawner_class",
+            "it is not set, so the hub uses nothing of this package and starts every server on its own machine.",
+            "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
+        )
     reported = {setting.where for setting in context.spawner.ignored_settings()}
-    reported |= {f"c.{section}.{name}" for section, name, _ in former_settings(context.site.config)}
-    findings += [finding for finding in _findings(context, (*used, *app.classes)) if finding.where not in reported]
+    reported |= {f"c.{section}.{name}" for section, name, _ in former_settings(config)}
+    for finding in _unknown(context, (*used, *app.classes)):
+        if finding.where not in reported:
+            yield finding
     wrong: dict[str, Finding] = {}
     for cls in used:
-        for finding in (*map(_invalid, refused(context.site.config, cls)), *doubtful(context.site.config, cls)):
+        doubts = (finding for setting in configured_values(config, cls) for finding in doubtful(setting))
+        for finding in (*map(_invalid, refused(config, cls)), *doubts):
             wrong.setdefault(finding.where, finding)  # a setting of a base class is that of several
-    return [*findings, *wrong.values()]
-
-
-def _without_slurm() -> Finding:
-    return DEFAULT_SPAWNER.error(
-        "c.JupyterHub.spawner_class",
-        "it is not set, so the hub uses nothing of this package and starts every server on its own machine.",
-        "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
-    )
+    for finding in wrong.values():
+        yield finding
 
 
 def _invalid(error: ConfigError) -> Finding:
@@ -168,8 +168,7 @@ def _invalid(error: ConfigError) -> Finding:
 
 def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
     """The configurable classes of which this hub makes objects; ``app`` is its application. Raises ConfigError."""
-    classes: list[Any] = [JupyterHub, type(context.spawner), LocalProcessSpawner]
-    classes += SETTINGS_CLASSES
+    classes: list[Any] = [JupyterHub, type(context.spawner), LocalProcessSpawner, *SETTINGS_CLASSES]
     for name in ("authenticator_class", "proxy_class"):
         try:
             classes.append(getattr(app, name))
@@ -179,41 +178,35 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(classes))
 
 
-def _findings(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
+def _unknown(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
+    """Sections and settings that no class has.
+
+    Sections of classes that this hub does not use are common, so only one with a similar name is reported.
+    """
     class_names = {cls.__name__ for cls in _every_class(Configurable)}
-    sections = {name for cls in classes for name in cls.section_names()}
+    sections = {name.lower(): name for cls in classes for name in cls.section_names()}
     for section, values in sorted(context.site.config.items()):
         set_here = sorted(name for name in values if not name[:1].isupper()) if isinstance(values, dict) else []
         if not set_here:
             continue
-        if section not in sections:
-            if section not in class_names:
-                yield from _unknown_class(section, set_here, sections)
-            continue
-        names = {
-            name for cls in classes if section in cls.section_names() for name in cls.class_trait_names(config=True)
-        }
-        for name in set_here:
-            if name not in names:
-                yield _unknown_setting(section, name, names)
-
-
-def _unknown_class(section: str, names: list[str], sections: Iterable[str]) -> Iterator[Finding]:
-    """Sections of classes that this hub does not use are common, so only one with a similar name is reported."""
-    by_lower = {section.lower(): section for section in sections}
-    if near := get_close_matches(section.lower(), by_lower, n=1, cutoff=0.85):
-        name = by_lower[near[0]]
-        yield CLASS.error(
-            f"c.{section}",
-            f"there is no class {section}, so {', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect.",
-            f"Write c.{name}.{names[0]}.",
-        )
+        if section in sections.values():
+            owners = [cls for cls in classes if section in cls.section_names()]
+            names = {name for cls in owners for name in cls.class_trait_names(config=True)}
+            for name in set_here:
+                if name not in names:
+                    yield _unknown_setting(section, name, names)
+        elif section not in class_names and (near := get_close_matches(section.lower(), sections, 1, cutoff=0.85)):
+            yield CLASS.error(
+                f"c.{section}",
+                f"there is no class {section}, so {', '.join(set_here)} {'has' if len(set_here) == 1 else 'have'} no "
+                "effect.",
+                f"Write c.{sections[near[0]]}.{set_here[0]}.",
+            )
 
 
 def _unknown_setting(section: str, name: str, names: Iterable[str]) -> Finding:
     where, text = f"c.{section}.{name}", f"{section} has no setting {name}, so this line has no effect."
-    near = get_close_matches(name, names, n=1, cutoff=ALIKE)
-    if near:
+    if near := get_close_matches(name, names, n=1, cutoff=ALIKE):
         return SETTING.error(where, text, f"Write c.{section}.{near[0]}.")
     return SETTING.warning(where, text, "Remove it, or look for its present name in the settings' reference.")
 

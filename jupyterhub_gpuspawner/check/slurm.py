@@ -1,17 +1,20 @@
-"""Whether Slurm answers, shows the hub its users' jobs, keeps their tokens to itself, and ends their processes."""
+"""Whether Slurm answers, shows the hub its users' jobs, keeps their tokens, and is set up for its servers."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.machine import START_TIMEOUT
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.words import duration
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")
@@ -25,22 +28,38 @@ LEFT = Code(
     "processes-left",
     "Slurm follows a job's processes by their process group (proctrack/pgid), which every kernel of a server leaves.",
 )
+CLOCK = Code("clock-differs", "The clocks of this machine and of slurmctld's differ by more than ten seconds.")
+AT_MOST = 10.0
+"""Seconds that are not reported; Slurm's time has whole seconds."""
+_MAY_BE_OFF = frozenset({"CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN"})
+"""States of nodes that are booted after the allocation, while start_timeout runs."""
 
 
-async def check_slurm(context: Context) -> list[Finding]:
+async def check_slurm(context: Context) -> AsyncIterator[Finding]:
     """Look at Slurm's answer."""
     if context.slurm_error is not None:
-        return [unanswered(context.slurm_error)]
+        yield unanswered(context.slurm_error)
     if context.snapshot is None:
-        return []
+        return
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
-    slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
-    findings = [slurm, *await _of_rights(context)]
-    try:
-        config = await context.client.config()
-    except SlurmOutputError as error:
-        return [*findings, unanswered(error)]
-    return [*findings, *of_accounting(config), *of_processes(config)]
+    yield SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
+    if not context.spawner.exec_prefix.strip():
+        return
+    try:  # whether this account sees other users' jobs, as which servers are submitted
+        if await context.client.sees_jobs_of():
+            return
+    except SlurmUnavailable:
+        raise
+    except GPUSpawnerError as error:
+        yield HIDDEN.error("Slurm", f"cannot tell whether jobs are hidden (PrivateData): {error}")
+        return
+    name = await context.client.account() or "this account"
+    yield HIDDEN.error(
+        "Slurm",
+        f"PrivateData hides the users' jobs from {name}: a hub that runs as {name} cannot tell whether they are "
+        "pending, running or finished.",
+        f"Make it an operator (sacctmgr modify user {name} set adminlevel=operator), or remove jobs from PrivateData.",
+    )
 
 
 def unanswered(error: SlurmUnavailable | SlurmOutputError) -> Finding:
@@ -48,60 +67,53 @@ def unanswered(error: SlurmUnavailable | SlurmOutputError) -> Finding:
     return (SILENT if isinstance(error, SlurmUnavailable) else UNREADABLE).error("Slurm", error.message, error.hint)
 
 
-def of_accounting(config: SlurmConfig) -> list[Finding]:
-    """Whether slurmdbd stores what only a server itself may know."""
-    if not config.accounting or "job_env" not in config.accounting_stores:
-        return []
-    return [
-        STORED.warning(
+async def check_config(context: Context) -> AsyncIterator[Finding]:
+    """Look at slurm.conf, and at slurmctld's clock: ``scontrol show config`` begins with its time."""
+    if context.snapshot is None:
+        return
+    before = time.time()
+    config = await context.client.config()
+    for finding in of_config(config):
+        yield finding
+    if config.answered_at is not None:
+        ahead = max(before - (config.answered_at + 1.0), config.answered_at - time.time())
+        if ahead > AT_MOST:
+            which = "ahead of" if config.answered_at > before else "behind"
+            yield CLOCK.error(
+                "Slurm",
+                f"slurmctld's clock is {duration(round(ahead))} {which} this machine's, so pages show wrong times and "
+                "starts are given up too early or too late.",
+                "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
+            )
+    boot, limit = config.resume_timeout, context.spawner.start_timeout
+    if boot is not None and limit < boot and any(node.states & _MAY_BE_OFF for node in context.snapshot.nodes):
+        yield START_TIMEOUT.warning(
+            context.setting("start_timeout"),
+            f"{limit} s is less than a node that is powered off may take to boot (ResumeTimeout, {boot} s).",
+            f"Set it to {boot + 120} or more.",
+        )
+
+
+def of_config(config: SlurmConfig) -> Iterator[Finding]:
+    """What of slurm.conf lets others read a server's token, or a server's processes outlive its job."""
+    if config.accounting and "job_env" in config.accounting_stores:
+        yield STORED.warning(
             "AccountingStoreFlags",
             "slurmdbd stores the environment of every job (job_env), with the token of each server in it: whoever can "
             "read it there, or a backup of its database, can use servers that are running.",
             "Remove job_env from AccountingStoreFlags in slurm.conf.",
         )
-    ]
-
-
-def of_processes(config: SlurmConfig) -> list[Finding]:
-    """Whether a server's processes can outlive its job; jupyter_client starts each kernel in a session of its own."""
-    if not config.tracks_process_groups:
-        return []
-    return [
-        LEFT.warning(
+    if config.tracks_process_groups:  # jupyter_client starts each kernel in a session of its own
+        yield LEFT.warning(
             "ProctrackType",
             "proctrack/pgid ends only the processes of a job's process group. Each kernel of a server has its own, so "
             "kernels can outlive their job and keep its GPUs and memory.",
             "Set ProctrackType=proctrack/cgroup in slurm.conf.",
         )
-    ]
-
-
-async def _of_rights(context: Context) -> list[Finding]:
-    """Whether this account sees other users' jobs, if servers are submitted as other users."""
-    if not context.slurm_site.exec_prefix.strip():
-        return []
-    try:
-        if await context.client.sees_jobs_of():
-            return []
-    except SlurmUnavailable:
-        raise
-    except GPUSpawnerError as error:
-        return [HIDDEN.error("Slurm", f"cannot tell whether jobs are hidden (PrivateData): {error}")]
-    name = await context.client.account() or "this account"
-    return [
-        HIDDEN.error(
-            "Slurm",
-            f"PrivateData hides the users' jobs from {name}: a hub that runs as {name} cannot tell whether they are "
-            "pending, running or finished.",
-            f"Make it an operator (sacctmgr modify user {name} set adminlevel=operator), or remove jobs from "
-            "PrivateData.",
-        )
-    ]
 
 
 # Whether a hub reaches its login node: ssh's configuration, and the account there.
 
-EXEC = "exec_prefix"
 _SECONDS = 10.0
 ENVIRONMENT = Code("ssh-loses-environment", "`exec_prefix` is an ssh, and there is no `wrapper_dir`.")
 ASKS = Code("ssh-asks", "ssh may ask a question that nobody sees.")
@@ -112,26 +124,29 @@ LOGIN_NODE = Code("login-node", "The account that asks Slurm on the login node."
 ODD = Code("login-node-answer", "The login node's answer cannot be read.")
 
 
-async def check_remote(context: Context) -> list[Finding]:
+async def check_remote(context: Context) -> AsyncIterator[Finding]:
     """Look at the prefixes; nothing is found where neither is an ssh."""
-    settings = context.slurm_site
-    findings: list[Finding] = []
-    execs = command_prefix(settings.exec_prefix, "somebody")
-    if configuration_query(execs) and not settings.wrapper_dir:
-        findings.append(
-            ENVIRONMENT.error(
-                EXEC,
-                "ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's variables.",
-                "Install config/wrappers on the login node and set wrapper_dir.",
-            )
+    settings = context.spawner
+    if configuration_query(command_prefix(settings.exec_prefix, "somebody")) and not settings.wrapper_dir:
+        yield ENVIRONMENT.error(
+            "exec_prefix",
+            "ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's variables.",
+            "Install config/wrappers on the login node and set wrapper_dir.",
         )
-    queries = fixed_prefix(settings.query_prefix, where=SETTING)
-    if not queries:
-        return findings
-    query = configuration_query(queries)
-    if query:
-        findings += of_configuration(await _configuration(query), timeout=settings.slurm_timeout)
-    return findings + await _of_account(settings.connection().client)
+    prefix = fixed_prefix(settings.query_prefix, where=SETTING)
+    if not prefix:
+        return
+    if query := configuration_query(prefix):
+        for finding in of_configuration(await _configuration(query), timeout=settings.slurm_timeout):
+            yield finding
+    try:
+        account = await context.client.account()
+    except SlurmUnavailable:  # reported with Slurm's version, by its sentence
+        return
+    except GPUSpawnerError as error:
+        yield ODD.error(SETTING, error.message, error.hint)
+        return
+    yield LOGIN_NODE.ok(SETTING, f"Slurm is asked as {account or 'an account without a name'}")
 
 
 async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
@@ -147,57 +162,32 @@ async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
     return {key: value for key, _, value in (line.partition(" ") for line in answer.stdout.splitlines())}
 
 
-def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> list[Finding]:
-    """What an ssh without questions and with one connection for all commands needs; ``known`` is from ``ssh -G``.
+def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> Iterator[Finding]:
+    """What an ssh without questions and with one connection for all commands needs; empty: nothing is known.
 
     ``timeout`` is the hub's, for a command, in seconds.
     """
-    if not configuration:
-        return []
-    findings = []
-    if configuration.get("batchmode") != "yes":
-        findings.append(
-            ASKS.warning(
-                SETTING,
-                "ssh may ask for a password or about a host key, and nobody would see the question.",
-                "Set BatchMode yes.",
-            )
-        )
+    if configuration and configuration.get("batchmode") != "yes":
+        text = "ssh may ask for a password or about a host key, and nobody would see the question."
+        yield ASKS.warning(SETTING, text, "Set BatchMode yes.")
     if configuration.get("stricthostkeychecking") in ("false", "no", "off", "accept-new"):
-        findings.append(
-            ANY_HOST.warning(
-                SETTING,
-                "ssh accepts a host key that it does not know, so another machine could pass for the login node.",
-                "Set StrictHostKeyChecking yes, and put the key into UserKnownHostsFile.",
-            )
+        yield ANY_HOST.warning(
+            SETTING,
+            "ssh accepts a host key that it does not know, so another machine could pass for the login node.",
+            "Set StrictHostKeyChecking yes, and put the key into UserKnownHostsFile.",
         )
-    if configuration.get("controlpath", "none") == "none":
-        findings.append(
-            NOT_SHARED.warning(
-                SETTING,
-                "every command makes a connection of its own, which takes several times as long, and sshd refuses some "
-                "of many at once (MaxStartups).",
-                "Set ControlMaster auto, ControlPath and ControlPersist.",
-            )
+    if configuration and configuration.get("controlpath", "none") == "none":
+        yield NOT_SHARED.warning(
+            SETTING,
+            "every command makes a connection of its own, which takes several times as long, and sshd refuses some of "
+            "many at once (MaxStartups).",
+            "Set ControlMaster auto, ControlPath and ControlPersist.",
         )
     limit = configuration.get("connecttimeout", "none")
-    if not limit.isdecimal() or float(limit) >= timeout:
-        findings.append(
-            WAITS.warning(
-                SETTING,
-                f"ssh waits longer for a login node that is away than slurm_timeout ({timeout:g} s), so the log would "
-                "not say why.",
-                "Set ConnectTimeout to half of it.",
-            )
+    if configuration and (not limit.isdecimal() or float(limit) >= timeout):
+        yield WAITS.warning(
+            SETTING,
+            f"ssh waits longer for a login node that is away than slurm_timeout ({timeout:g} s), so the log would not "
+            "say why.",
+            "Set ConnectTimeout to half of it.",
         )
-    return findings
-
-
-async def _of_account(client: SlurmClient) -> list[Finding]:
-    try:
-        account = await client.account()
-    except SlurmUnavailable:  # reported with Slurm's version, by its sentence
-        return []
-    except GPUSpawnerError as error:
-        return [ODD.error(SETTING, error.message, error.hint)]
-    return [LOGIN_NODE.ok(SETTING, f"Slurm is asked as {account or 'an account without a name'}")]

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import secrets
-from collections.abc import Iterator
-from dataclasses import replace
+import shlex
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.finding import START, Code, Context, Finding
-from jupyterhub_gpuspawner.check.machine import hub_address
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.batch.script import option, options
+from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.machine import START, HubAddress, hub_address
+from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.check.run_as import PREFIX
-from jupyterhub_gpuspawner.check.trial import (
-    MINUTES,
-    PATIENCE,
-    Course,
-    Facts,
-    Trial,
-    Tried,
-    follow,
-    listening_hub,
-    partitions,
-)
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm import identity
-from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration
-
-# What a followed job shows: findings, from Slurm's account of it and its own facts.
 
 RAN = Code("job-ran", "With --submit: the job of a partition ran, and its node has what servers need.")
 PLACED = Code("job-placed", "With --submit: where the launcher placed itself on the node, and what it could not learn.")
@@ -53,76 +55,490 @@ NO_HUB = Code("hub-unreachable", "With --submit: a node does not reach the hub."
 UNREACHABLE = Code("node-unreachable", "With --submit: the hub's machine does not reach a server's port on a node.")
 PORTS = Code("ports-taken", "With --submit: no port of port_range is free on a node.")
 NOT_CANCELLED = Code("job-left", "With --submit: the job could not be cancelled afterwards.")
-CODES = (
-    RAN,
-    PLACED,
-    REFUSED,
-    PENDING,
-    CHANGED,
-    LOG_DIR,
-    LOG_UNREAD,
-    HOME,
-    PYTHON,
-    SETUP,
-    COMMAND,
-    CONTAINER,
-    VARIABLES,
-    NO_HUB,
-    UNREACHABLE,
-    PORTS,
-    NOT_CANCELLED,
+NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
+NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, or is root, so there is no job.")
+
+
+async def check_submit(context: Context) -> AsyncIterator[Finding]:
+    """Submit, follow and cancel the jobs, all partitions at the same time."""
+    if not context.options.submit or context.snapshot is None:
+        return
+    user = context.options.user or ("" if context.spawner.exec_prefix.strip() else own_account())
+    if not user:
+        yield NO_USER.error("--submit", "jobs belong to users, and none is named.", "Name one with --user.")
+        return
+    site: GPUSlurmSpawner = context.site.spawner(user, context.options.groups)
+    try:
+        if site.exec_prefix.strip():
+            await refuse_root(user)
+        account = await site.account()
+    except ConfigError as error:
+        yield NO_ACCOUNT.error(f"user {user}", error.message, error.hint)
+        return
+    try:
+        hub = hub_address(context)
+    except ConfigError:  # which the check of names reports
+        return
+    by_partition: dict[str, list[JobRequest]] = {}
+    for request in _requests(context, site, user):
+        by_partition.setdefault(request.resources.partition or "", []).append(request)
+    jobs = [_probe_job(site, account, name, requests, hub.url) for name, requests in by_partition.items()]
+    async with listening_hub(hub) as listens:
+        followed = await asyncio.gather(*(follow(site, job, account) for job in jobs))
+    for job in followed:
+        for finding in findings_of(job, hub_listens=listens, prefix_at=context.setting(PREFIX)):
+            yield finding
+
+
+def _requests(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[JobRequest]:
+    """Those of the Slurm profiles whose job can be written for the user, who need not be one that may use them."""
+    if not context.profiles:
+        yield plain_request(site.job_settings(), username=user, server_name="")
+    for profile in context.chosen():
+        spawner = context.site.spawner(user, (*context.options.groups, *profile.allow.groups))
+        with suppress(ConfigError, RequestError):
+            yield spawner.resolve({"profile": profile.slug})
+
+
+# The job of one partition, as text.
+
+MINUTES = 5
+"""Time limit of the job."""
+PATIENCE = 120.0
+"""Seconds that the job may be pending."""
+MEMORY = 1024
+"""MiB that the job asks for at most."""
+LISTENS = 60
+"""Seconds for which the job waits for a connection."""
+_VARIABLES = ("--licenses", "-L", "--wckey", "--clusters", "-M", "--nodelist", "-w", "--exclude", "-x")
+"""Lines of ``extra`` that decide where a job may run, not how large it is."""
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """The job of one partition."""
+
+    partition: str
+    """Empty for the cluster's default."""
+    requests: Sequence[JobRequest]
+    """Of the profiles that use the partition; the first one's account, QOS and reservation are used."""
+    command: str
+    """The first word of the command of a server whose profile names none."""
+    plan: LaunchPlan
+    """The launcher reports to nobody, promises nothing, and claims no GPU."""
+    hub: str
+    """The URL of the hub's API that nodes are told."""
+    ports: tuple[int, int]
+    """First and last port; zeros for any."""
+    tag: str
+    name: str
+    word: str
+    """A random word by which the job is recognised."""
+    log_dir: str
+    home: str
+    prologue: str = ""
+    gpus_option: str = "gres"
+    """As servers ask for GPUs: a plugin of the site may look for it."""
+    finds_commands: bool = True
+    """Whether the commands of the servers are searched; not with an admin's own ``batch_script``."""
+
+    @property
+    def log(self) -> str:
+        """The path of the job's log, with Slurm's ``%j`` for the job id."""
+        return f"{self.log_dir}/gpuspawner-check-%j.log"
+
+
+def _probe_job(
+    site: GPUSlurmSpawner, account: Account, partition: str, requests: Sequence[JobRequest], hub: str
+) -> ProbeJob:
+    word = secrets.token_hex(8)
+    start = f"{START}-{word}"
+    first, last = (map(int, site.port_range.split("-"))) if site.port_range else (0, 0)
+    plan = launch_plan(site.job_settings(), requests[0])
+    return ProbeJob(
+        partition=partition,
+        requests=requests,
+        command=site.cmd[0],
+        plan=replace(plan, report=False, gpus=None, cpus=None, claim=None),
+        hub=hub,
+        ports=requests[0].port_range or (first, last),
+        tag=f"{identity.tag(site.hub_name, account.name, '')}#{start}",
+        name=identity.job_name(site.job_name, start),
+        word=word,
+        log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
+        home=account.home,
+        prologue=site.req_prologue,
+        gpus_option=site.gpus_option,
+        finds_commands=not site.batch_script,
+    )
+
+
+def small(resources: Resources) -> Resources:
+    """The resources cut down to one core and one GPU, which say where a job may run and not how large it is."""
+    update = {
+        "nodes": 1,
+        "gpus": 1 if resources.gpus else None,
+        "shards": 1 if resources.shards else None,
+        "cpus": 1,
+        "memory": None if resources.memory is None else min(resources.memory or MEMORY, MEMORY),
+        "time": MINUTES * 60,
+        "exclusive": False,
+        "extra": tuple(line for line in resources.extra or () if line.startswith(_VARIABLES)),
+    }
+    return resources.model_copy(update=update)
+
+
+def render(job: ProbeJob) -> str:
+    """The batch script; raises ConfigError for a value that cannot be in one."""
+    first = {
+        "job-name": job.name,
+        "comment": job.tag,
+        "output": job.log,
+        "chdir": job.home,
+        "export": "ALL",
+        "deadline": f"now+{2 * MINUTES + round(PATIENCE / 60)}minutes",  # removed by Slurm if nobody cancels it
+    }
+    try:
+        lines = [option(name, value) for name, value in first.items()]
+        lines += ["--no-requeue", *options(small(job.requests[0].resources), job.plan.policy, job.gpus_option)]
+    except ValueError as error:
+        raise ConfigError(f"{error}.", where=f"partition {job.partition}") from error
+    log = '"$SLURM_JOB_ID"'.join(map(shlex.quote, job.log.split("%j")))
+    questions = json.dumps(
+        {"hub": job.hub, "ports": job.ports, "word": job.word, "seconds": LISTENS}, separators=(",", ":")
+    )
+    source = Path(__file__).with_name("on_node.py").read_text("utf-8")
+    parts = [
+        "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines)]),
+        # whoever has read the log cancels the job, and then nobody needs the log
+        f"trap 'rm -f -- \"$gpuspawner_log\"; exit 0' TERM\ngpuspawner_log={log}",
+        f"echo {MARK} began '{{}}'\n[ -d \"$HOME\" ] || echo {MARK} no-home '{{}}'",
+        *(_of_profile(request, job) for request in job.requests),
+        f"echo {MARK} launcher '{{}}'",
+        srun_cpus(),
+        unpack(launcher_archive(), job.plan),
+        find_python(["python3"], now=True),
+        f"GPUSPAWNER_VERBOSE=1 {call(['true'])}",
+        f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(questions)}',
+        f"echo {MARK} end '{{}}'\nsleep {LISTENS} & wait $!",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _of_profile(request: JobRequest, job: ProbeJob) -> str:
+    """Lines that set up a profile's environment in a shell of its own, and look for its command there."""
+    environment, container, slug = request.environment, request.environment.container, request.profile
+    lines = [_fact("profile", slug=slug), *setup_lines(environment), *([job.prologue] if job.prologue else [])]
+    if container is not None:
+        lines.append(_need("runtime", slug, container.runtime, f"command -v -- {container.runtime} >/dev/null"))
+        if container.image.startswith("/"):
+            lines.append(_need("image", slug, container.image, f"[ -e {shlex.quote(container.image)} ]"))
+    elif job.finds_commands:
+        command = request.command[0] if request.command else job.command
+        lines.append(_need("command", slug, command, f"command -v -- {shlex.quote(command)} >/dev/null"))
+    lines.append(":")  # the exit status says whether the environment could be set up
+    shell = "bash -l" if environment.login_shell else "bash"
+    script = shlex.quote("\n".join(lines))
+    return f"command {shell} -c {script} </dev/null || {_fact('setup', slug=slug)}"
+
+
+def _need(fact: str, slug: str, what: str, condition: str) -> str:
+    found, missing = (_fact(fact, slug=slug, what=what, found=found) for found in (True, False))
+    return f"if {condition}; then {found}; else {missing}; fi"
+
+
+def _fact(fact: str, **content: object) -> str:
+    return f"echo {shlex.quote(f'{MARK} {fact} {json.dumps(content)}')}"
+
+
+# The way between the hub's machine and the nodes: a stand-in for a hub that does not run, and a word sent to a job.
+
+SECONDS = 5.0
+"""Time limit of one connection."""
+_ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 20\r\n\r\n"
+    b'{"version": "check"}'
 )
 
 
+@asynccontextmanager
+async def listening_hub(hub: HubAddress) -> AsyncIterator[bool]:
+    """While this is open, something listens at the hub's address: the hub, or a stand-in that answers in its place.
+
+    Yields False if neither does.
+    """
+    if await _connects(hub.host, urlsplit(hub.url).port or hub.port):
+        yield True
+        return
+    try:
+        server = await asyncio.start_server(_answer, hub.listens or None, hub.port)
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        server.close()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(server.wait_closed(), 1.0)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, asyncio.TimeoutError, asyncio.LimitOverrunError, asyncio.IncompleteReadError):
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)
+        writer.write(_ANSWER)
+        await writer.drain()
+    writer.close()
+
+
+async def _connects(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), SECONDS)
+    except (OSError, asyncio.TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+async def answers_with(word: str, host: str, port: int) -> str:
+    """Send a word to a job's port; empty if it comes back, else why it does not."""
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), SECONDS)
+    except asyncio.TimeoutError:
+        return f"no answer within {SECONDS:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    try:
+        writer.write(f"{word}\n".encode("ascii"))
+        answer = await asyncio.wait_for(reader.readline(), SECONDS)
+    except (OSError, asyncio.TimeoutError, ValueError):
+        return "the connection was closed"
+    finally:
+        writer.close()
+    return "" if answer.strip() == word.encode("ascii") else "another program answers there"
+
+
+# What a job's log says about its node.
+
+_OUTPUT_MARK = "gpuspawner: "
+"""What begins a line of the launcher, or of a profile's environment that failed."""
+
+
+@dataclass
+class JobLog:
+    """The lines of a job's log, as far as it got. The user's job writes it, so its values are of any type."""
+
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The content of each fact by its name."""
+    missing: list[tuple[str, str, str]] = field(default_factory=list)
+    """What profiles lack on the node: ``command``, ``runtime`` or ``image``; the profile; its name."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Profiles whose environment could not be set up, and why."""
+    placement: list[str] = field(default_factory=list)
+    """The launcher's own lines: first where it placed itself, then its problems."""
+
+    @property
+    def port(self) -> int | None:
+        """Where the job listened; 0 if no port was free, None while that is not known."""
+        port = self.facts.get("port", {}).get("port")
+        return port if type(port) is int and 0 <= port <= 65535 else None
+
+
+def parse_log(text: str) -> JobLog:
+    """Read a log, which may end anywhere; lines that are not facts are ignored.
+
+    The first lines may be missing: the script `log` prints the end of a log.
+    """
+    log, message = JobLog(), ""
+    for line in text.splitlines():
+        if line.startswith(_OUTPUT_MARK):
+            message = line[len(_OUTPUT_MARK) :].strip()
+            if "launcher" in log.facts:
+                log.placement.append(message)
+            continue
+        mark, _, rest = line.partition(" ")
+        fact, _, content = rest.partition(" ")
+        try:
+            values = json.loads(content) if mark == MARK else None
+        except ValueError:
+            continue
+        if not isinstance(values, dict):
+            continue
+        log.facts[fact] = values
+        if fact == "profile":
+            message = ""
+        elif fact == "setup":
+            log.failed[str(values.get("slug"))] = message
+        elif fact in ("command", "runtime", "image") and values.get("found") is not True:
+            log.missing.append((fact, str(values.get("slug")), str(values.get("what"))))
+    return log
+
+
+# Submits the small job, follows it, and cancels it whatever happens.
+
+RUNS = 90.0
+"""Seconds for which a running job is followed."""
+STEP = 1.0
+"""Seconds between two looks."""
+POLL_SECONDS = 5
+"""Looks at the log after the job's end: a shared file system may be late."""
+_WHOLE = Extent(1 << 16, None)
+_OVER = (Phase.ENDING, Phase.ENDED)
+
+
+@dataclass(frozen=True)
+class FollowedJob:
+    """What became of one job, as far as it was followed."""
+
+    job: ProbeJob
+    job_id: str = ""
+    """Empty if the job was not submitted."""
+    refused: GPUSpawnerError | None = None
+    """Why it was not submitted."""
+    first: Job | None = None
+    """The job as Slurm first showed it."""
+    last: Job | None = None
+    """The job as Slurm last showed it before it was cancelled."""
+    log: JobLog = field(default_factory=JobLog)
+    log_is_readable: bool = True
+    """Whether this account has a way to read the user's logs."""
+    back: str | None = None
+    """Why this machine did not reach the job; empty if it did, None if it was not tried."""
+    not_cancelled: str = ""
+    """Why the job could not be cancelled afterwards."""
+
+
+async def follow(site: GPUSlurmSpawner, job: ProbeJob, account: Account) -> FollowedJob:
+    """Submit the job of one partition, follow it to its last fact, and cancel it, also if this is cancelled."""
+    client, prefix = site.connection().client, site.as_user()
+    environment = {**site.job_environment(account), "JUPYTERHUB_API_URL": job.hub, "GPUSPAWNER_CHECK": job.word}
+    for token in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN"):
+        environment.pop(token, None)
+    followed = FollowedJob(job, log_is_readable=bool(not prefix or site.wrapper_dir or os.geteuid() == 0))
+    submitted = asyncio.ensure_future(client.submit(render(job), prefix=prefix, environment=environment))
+    try:
+        followed = replace(followed, job_id=await asyncio.shield(submitted))
+        followed = await _followed(client, site, followed, prefix)
+    except GPUSpawnerError as error:
+        if followed.job_id or isinstance(error, SlurmUnavailable):
+            raise
+        followed = replace(followed, refused=error)
+    finally:
+        why = await _cancelled(client, submitted, prefix, job)
+    return replace(followed, not_cancelled=why)
+
+
+async def _cancelled(client: SlurmClient, submitted: asyncio.Future[str], prefix: Sequence[str], job: ProbeJob) -> str:
+    """Cancel the job that sbatch made, or may have made; why that failed, or empty."""
+    owner = {"USER": job.requests[0].username}
+    try:
+        job_id = await submitted
+    except SlurmUnavailable:
+        with suppress(GPUSpawnerError):
+            for job_id in await client.tagged(job.tag):
+                await client.cancel(job_id, prefix=prefix, environment=owner)
+        return ""
+    except GPUSpawnerError:
+        return ""
+    try:
+        await client.cancel(job_id, prefix=prefix, environment=owner)
+    except GPUSpawnerError as error:
+        return str(error)
+    return ""
+
+
+async def _followed(
+    client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]
+) -> FollowedJob:
+    began, text, polls = time.monotonic(), "", 0
+    limit = PATIENCE
+    while time.monotonic() - began < limit:
+        job = (await client.jobs([followed.job_id])).get(followed.job_id)
+        if job is not None:
+            followed = replace(followed, first=followed.first or job, last=job)
+        running = job is not None and job.phase is not Phase.QUEUED
+        if running and limit == PATIENCE:
+            began, limit = time.monotonic(), RUNS
+        if running and followed.log_is_readable:
+            text = await _log(client, site, followed, prefix) or text
+            followed = replace(followed, log=parse_log(text))
+        port = followed.log.port
+        if followed.back is None and port and job is not None and job.batch_host:
+            address = await client.address(job.batch_host)
+            followed = replace(followed, back=await answers_with(followed.job.word, address, port))
+        if port == 0 or (port is not None and followed.back is not None):
+            break
+        if job is None or job.phase in _OVER:
+            polls += 1
+            if polls > POLL_SECONDS or not followed.log_is_readable:
+                break
+        await asyncio.sleep(STEP)
+    return followed
+
+
+async def _log(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]) -> str:
+    with suppress(GPUSpawnerError):
+        if prefix and site.wrapper_dir:
+            return await client.log_end(followed.job_id, prefix=prefix)
+        return await last_lines(followed.job.log.replace("%j", followed.job_id), prefix, _WHOLE)
+    return ""
+
+
+# What a followed job shows: findings, from Slurm's account of it and its own facts.
+
+
 def findings_of(
-    course: Course, *, hub_listens: bool = True, prefix_at: str = "c.GPUSlurmSpawner.exec_prefix"
+    followed: FollowedJob, *, hub_listens: bool = True, prefix_at: str = "c.GPUSlurmSpawner.exec_prefix"
 ) -> Iterator[Finding]:
-    """The findings of one job.
+    """The findings of one job, without characters of its log that a terminal would act on.
 
     ``hub_listens``: whether anything listened at the hub's address meanwhile; ``prefix_at``: where exec_prefix is set.
     """
-    trial, job = course.trial, course.last
-    where = f"partition {trial.partition or '(default)'}"
-    if course.not_cancelled:
-        yield NOT_CANCELLED.error(where, f"job {course.job_id} could not be cancelled: {course.not_cancelled}")
-    if course.refused is not None:
-        of_prefix = isinstance(course.refused, ConfigError) and course.refused.where == PREFIX
-        why = course.refused.message.removeprefix(f"{PREFIX}: ")
-        yield REFUSED.error(prefix_at if of_prefix else where, f"the job was not submitted: {why}", course.refused.hint)
+    for finding in _findings(followed, hub_listens=hub_listens, prefix_at=prefix_at):
+        yield replace(finding, where=printable(finding.where), text=printable(finding.text))
+
+
+def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> Iterator[Finding]:
+    job, last, log = followed.job, followed.last, followed.log
+    where = f"partition {job.partition or '(default)'}"
+    if followed.not_cancelled:
+        yield NOT_CANCELLED.error(where, f"job {followed.job_id} could not be cancelled: {followed.not_cancelled}")
+    if (refused := followed.refused) is not None:
+        of_prefix = isinstance(refused, ConfigError) and refused.where == PREFIX
+        why = refused.message.removeprefix(f"{PREFIX}: ")
+        yield REFUSED.error(prefix_at if of_prefix else where, f"the job was not submitted: {why}", refused.hint)
         return
-    if course.seen is not None:
-        yield from _changes(trial, course.seen)
-    if job is not None and job.phase is Phase.QUEUED:
-        yield PENDING.warning(where, *_why_pending(course.job_id, job))
+    if followed.first is not None:
+        yield from _changes(job, followed.first)
+    if last is not None and last.phase is Phase.QUEUED:
+        reason = meaning(last.reason).sentence if last.reason else "Slurm gives no reason."
+        text = f"job {followed.job_id} did not start within {duration(PATIENCE)} and was cancelled. {reason}"
+        yield PENDING.warning(where, text, "Run the check again while the partition has a free node.")
         return
-    node = f"node {job.batch_host}" if job is not None and job.batch_host else where
-    facts = course.facts
-    if not facts.began:
-        yield _without_log(course, node)
+    node = f"node {last.batch_host}" if last is not None and last.batch_host else where
+    if not log.facts:
+        yield _without_log(followed, node)
         return
-    if not facts.home:
-        yield HOME.error(node, f"the home {trial.home} does not exist.", "Mount it on the nodes, or set req_homedir.")
-    faults = [
-        *_of_environments(facts, node),
-        *_of_python(facts, node),
-        *_of_network(course, node, hub_listens=hub_listens),
-    ]
+    if "no-home" in log.facts:
+        yield HOME.error(node, f"the home {job.home} does not exist.", "Mount it on the nodes, or set req_homedir.")
+    faults = [*_of_environments(log, node), *_of_network(followed, node, hub_listens=hub_listens)]
     yield from faults
-    if facts.placement and facts.python:
-        first, *problems = facts.placement
+    python = log.facts.get("python", {}).get("version")
+    if log.placement and python:
+        first, *problems = log.placement
         yield PLACED.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
         yield from (PLACED.warning(node, f"the launcher says: {problem}") for problem in problems)
-    if not faults and facts.port is not None:
+    if not faults and log.port is not None:
         yield RAN.ok(
             node,
-            f"Python {facts.python}, the command, the log and the ways to the hub and back are in order "
-            f"(job {course.job_id}).",
+            f"Python {python}, the command, the log and the ways to the hub and back are in order "
+            f"(job {followed.job_id}).",
         )
 
 
-def _changes(trial: Trial, job: Job) -> Iterator[Finding]:
+def _changes(probe: ProbeJob, job: Job) -> Iterator[Finding]:
     where = f"job {job.job_id}"
-    comment, name = job.tag != trial.tag, job.name != trial.name
+    comment, name = job.tag != probe.tag, job.name != probe.name
     if comment and name:
         yield CHANGED.error(
             where,
@@ -139,197 +555,91 @@ def _changes(trial: Trial, job: Job) -> Iterator[Finding]:
             f"again by their {'name' if comment else 'comment'} instead.",
             "Have the plugin (JobSubmitPlugins, CliFilterPlugins) keep it.",
         )
-    partitions = (trial.partition or job.partition).split(",")
+    partitions = (probe.partition or job.partition).split(",")
     if not set(job.partition.split(",")) <= set(partitions):
         yield CHANGED.warning(
             where,
-            f"Slurm put the job into partition {job.partition}, and it asked for {trial.partition}: the form shows "
+            f"Slurm put the job into partition {job.partition}, and it asked for {probe.partition}: the form shows "
             "what is free in a partition where servers do not run.",
             "Name that partition in the profile, or exempt servers from the plugin.",
         )
 
 
-def _why_pending(job_id: str, job: Job) -> tuple[str, str]:
-    reason = meaning(job.reason).sentence if job.reason else "Slurm gives no reason."
-    text = f"job {job_id} did not start within {duration(PATIENCE)} and was cancelled. {reason}"
-    return text, "Run the check again while the partition has a free node."
-
-
-def _without_log(course: Course, node: str) -> Finding:
-    job, trial = course.last, course.trial
-    if not course.log_is_readable:
+def _without_log(followed: FollowedJob, node: str) -> Finding:
+    job = followed.last
+    if not followed.log_is_readable:
         return LOG_UNREAD.warning(
             node,
-            f"job {course.job_id} ran, but this account has no way to read the log of another user.",
+            f"job {followed.job_id} ran, but this account has no way to read the log of another user.",
             "Set wrapper_dir: the script `log` reads it. Users are not shown their servers' logs either.",
         )
-    if job is not None and job.phase in (Phase.ENDED, Phase.ENDING):
+    if job is not None and job.phase in _OVER:
         return LOG_DIR.error(
             node,
-            f"job {course.job_id} ended at once ({job.state}, exit code {job.exit_code or 'unknown'}) and left no log: "
-            f"{trial.log_dir} does not exist there, or the user may not write to it.",
+            f"job {followed.job_id} ended at once ({job.state}, exit code {job.exit_code or 'unknown'}) and left no "
+            f"log: {followed.job.log_dir} does not exist there, or the user may not write to it.",
             "Create the folder on every node, or set c.GPUSlurmSpawner.log_dir to one that exists.",
         )
     return LOG_UNREAD.warning(
         node,
-        f"job {course.job_id} ran, and its log in {trial.log_dir} did not appear on this machine.",
+        f"job {followed.job_id} ran, and its log in {followed.job.log_dir} did not appear on this machine.",
         "Set c.GPUSlurmSpawner.log_dir to a folder that nodes and hub share, if failed starts should show their log.",
     )
 
 
-def _of_environments(facts: Facts, node: str) -> Iterator[Finding]:
-    for slug, message in facts.failed.items():
-        why = message or "one of its lines failed"
-        yield SETUP.error(
-            f"profile {slug}",
-            f"its environment cannot be set up on {node}: {why}.",
-            "See `environment` in the profile.",
-        )
-    for need in facts.needs:
-        if need.present:
-            continue
-        if need.fact == "command":
+def _of_environments(log: JobLog, node: str) -> Iterator[Finding]:
+    for slug, message in log.failed.items():
+        text = f"its environment cannot be set up on {node}: {message or 'one of its lines failed'}."
+        yield SETUP.error(f"profile {slug}", text, "See `environment` in the profile.")
+    for fact, slug, what in log.missing:
+        if fact == "command":
             yield COMMAND.error(
-                f"profile {need.slug}",
-                f"there is no command {need.what} on {node} after the profile's environment is set up.",
+                f"profile {slug}",
+                f"there is no command {what} on {node} after the profile's environment is set up.",
                 "Install it, give its full path in c.Spawner.cmd, or load a module that has it.",
             )
         else:
-            what = "container runtime" if need.fact == "runtime" else "image"
-            yield CONTAINER.error(f"profile {need.slug}", f"{node} has no {what} {need.what}.", "Install it there.")
-    if facts.environment_arrived is False:
+            kind = "container runtime" if fact == "runtime" else "image"
+            yield CONTAINER.error(f"profile {slug}", f"{node} has no {kind} {what}.", "Install it there.")
+    variables = log.facts.get("environment")
+    if variables is not None and variables.get("arrived") is not True:
         yield VARIABLES.error(
             node,
             "the hub's variables did not reach the job, so no server could sign in to the hub.",
             "Look for SBATCH_EXPORT, for --export in batch_script or a plugin, and for sudo without -E.",
         )
-    if facts.sbatch_variables:
+    if names := (variables or {}).get("sbatch"):
         yield VARIABLES.warning(
             node,
-            f"the job has {', '.join(facts.sbatch_variables)} in its environment, which override what jobs ask for.",
+            f"the job has {', '.join(map(str, names))} in its environment, which override what jobs ask for.",
             "Look for them in /etc/environment, in sudo's env_keep, and in c.Spawner.environment.",
         )
-
-
-def _of_python(facts: Facts, node: str) -> Iterator[Finding]:
-    if facts.launched and not facts.python:
-        why = facts.placement[-1] if facts.placement else "the launcher did not run"
+    if "launcher" in log.facts and "python" not in log.facts:
+        why = log.placement[-1] if log.placement else "the launcher did not run"
         yield PYTHON.error(node, f"{why}.", "Install Python 3.9 or newer, or load a module that has one.")
 
 
-def _of_network(course: Course, node: str, *, hub_listens: bool) -> Iterator[Finding]:
-    trial, facts = course.trial, course.facts
-    if hub_listens and facts.hub_reached is not None and not (facts.hub_reached and facts.hub_is_hub):
-        why = facts.hub_why or "something else answers there"
+def _of_network(followed: FollowedJob, node: str, *, hub_listens: bool) -> Iterator[Finding]:
+    job, log = followed.job, followed.log
+    hub = log.facts.get("hub")
+    if hub_listens and hub is not None and not (hub.get("reached") is True and hub.get("hub") is True):
+        status = f"it answered with HTTP status {hub['status']}" if hub.get("status") else ""
         yield NO_HUB.error(
             node,
-            f"the hub is not reached at {trial.hub}: {why}.",
+            f"the hub is not reached at {job.hub}: {hub.get('why') or status or 'something else answers there'}.",
             "Set c.JupyterHub.hub_ip to an address that nodes reach, and open the hub's port (8081) to them.",
         )
-    first, last = trial.ports
-    if facts.port == 0:
-        yield PORTS.error(
-            node, f"none of {facts.tried} ports from {first} to {last} is free.", "Widen c.GPUSlurmSpawner.port_range."
-        )
-    if course.back:
+    first, last = job.ports
+    if log.port == 0:
+        text = f"none of {log.facts['port'].get('tried')} ports from {first} to {last} is free."
+        yield PORTS.error(node, text, "Widen c.GPUSlurmSpawner.port_range.")
+    if followed.back:
         which = f"ports {first} to {last}" if first else "all ports above 1024"
         yield UNREACHABLE.error(
             node,
-            f"this machine does not reach port {facts.port} there: {course.back}.",
+            f"this machine does not reach port {log.port} there: {followed.back}.",
             f"Open {which} from the hub's machine to the nodes; see docs/howto/ports-and-firewalls.md.",
         )
-    if facts.python and facts.port is None:
-        limit = duration(MINUTES * 60)
-        yield LOG_UNREAD.warning(node, f"the job did not say all it was asked for (it had {limit}).", "Try again.")
-
-
-NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
-NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, or is root, so there is no job.")
-
-
-async def check_submit(context: Context) -> list[Finding]:
-    """Submit, follow and cancel the jobs, all partitions at the same time."""
-    if not context.options.submit or context.snapshot is None:
-        return []
-    user = context.options.user or ("" if context.slurm_site.exec_prefix.strip() else own_account())
-    if not user:
-        return [NO_USER.error("--submit", "jobs belong to users, and none is named.", "Name one with --user.")]
-    site = _site_of(context, user)
-    try:
-        if site.exec_prefix.strip():
-            await refuse_root(user)
-        account = await site.account()
-    except ConfigError as error:
-        return [NO_ACCOUNT.error(f"user {user}", error.message, error.hint)]
-    try:
-        hub = hub_address(context)
-    except ConfigError:  # which the check of names reports
-        return []
-    environment = {
-        name: value
-        for name, value in site.job_environment(account).items()
-        if name not in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
-    }
-    environment["JUPYTERHUB_API_URL"] = hub.url
-    prefix = command_prefix(site.exec_prefix, user)
-    trials = [
-        _trial(site, account, name, profiles, hub.url)
-        for name, profiles in partitions(list(_profiles(context, site, user))).items()
-    ]
-    async with listening_hub(hub) as listens:
-        courses = await asyncio.gather(
-            *(follow(site, trial, _plan(site, trial), prefix, environment) for trial in trials)
-        )
-    at = site.configured_as("exec_prefix")
-    return [finding for course in courses for finding in findings_of(course, hub_listens=listens, prefix_at=at)]
-
-
-def _site_of(context: Context, user: str) -> GPUSlurmSpawner:
-    spawner: GPUSlurmSpawner = context.site.spawner(user, context.options.groups)
-    return spawner
-
-
-def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tried]:
-    """The Slurm profiles whose job can be written for the user; whether the user may use them is another check's."""
-    if not context.profiles:
-        request = plain_request(site.job_settings(), username=user, server_name="")
-        yield Tried(request.profile, request, site.cmd[0])
-    for profile in context.profiles:
-        if profile.kind != "slurm" or context.options.profile not in ("", profile.slug):
-            continue
-        spawner = context.site.spawner(user, (*context.options.groups, *profile.allow.groups))
-        try:
-            request = spawner.resolve({"profile": profile.slug})
-        except (ConfigError, RequestError):
-            continue
-        yield Tried(profile.slug, request, _command(request, site))
-
-
-def _command(request: JobRequest, site: GPUSlurmSpawner) -> str:
-    return (request.command or tuple(site.cmd))[0]
-
-
-def _plan(site: GPUSlurmSpawner, trial: Trial) -> LaunchPlan:
-    """The launcher's plan: it reports to nobody, promises nothing, and claims no GPU."""
-    plan = launch_plan(site.job_settings(), trial.profiles[0].request)
-    return replace(plan, report=False, gpus=None, cpus=None, claim=None)
-
-
-def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tuple[Tried, ...], hub: str) -> Trial:
-    word = secrets.token_hex(8)
-    start = f"{START}-{word}"
-    first, last = (map(int, site.port_range.split("-"))) if site.port_range else (0, 0)
-    return Trial(
-        partition=partition,
-        profiles=profiles,
-        hub=hub,
-        ports=profiles[0].request.port_range or (first, last),
-        tag=f"{identity.tag(site.hub_name, account.name, '')}#{start}",
-        name=identity.job_name(site.job_name, start),
-        word=word,
-        log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
-        home=account.home,
-        prologue=site.req_prologue,
-        gpus_option=site.gpus_option,
-        finds_commands=not site.batch_script,
-    )
+    if "python" in log.facts and log.port is None:
+        text = f"the job did not say all it was asked for (it had {duration(MINUTES * 60)})."
+        yield LOG_UNREAD.warning(node, text, "Try again.")

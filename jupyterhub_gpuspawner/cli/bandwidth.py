@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from pydantic import ValidationError
 
 from jupyterhub_gpuspawner.cli.topology import give_up, this_node, write
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth
+from jupyterhub_gpuspawner.measure import bandwidth as gpu_bandwidth
+from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, CopyError, CudaUnavailableError, ThisHost, measure
+from jupyterhub_gpuspawner.measure.table import chart, table
 
 
 @click.command()
@@ -39,30 +39,18 @@ def bandwidth(
     """
     measured = _measure(gpus, size, repeat) if recorded is None else _read(recorded)
     if plot is not None:
-        from jupyterhub_gpuspawner.measure.table import chart
-
         write(plot, chart(measured))
     if as_json:
         click.echo(measured.model_dump_json(indent=2))
     elif plot is None:
-        from jupyterhub_gpuspawner.measure.table import table
-
         click.echo(table(measured), nl=False)
 
 
 def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
-    from jupyterhub_gpuspawner.measure.bandwidth import (
-        CopyError,
-        CudaDriver,
-        CudaUnavailableError,
-        ThisHost,
-        measure,
-    )
-
     node = this_node(10.0)
     host = ThisHost(node)
     try:
-        cuda = CudaDriver(node)
+        cuda = gpu_bandwidth.CudaDriver(node)
         there = [gpu.index for gpu in cuda.gpus()]
         for gpu in gpus:
             if gpu not in there:
@@ -84,9 +72,6 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
 
 
 def _read(name: str) -> Bandwidth:
-    from pydantic import ValidationError
-
-    from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth
 
     try:
         return Bandwidth.model_validate_json(Path(name).read_bytes())

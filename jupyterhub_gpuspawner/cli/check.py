@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, fail
+from jupyterhub_gpuspawner.check import run
+from jupyterhub_gpuspawner.check.context import Options
+from jupyterhub_gpuspawner.check.finding import Finding
+from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jupyterhub_gpuspawner.check.finding import Finding
+from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
+from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
+from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.courses import job_of
 
 
 @click.command()
@@ -51,10 +53,6 @@ def check(
     warn: it works, but look at it. WRONG: starts will fail. Exit code 0: no errors, possibly warnings; 1: the
     configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
     """
-    from jupyterhub_gpuspawner.check import run
-    from jupyterhub_gpuspawner.check.finding import Options
-    from jupyterhub_gpuspawner.site.configuration import load_site
-
     if group and not user:
         raise click.UsageError("--group needs --user.")
     if profile and not (user or people or submit):
@@ -68,7 +66,7 @@ def check(
         findings = asyncio.run(run_checks())
     except GPUSpawnerError as error:
         if not as_json:
-            fail(error)
+            raise
         click.echo(run.document([run.fatal(error)]))
         raise SystemExit(EXIT_CONFIG) from None
     click.echo(run.document(findings) if as_json else "\n".join(map(run.line, findings)))
@@ -93,19 +91,13 @@ def show(
 
     For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next.
     """
-    from jupyterhub_gpuspawner.site.configuration import load_site
-    from jupyterhub_gpuspawner.site.job import job_of
-
-    try:
-        choice: dict[str, object] = {"profile": profile}
-        for pair in option:
-            name, equals, value = pair.partition("=")
-            if not equals:
-                raise click.BadParameter(f"{pair!r} must be NAME=VALUE", param_hint="--option")
-            choice[name] = value
-        job = asyncio.run(job_of(load_site(config), choice, user=user, groups=group, server=server))
-    except GPUSpawnerError as error:
-        fail(error)
+    choice: dict[str, object] = {"profile": profile}
+    for pair in option:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} must be NAME=VALUE", param_hint="--option")
+        choice[name] = value
+    job = asyncio.run(job_of(load_site(config), choice, user=user, groups=group, server=server))
     for note in job.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(job.script, nl=False)
@@ -128,13 +120,7 @@ def migrate(*, config: Path, only: str | None, as_json: bool) -> None:
     FILE is executed, as the hub does, and not changed. Printed are the settings to write in place of the older ones,
     the profiles as YAML, and a list of all differences: those that you have to decide about come first.
     """
-    from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
-    from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
-
-    try:
-        migration = migration_of(config)
-    except GPUSpawnerError as error:
-        fail(error)
+    migration = migration_of(config)
     parts = {
         "settings": settings_text(migration),
         "profiles": profiles_yaml(migration.in_files),

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, fail
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
+from jupyterhub_gpuspawner.fleet.health import PARTIAL, FleetHealth, health
+from jupyterhub_gpuspawner.hub.cluster.fleet import StoredFleet, forget_in_database, read_database
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.site.configuration import Site, load_site
+from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from jupyterhub_gpuspawner.fleet.health import FleetHealth
-    from jupyterhub_gpuspawner.hub.cluster.fleet import StoredFleet
-    from jupyterhub_gpuspawner.site.configuration import Site
-    from jupyterhub_gpuspawner.units import Gres
 
 
 @click.command()
 @CONFIG
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 @click.option("--gres-conf", metavar="NODE", help="Print lines for gres.conf from what is known of this node.")
 @click.option(
     "--numa-node-as-socket", is_flag=True, help="With --gres-conf: for slurmd with the parameter of that name."
@@ -36,64 +35,38 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
     The hub keeps what its servers report of their nodes. This reads its database, without a running hub, and asks Slurm
     for the configured GPUs; where Slurm does not answer, those of the last reports count.
     """
-    from jupyterhub_gpuspawner.hub.cluster.fleet import forget_in_database, read_database
-    from jupyterhub_gpuspawner.hub.site.database import DEFAULT
-    from jupyterhub_gpuspawner.site.configuration import load_site
-
     if numa_node_as_socket and gres_conf is None:
         raise click.UsageError("--numa-node-as-socket belongs to --gres-conf.")
     if sum((as_json, gres_conf is not None, forget is not None)) > 1:
         raise click.UsageError("Use only one of --json, --gres-conf and --forget.")
-    try:
-        site = load_site(config)
-        hub = site.config.JupyterHub
-        db_url, db_kwargs = str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {})
-        if forget is not None:
-            _forgotten(forget, existed=forget_in_database(db_url, forget, db_kwargs))
-            return
-        stored = read_database(db_url, db_kwargs)
-        if gres_conf is not None:
-            click.echo(_lines(stored, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
-            return
-        health = _health(stored, site)
-    except GPUSpawnerError as error:
-        fail(error)
-    click.echo(json.dumps(health.to_json(), indent=2) if as_json else "\n".join(listing(health)))
-
-
-def _forgotten(node: str, *, existed: bool) -> None:
-    if not existed:
-        raise ConfigError(f"nothing is known of node {node!r}.")
-    click.echo(f"{node}: forgotten.")
+    site = load_site(config)
+    hub = site.config.JupyterHub
+    db_url, db_kwargs = str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {})
+    if forget is not None:
+        if not forget_in_database(db_url, forget, db_kwargs):
+            raise ConfigError(f"nothing is known of node {forget!r}.")
+        click.echo(f"{forget}: forgotten.")
+        return
+    stored = read_database(db_url, db_kwargs)
+    if gres_conf is not None:
+        click.echo(_lines(stored, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
+        return
+    report = health(stored.records, stored.grants, asyncio.run(_configured(site)))
+    click.echo(json.dumps(report.to_json(), indent=2) if as_json else "\n".join(listing(report)))
 
 
 def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> str:
     """The lines for a node; raises ConfigError if not all of its GPUs have been seen together."""
-    from dataclasses import replace
-
-    from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
-    from jupyterhub_gpuspawner.fleet.health import PARTIAL
-
     record = next((record for record in stored.records if record.node == node), None)
     if record is None:
         raise ConfigError(f"nothing is known of node {node!r}: no server has reported from it.")
-    lines_of_gres = gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
-    gone = [record.topology.gpus[position].pci for position in record.gone]
-    if gone:
-        lines_of_gres = replace(
-            lines_of_gres, notes=(f"These GPUs are missing at the moment: {', '.join(gone)}.", *lines_of_gres.notes)
-        )
+    notes = [f"From what {counted(record.agreeing, 'job')} reported; reports are made by their users' processes."]
     if not record.complete:
-        hint = "Run gpuspawner topology --gres-conf on the node."
-        lines_of_gres = replace(lines_of_gres, notes=(f"{PARTIAL} {hint}", *lines_of_gres.notes))
-    reports = f"From what {counted(record.agreeing, 'job')} reported; reports are made by their users' processes."
-    return replace(lines_of_gres, notes=(reports, *lines_of_gres.notes)).text(node)
-
-
-def _health(stored: StoredFleet, site: Site) -> FleetHealth:
-    from jupyterhub_gpuspawner.fleet.health import health
-
-    return health(stored.records, stored.grants, asyncio.run(_configured(site)))
+        notes.append(f"{PARTIAL} Run gpuspawner topology --gres-conf on the node.")
+    if gone := [record.topology.gpus[position].pci for position in record.gone]:
+        notes.append(f"These GPUs are missing at the moment: {', '.join(gone)}.")
+    lines = gres_conf_of(record.topology, numa_node_as_socket=numa_node_as_socket)
+    return replace(lines, notes=(*notes, *lines.notes)).text(node)
 
 
 async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:

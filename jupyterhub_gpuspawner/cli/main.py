@@ -1,36 +1,84 @@
-"""The command line: ``gpuspawner`` with its commands."""
+"""The command line: ``gpuspawner`` with its commands, each of whose modules is imported when it is called."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
 from jupyterhub_gpuspawner import __version__
-from jupyterhub_gpuspawner.cli.bandwidth import bandwidth
-from jupyterhub_gpuspawner.cli.check import check, migrate, show
-from jupyterhub_gpuspawner.cli.course_live import COMMANDS
-from jupyterhub_gpuspawner.cli.courses import course
-from jupyterhub_gpuspawner.cli.fleet import fleet
-from jupyterhub_gpuspawner.cli.idle import idle
-from jupyterhub_gpuspawner.cli.message import message
 from jupyterhub_gpuspawner.cli.options import fail
-from jupyterhub_gpuspawner.cli.place import bind, place, run
-from jupyterhub_gpuspawner.cli.sessions import sessions
-from jupyterhub_gpuspawner.cli.topology import topology
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
+COMMANDS = {
+    "bandwidth": (
+        "bandwidth",
+        "Measure copies of pinned memory to and from each GPU, bound to each NUMA node and unbound.",
+    ),
+    "bind": (
+        "place",
+        "Run COMMAND on this job's GPUs in their best order, bound to the cores and memory closest to them.",
+    ),
+    "check": ("check", "Check the configuration, each profile with its options, each course, and Slurm."),
+    "course": ("course", "Prepare a course, and run it."),
+    "fleet": ("fleet", "Show which nodes differ from their siblings, and how well Slurm places jobs on them."),
+    "idle": (
+        "records",
+        "List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.",
+    ),
+    "message": ("hub_api", "Show TEXT to people on the hub's pages and in JupyterLab."),
+    "migrate": (
+        "check",
+        "Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.",
+    ),
+    "place": ("place", "Choose GPUs of a node as the launcher does in a job, and explain the choice."),
+    "run": (
+        "place",
+        "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.",
+    ),
+    "sessions": ("records", "Read, export and delete the records of sessions."),
+    "show": ("check", "Print the complete batch script for PROFILE, without submitting it."),
+    "topology": ("topology", "Show a node's GPUs, the links between them, and the CPUs and memory closest to them."),
+}
+"""The module of each command, and the first sentence of its help: without it, ``--help`` would import them all."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """The commands by their names."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return sorted([*COMMANDS, *super().list_commands(ctx)])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f"jupyterhub_gpuspawner.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List them."""
+        sentences = {name: command.get_short_help_str(120) for name, command in self.commands.items()}
+        sentences |= {name: sentence for name, (_, sentence) in COMMANDS.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(sentences.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run one; an error of this package is printed, and ends it with 3 where Slurm does not answer, else with 1."""
+        try:
+            return super().invoke(ctx)
+        except GPUSpawnerError as error:
+            fail(error)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpuspawner")
 def main() -> None:
     """Tools for JupyterHub on Slurm GPU clusters."""
-
-
-for command in (topology, place, bind, bandwidth, show, check, migrate, message, sessions, idle, fleet, run, course):
-    main.add_command(command)
-for command in COMMANDS:
-    course.add_command(command)
 
 
 @main.command()
@@ -41,9 +89,5 @@ for command in COMMANDS:
 )
 def demo(*, once: bool, port: int, folder: Path | None) -> None:
     """Run a hub with a private Slurm of simulated GPU nodes, until Ctrl-C."""
-    from jupyterhub_gpuspawner.demo.run import run_demo
-
-    try:
-        run_demo(once=once, port=port, folder=folder)
-    except GPUSpawnerError as error:
-        fail(error)
+    run = import_module("jupyterhub_gpuspawner.demo.run")
+    run.run_demo(once=once, port=port, folder=folder)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.cli.options import JSON
 from jupyterhub_gpuspawner.cli.topology import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.node.main import VERBOSE, launch
 from jupyterhub_gpuspawner.node.run.srun import WORDS, Options, Word
+from jupyterhub_gpuspawner.node.run.step import run as start
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES, choose
+from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.placement.choice import Choice
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 
 @click.command()
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Choice(POLICIES),
     help="none takes the first GPUs; restricted prefers few NUMA nodes over bandwidth.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def place(
     *,
     text: str | None,
@@ -60,7 +61,15 @@ def place(
     if count > len(granted):
         give_up(f"--gpus: {count} is more than the {len(granted)} that {'are free' if free else 'the node has'}")
     choice = choose(node, granted=granted, count=count, cpus=_numbers("--cpus", cpus or ""), policy=policy)
-    report = document(choice, numbers)
+    report = {
+        "gpus": [numbers[position] for position in choice.gpus],
+        "weakest_link": choice.weakest_link,
+        "ring_gbps": choice.ring_gbps,
+        "mean_gbps": choice.mean_gbps,
+        "numa_nodes": list(choice.numa_nodes),
+        "aligned": choice.aligned,
+        "why": choice.why,
+    }
     click.echo(json.dumps(report, indent=2) if as_json else _words(report))
 
 
@@ -86,19 +95,6 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
         give_up(
             f"{option}: {str(error).replace('CPU or a range of CPUs', 'number or a range').replace('CPUs', 'numbers')}"
         )
-
-
-def document(choice: Choice, numbers: tuple[int, ...]) -> dict[str, Any]:
-    """The JSON of ``gpuspawner place --json``; ``numbers`` holds the number of the GPU at each position."""
-    return {
-        "gpus": [numbers[position] for position in choice.gpus],
-        "weakest_link": choice.weakest_link,
-        "ring_gbps": choice.ring_gbps,
-        "mean_gbps": choice.mean_gbps,
-        "numa_nodes": list(choice.numa_nodes),
-        "aligned": choice.aligned,
-        "why": choice.why,
-    }
 
 
 def _words(report: dict[str, Any]) -> str:
@@ -167,8 +163,6 @@ def bind(
     A server of the hub carries its own copy of this command: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND.
     To start a program on all its nodes and GPUs, use gpuspawner-run.
     """
-    from jupyterhub_gpuspawner.node.main import VERBOSE, launch
-
     if verbose:
         os.environ[VERBOSE] = "1"
     plan = LaunchPlan(
@@ -209,11 +203,6 @@ def run(command: tuple[str, ...], **values: Any) -> None:
     interfaces for NCCL and Gloo. torchrun gets its number of nodes and processes, and its rendezvous, unless they are
     given. Ctrl-C ends all ranks. If a rank fails, the others are ended, and the exit code is that of the rank.
     """
-    import os
-
-    from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-    from jupyterhub_gpuspawner.node.run.step import run as start
-
     try:
         options = Options(command=command, **values).checked()
     except ValueError as error:

@@ -6,19 +6,21 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
+from jupyterhub_gpuspawner.cli.options import JSON, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
-
+from jupyterhub_gpuspawner.fleet.gres_conf import GresConf, with_nodes_of_gpus
+from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
+from jupyterhub_gpuspawner.node.hardware import observe
+from jupyterhub_gpuspawner.picture import drawing
+from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
 
 # The node that a command describes: this one, the output of ``nvidia-smi topo -m``, or a topology file.
 
@@ -72,8 +74,6 @@ def source_options(command: Command) -> Command:
 
 def this_node(timeout: float) -> NodeTopology:
     """The topology of this node, as far as it is known after ``timeout`` seconds."""
-    from jupyterhub_gpuspawner.node.hardware import observe
-
     try:
         return observe(node=os.uname().nodename, topology_file=None, deadline=timeout, network=True)
     except OSError as error:
@@ -81,8 +81,6 @@ def this_node(timeout: float) -> NodeTopology:
 
 
 def _from_text(name: str) -> NodeTopology:
-    from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
-
     try:
         return parse(_content(name))
     except TopoTextError as error:
@@ -90,8 +88,6 @@ def _from_text(name: str) -> NodeTopology:
 
 
 def _from_file(name: str) -> NodeTopology:
-    from jupyterhub_gpuspawner.placement.topology import from_document
-
     try:
         return replace(from_document(json.loads(_content(name))), source="file")
     except (ValueError, RecursionError) as error:
@@ -220,10 +216,8 @@ def _gpus(topology: NodeTopology) -> str:
         "bus id": [gpu.pci for gpu in topology.gpus],
         "UUID": [gpu.uuid for gpu in topology.gpus],
     }
-    return table(
-        [name for name, values in columns.items() if any(values)],
-        zip(*[[value or UNKNOWN for value in values] for values in columns.values() if any(values)], strict=True),
-    )
+    known = [[name, *(value or UNKNOWN for value in values)] for name, values in columns.items() if any(values)]
+    return table(zip(*known, strict=True))
 
 
 def _links(topology: NodeTopology) -> str:
@@ -235,7 +229,7 @@ def _links(topology: NodeTopology) -> str:
     meanings = [f"  {word:<5} {meaning}" for word, meaning in _MEANINGS.items() if word in links]
     if any(word.startswith("NV") for word in links):
         meanings.insert(0, "  NV#   # NVLinks")
-    matrix = table(["", *names], rows)
+    matrix = table([["", *names], *rows])
     return "\n".join([matrix, "", *meanings]) if meanings else matrix
 
 
@@ -250,14 +244,7 @@ def _numa_nodes(topology: NodeTopology) -> str:
         ]
         for node in topology.numa_nodes
     ]
-    return table(["NUMA node", "CPUs", "memory", *(["distances"] if distances else [])], rows)
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns separated by two blanks, each as wide as its longest value."""
-    lines = [tuple(header), *(tuple(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return table([["NUMA node", "CPUs", "memory", *(["distances"] if distances else [])], *rows])
 
 
 _NODES = re.compile(r"[\w.,\[\]-]+", re.ASCII)
@@ -266,7 +253,7 @@ _NODES = re.compile(r"[\w.,\[\]-]+", re.ASCII)
 
 @click.group(invoke_without_command=True)
 @source_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 @click.option("--svg", metavar="FILE", help="Draw the node as an SVG file; - writes to standard output.")
 @click.option("--gres-conf", is_flag=True, help="Print lines for Slurm's gres.conf: types, Cores= and Links=.")
 @click.option("--node", metavar="NAME", help="With --gres-conf: begin each line with NodeName=NAME.")
@@ -319,25 +306,21 @@ def topology(
         raise click.BadParameter(f"{node!r} is not a list of nodes such as g1 or g[1-4]", param_hint="--node")
     source_topology = source.read()
     if svg is not None:
-        from jupyterhub_gpuspawner.picture import drawing
-
         write(svg, drawing.svg(source_topology, title=source_topology.hostname or "Node") + "\n")
     if gres_conf:
-        _print_gres_conf(source_topology, node or "", numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
+        lines = _gres_conf(source_topology, numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
+        click.echo(lines.text(node or ""), nl=False)
     elif as_json:
         click.echo(json.dumps(document(source_topology), indent=2))
     elif svg is None:
         click.echo(listing(source_topology), nl=False)
 
 
-def _print_gres_conf(node: NodeTopology, name: str, *, numa_node_as_socket: bool, threads: int | None) -> None:
-    """Print the lines; ends the program with exit code 2 if the node has no GPU."""
-    from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, with_nodes_of_gpus
-
+def _gres_conf(node: NodeTopology, *, numa_node_as_socket: bool, threads: int | None) -> GresConf:
+    """The lines for gres.conf; ends the program with exit code 2 if the node has no GPU."""
     if not node.gpus:
         give_up("no GPU was found, so there are no lines for gres.conf")
-    lines = gres_conf(with_nodes_of_gpus(node), numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
-    click.echo(lines.text(name), nl=False)
+    return gres_conf_of(with_nodes_of_gpus(node), numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
 
 
 @topology.command()
@@ -352,8 +335,6 @@ def record(source: Source, destination: str, *, hostname: bool, simulated: bool)
     be attached to a bug report. It contains GPUs, their UUIDs and PCI bus ids, links, NICs, NUMA nodes, CPUs and the
     driver's version, but no user and no process, and the host name only with --hostname.
     """
-    from jupyterhub_gpuspawner.placement.topology import to_document
-
     node = source.read()
     recorded = replace(node, simulated=simulated or node.simulated)
     write(destination, json.dumps(to_document(recorded if hostname else _nameless(recorded)), indent=1) + "\n")

@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jupyterhub.app import JupyterHub
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from traitlets import TraitError
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
@@ -26,7 +27,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, open_database
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.values import refusal
@@ -112,6 +113,20 @@ class Site:
         if path.is_absolute():
             return path
         return self.folder / path if self.folder is not None else None
+
+    @contextmanager
+    def database(self, fault: str) -> Iterator[Connection]:
+        """A connection to the hub's database; raises ConfigError, which begins with ``fault``."""
+        hub = self.config.JupyterHub
+        engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            text = str(error).partition("\n")[0]  # the lines after it are the statement and its values
+            raise ConfigError(f"{fault}: {text}", where="c.JupyterHub.db_url") from error
+        finally:
+            engine.dispose()
 
     def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
         """The spawner that the hub would create for a user; raises ConfigError for a setting of the wrong type."""

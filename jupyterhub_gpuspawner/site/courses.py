@@ -1,19 +1,17 @@
-"""What a course is checked against: the hub's configuration, this machine's accounts, and Slurm's answer."""
+"""The jobs that users of a hub would get, and what its courses are checked against. Nothing is submitted."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import stat
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
-
-from traitlets.config import Config
 
 from jupyterhub_gpuspawner.courses.check import (
     CourseInputs,
@@ -24,7 +22,7 @@ from jupyterhub_gpuspawner.courses.check import (
     request_of,
 )
 from jupyterhub_gpuspawner.courses.course import Course
-from jupyterhub_gpuspawner.courses.course_profile import opens_at
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
@@ -32,14 +30,14 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
-from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resources import Resources, over_defaults
+from jupyterhub_gpuspawner.hub.start.build import BatchJob, JobSettings, batch_job, plain_request, site_defaults
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of
-from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"
 
@@ -70,8 +68,8 @@ class Checked:
     """What the check of one course found."""
 
     slug: str
-    reports: Sequence[SessionReport] = ()
-    fault: ConfigError | None = None
+    reports: Sequence[SessionReport]
+    fault: ConfigError | None
     """What is wrong with its file."""
 
     @property
@@ -80,33 +78,27 @@ class Checked:
         return self.fault is None and all(report.fits for report in self.reports)
 
 
-async def check_named_course(site: Site, name: str, session: str = "", *, past: bool = False) -> Checked:
-    """Check one course; raises ConfigError, SlurmUnavailable. See :func:`check_courses`."""
-    file, inputs = await _read(site, name)
-    reports = _reports(file, inputs, session, past=past)
-    if not reports:
-        raise no_session(file, session or "from now on")
-    return Checked(name, reports)
+async def check_courses(site: Site, name: str = "", session: str = "", *, past: bool = False) -> list[Checked]:
+    """Check a course, or without a name every course: the sessions that have not ended, with ``past`` all.
+
+    Raises ConfigError, also for a named course without such a session, and SlurmUnavailable.
+    """
+    folder = spawner_of(site).courses_dir
+    files = [course_file(folder, name)] if name else await asyncio.to_thread(_all_courses, folder)
+    inputs = await course_site(site, [file for file in files if file.fault is None])
+    since = None if past else datetime.now().astimezone()
+    checked = [Checked(file.slug, check_course(file, inputs, only=session, since=since), file.fault) for file in files]
+    if name and not checked[0].reports:
+        raise no_session(files[0], session or "from now on")
+    return checked
 
 
-async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
-    """Check every course: the sessions that have not ended, with ``past`` all. Raises ConfigError, SlurmUnavailable."""
-    courses = CourseFolder(spawner_of(site).courses_dir)
-    files = await asyncio.to_thread(courses.courses)
+def _all_courses(folder: str) -> list[CourseFile]:
+    courses = CourseFolder(folder)
+    files = sorted(courses.courses(), key=lambda file: file.slug)
     if courses.fault is not None and not files:
         raise courses.fault
-    valid = [file for file in files if file.fault is None]
-    inputs = await course_site(site, valid)
-    return [
-        Checked(file.slug, fault=file.fault)
-        if file.fault is not None
-        else Checked(file.slug, _reports(file, inputs, "", past=past))
-        for file in sorted(files, key=lambda file: file.slug)
-    ]
-
-
-def _reports(file: CourseFile, inputs: CourseInputs, session: str, *, past: bool) -> Sequence[SessionReport]:
-    return check_course(file, inputs, only=session, since=None if past else datetime.now().astimezone())
+    return files
 
 
 async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsal:
@@ -116,7 +108,8 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
     Raises ConfigError, SlurmUnavailable.
     """
-    file, inputs = await _read(site, name)
+    file = course_file(spawner_of(site).courses_dir, name)
+    inputs = await course_site(site, [file])
     assert file.course is not None  # noqa: S101 - course_file
     coming = [date for date in file.course.dates if date.end.timestamp() > time.time()]
     wanted = [date for date in file.course.dates if date.name == session] if session else coming[:1]
@@ -142,33 +135,30 @@ async def _answers(
 
 async def _answer(site: Site, file: CourseFile, inputs: CourseInputs, session: CourseDate, user: str) -> Rehearsed:
     assert file.course is not None  # noqa: S101 - course_file
-    spawner = site.spawner(user, [group for group, inside in (inputs.groups or {}).items() if user in inside])
+    spawner = site.spawner(user, inputs.groups_of(user))
     try:
         request = request_of(file, session, inputs, user)
-        settings = spawner.settings_of(request)
-        job = batch_job(settings, request, await spawner.account(settings), start_id="")
-        client: SlurmClient = spawner.connection().client
-        environment = {"USER": user, "LOGNAME": user}
-        script = _begun_at(job.script, opens_at(file.course, session).timestamp())
-        answer = await client.test_only(script, prefix=spawner.as_user(), environment=environment)
+        opens = opens_at(file.course, session).timestamp()
+        client = spawner.connection().client
+        answer = await dry_run(client, spawner, spawner.settings_of(request), request, begin=opens)
     except (ConfigError, RequestError, SubmitRejected) as error:
         return Rehearsed(user, None, error.message)
     return Rehearsed(user, answer.starts_at)
 
 
-def _begun_at(script: str, moment: float) -> str:
-    """The batch script for a job that may not begin before this moment.
+async def dry_run(
+    client: SlurmClient, spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, *, begin: float = 0.0
+) -> WillRun:
+    """Slurm's answer to the job of a request, asked as its user, whose spawner this is (``sbatch --test-only``).
 
-    In seconds from now, as sbatch reads times of day in its own time zone, which need not be that of this machine.
+    The job may not begin before ``begin``, in seconds since the epoch. It is told to sbatch in seconds from now, since
+    sbatch reads times of day in its own time zone, which need not be that of this machine. Raises GPUSpawnerError.
     """
-    seconds = math.ceil(moment - time.time())
-    shebang, _, rest = script.partition("\n")
-    return f"{shebang}\n#SBATCH --begin=now+{seconds}\n{rest}" if seconds > 0 else script
-
-
-async def _read(site: Site, name: str) -> tuple[CourseFile, CourseInputs]:
-    file = course_file(spawner_of(site).courses_dir, name)
-    return file, await course_site(site, [file])
+    script = batch_job(settings, request, await spawner.account(settings), start_id="").script
+    if (seconds := math.ceil(begin - time.time())) > 0:
+        script = script.replace("\n", f"\n#SBATCH --begin=now+{seconds}\n", 1)
+    environment = {"USER": request.username, "LOGNAME": request.username}
+    return await client.test_only(script, prefix=spawner.as_user(), environment=environment)
 
 
 async def course_site(
@@ -184,10 +174,16 @@ async def course_site(
     defaults = site_defaults(spawner.site_settings())
     client = client or spawner.connection().client
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
-    accounting, unknown = await _accounting(client, everybody)
+    accounting, unknown = None, list[str]()
+    try:
+        accounting = await client.accounting(everybody) if everybody else None
+    except GPUSpawnerError as error:
+        unknown = [f"The limits of Slurm's accounting are not known: {error}"]
     courses = [file.course for file in files if file.course is not None]
     teachers = list(dict.fromkeys(user for course in courses for user in course.instructors.users))
     profiles = spawner.offered()
+    options = [line for profile in profiles for line in over_defaults(profile.slurm, defaults).extra or ()]
+    wants_licenses = any(line.startswith(("--licenses", "-L")) for line in options)
     return CourseInputs(
         profiles=profiles,
         snapshot=snapshot or await client.snapshot(),
@@ -195,7 +191,7 @@ async def course_site(
         groups=groups,
         without_account=await _without_account(spawner, everybody),
         accounting=accounting,
-        licenses=await client.licenses() if _wants_licenses(profiles, defaults) else None,
+        licenses=await client.licenses() if wants_licenses else None,
         hub=hub_limits(site),
         absent_instructors=() if spawner.req_homedir else await _without_account(spawner, teachers),
         everybody=True,
@@ -203,57 +199,29 @@ async def course_site(
     )
 
 
-def _wants_licenses(profiles: Sequence[Profile], defaults: Resources) -> bool:
-    options = [
-        line
-        for profile in profiles
-        if profile.slurm is not None
-        for line in over_defaults(profile.slurm, defaults).extra or ()
-    ]
-    return any(line.startswith(("--licenses", "-L")) for line in options)
-
-
 def hub_limits(site: Site) -> HubLimits:
-    """The settings of the hub that concern many servers at once."""
+    """The settings of the hub that concern many servers at once; services that JupyterHub would refuse do not count."""
     hub, spawner = site.config.JupyterHub, site.spawner("nobody")
+    services = configured_value(hub.get("services"))
+    listed = services if isinstance(services, list) else []
+    commands = [service.get("command") for service in listed if isinstance(service, dict)]
     return HubLimits(
         concurrent_spawns=hub.get("concurrent_spawn_limit", HubLimits.concurrent_spawns),
         active_servers=hub.get("active_server_limit", HubLimits.active_servers),
         start_timeout=spawner.start_timeout,
-        queue_timeout=spawner.site_queue_limit if isinstance(spawner, GPUSlurmSpawner) else None,
-        culled_after=min(filter(None, map(_culled_after, _services(hub))), default=None),
+        queue_timeout=spawner.site_queue_limit,
+        culled_after=min(filter(None, map(_culled_after, commands)), default=None),
     )
 
 
-def _services(hub: Config) -> Sequence[Mapping[str, Any]]:
-    """The hub's services; those that JupyterHub would refuse are left out."""
-    services = configured_value(hub.get("services"))
-    return [service for service in services if isinstance(service, dict)] if isinstance(services, list) else []
-
-
-def _culled_after(service: Mapping[str, Any]) -> int | None:
+def _culled_after(command: Sequence[object] | None) -> int | None:
     """The ``--timeout`` of jupyterhub-idle-culler, 600 s by default; None for another service."""
-    words = [str(word) for word in service.get("command") or ()]
-    if not any(
-        word.replace("-", "_").rpartition("/")[2] in ("jupyterhub_idle_culler", "cull_idle_servers.py")
-        for word in words
-    ):
+    words = [str(word) for word in command or ()]
+    programs = {word.replace("-", "_").rpartition("/")[2] for word in words}
+    if not programs & {"jupyterhub_idle_culler", "cull_idle_servers.py"}:
         return None
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        value = word.partition("=")[2] if word.startswith("--timeout=") else following if word == "--timeout" else ""
-        if value.isdecimal():
-            return int(value)
-    return 600
-
-
-async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accounting | None, Sequence[str]]:
-    """The limits of Slurm's accounting, and a sentence where they could not be read."""
-    if not names:
-        return None, ()
-    try:
-        return await client.accounting(names), ()
-    except GPUSpawnerError as error:
-        return None, [f"The limits of Slurm's accounting are not known: {error}"]
+    timeout = re.search(r"(?:^|\n)--timeout[=\n]([0-9]+)(?:$|\n)", "\n".join(words))
+    return int(timeout[1]) if timeout is not None else 600
 
 
 def no_session(file: CourseFile, session: str) -> ConfigError:
@@ -261,13 +229,6 @@ def no_session(file: CourseFile, session: str) -> ConfigError:
     assert file.course is not None  # noqa: S101 - course_file
     days = ", ".join(date.name for date in file.course.dates)
     return ConfigError(f"course {file.slug} has no session {session!r}.", hint=f"Its sessions are {days}.")
-
-
-def named_course(site: Site, name: str) -> Course:
-    """A course of the hub's folder; raises ConfigError, also for a fault in its file."""
-    course = course_file(spawner_of(site).courses_dir, name).course
-    assert course is not None  # noqa: S101 - course_file
-    return course
 
 
 def spawner_of(site: Site) -> GPUProfilesSpawner:
@@ -289,6 +250,13 @@ def course_file(folder: str, name: str) -> CourseFile:
     if fault is not None:
         raise fault
     return files[name]
+
+
+def named_course(site: Site, name: str) -> Course:
+    """A course of the hub's folder; raises ConfigError, also for a fault in its file."""
+    course = course_file(spawner_of(site).courses_dir, name).course
+    assert course is not None  # noqa: S101 - course_file
+    return course
 
 
 def address_of(site: Site) -> str:
@@ -321,3 +289,58 @@ def _may_be_folder(path: str) -> bool:
         return False
     except OSError:  # a home that this account may not see
         return True
+
+
+# The job that a user would get for a choice on the form.
+
+
+async def job_of(
+    site: Site, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = ""
+) -> BatchJob:
+    """The job for a user's ``choice``; that of a course is as of its session. Raises ConfigError or RequestError."""
+    spawner = site.spawner(user, groups, server)
+    notes = tuple[str, ...]()
+    if isinstance(spawner, GPUProfilesSpawner):
+        slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
+        if spawner.courses_dir and slug.startswith(PREFIX) and slug not in offered:
+            request, notes = _course_request(site, choice, user, groups, server)
+        else:
+            request = spawner.resolve(choice)
+        if request.kind != "slurm":
+            raise RequestError(f"Profile {slug!r} is not a Slurm job and has no batch script.", field="profile")
+        settings = spawner.settings_of(request)
+    else:
+        settings = spawner.job_settings()
+        request = plain_request(settings, username=user, server_name=server)
+    job = batch_job(settings, request, await spawner.account(settings), start_id="")
+    return replace(job, notes=(*notes, *job.notes))
+
+
+def _course_request(
+    site: Site, choice: Mapping[str, object], user: str, groups: Sequence[str], server: str
+) -> tuple[JobRequest, tuple[str, ...]]:
+    """What a participant requests who chooses a course's profile in the session that is open, or else the next one.
+
+    And what is worth a note. Raises ConfigError or RequestError.
+    """
+    spawner, now = spawner_of(site), datetime.now().astimezone()
+    file = course_file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
+    assert file.course is not None  # noqa: S101 - course_file
+    session = next((date for date in file.course.dates if now < date.end), None)
+    if session is None:
+        raise no_session(file, "from now on")
+    moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.site_settings())
+    offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session)
+    request = resolve(
+        (offered.profile,),
+        choice,
+        username=user,
+        groups=groups,
+        server_name=server,
+        now=moment,
+        defaults=defaults,
+    )
+    notes = [f"This is the script at {moment:%Y-%m-%d %H:%M %Z}, for the session {session.name}."]
+    if user not in members(file, people_of(site.config).groups):
+        notes.append(f"{user} is not on the roster of course {file.slug}, as far as is known here.")
+    return replace(request, course=file.slug), tuple(notes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check import extra
+from jupyterhub_gpuspawner.check import profiles
 from jupyterhub_gpuspawner.check.finding import Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
 from tests.check.sites import context
@@ -21,7 +21,7 @@ def found(folder: Path, slurm: str, more: str = "", settings: str = "") -> list[
     """What the check finds in one profile."""
     profile = f'{{"display_name": "G", "slurm": {{"partition": "gpu", {slurm}}}, {more}}}'
     where = context(folder, f"{settings}\nc.GPUProfilesSpawner.profiles = [{profile}]")
-    return [*asyncio.run(findings(where, [extra.check_extra]))]
+    return [*asyncio.run(findings(where, [profiles.check_extra]))]
 
 
 FIELDS = {

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check import machine, run, run_as, seats, settings, slurm
-from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Finding, Options, Severity
+from jupyterhub_gpuspawner.check import machine, people, run, run_as, settings, slurm
+from jupyterhub_gpuspawner.check.context import DEFAULTS, Check, Options
+from jupyterhub_gpuspawner.check.finding import Finding, Severity
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -30,7 +31,7 @@ HERE = (
     machine.check_paths,
     machine.check_address,
     machine.check_timeouts,
-    machine.check_clock,
+    slurm.check_config,
     run_as.check_wrappers,
     run_as.check_prefix,
 )
@@ -125,7 +126,7 @@ def written(name: str, mode: int) -> Callable[[Path], None]:
 def test_tokens_in_slurms_accounting_are_told(accounting: bool, stores: set[str], codes: list[str]) -> None:
     """The script of a job has no secret in it, its environment has."""
     config = SlurmConfig(accounting=accounting, accounting_stores=frozenset(stores))
-    found = slurm.of_accounting(config)
+    found = slurm.of_config(config)
 
     assert [(each.severity, each.code) for each in found] == [(Severity.WARNING, code) for code in codes]
 
@@ -136,7 +137,7 @@ def test_tokens_in_slurms_accounting_are_told(accounting: bool, stores: set[str]
 )
 def test_kernels_that_can_outlive_their_job_are_told(plugin: str, codes: list[str]) -> None:
     """A kernel leaves its server's process group, and remains among its descendants and in its control group."""
-    found = slurm.of_processes(parse_config(f"PrivateData = none\nProctrackType           = {plugin}\n"))
+    found = slurm.of_config(parse_config(f"PrivateData = none\nProctrackType           = {plugin}\n"))
 
     assert [(each.severity, each.code) for each in found] == [(Severity.WARNING, code) for code in codes]
 
@@ -619,7 +620,7 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     works = '[ -x "$1" ] && { echo "${1##*/}: the input " >&2; exit 1; }'
     commands(site, sudo=f"shift 3; {works}; echo 'sudo: a password is required' >&2; exit 1")
     mistake.surroundings(site)
-    found = await findings(site, mistake.lines, mistake.snapshot, Options(user="daemon"), (seats.check_trials, *HERE))
+    found = await findings(site, mistake.lines, mistake.snapshot, Options(user="daemon"), (people.check_trials, *HERE))
 
     assert [each.code for each in found if each.severity is not Severity.OK] == [mistake.code]
 

@@ -11,16 +11,20 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import run, submit
-from jupyterhub_gpuspawner.check.finding import START, Finding, Options, Severity
-from jupyterhub_gpuspawner.check.submit import findings_of
-from jupyterhub_gpuspawner.check.trial import Course, Trial, parse_facts
+from jupyterhub_gpuspawner.check.context import Options
+from jupyterhub_gpuspawner.check.finding import Finding, Severity
+from jupyterhub_gpuspawner.check.machine import START
+from jupyterhub_gpuspawner.check.submit import FollowedJob, ProbeJob, findings_of, parse_log
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
-TRIAL = Trial(
+PROBE = ProbeJob(
     partition="gpu",
-    profiles=(),
+    requests=(),
+    command="jupyterhub-singleuser",
+    plan=LaunchPlan(),
     hub="http://10.0.0.10:8081/hub/api",
     ports=(20000, 20999),
     tag="jupyterhub-gpuspawner/jupyter/ada/#check-0123",
@@ -29,7 +33,7 @@ TRIAL = Trial(
     log_dir="/home/ada",
     home="/home/ada",
 )
-JOB = Job("7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=TRIAL.tag, name=TRIAL.name, user="ada")
+JOB = Job("7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=PROBE.tag, name=PROBE.name, user="ada")
 GOOD = """\
 slurmstepd: a line of Slurm's
 gpuspawner-check began {}
@@ -44,9 +48,9 @@ gpuspawner-check port {"port": 20345, "tried": 1}
 """
 
 
-def course(log: str = GOOD, **values: object) -> Course:
+def followed(log: str = GOOD, **values: object) -> FollowedJob:
     """A job that ran, with this log."""
-    whole = Course(TRIAL, job_id="7", seen=JOB, last=JOB, facts=parse_facts(log), back="")
+    whole = FollowedJob(PROBE, job_id="7", first=JOB, last=JOB, log=parse_log(log), back="")
     return replace(whole, **values)  # type: ignore[arg-type]
 
 
@@ -56,24 +60,24 @@ def said(log: str, old: str, new: str) -> str:
     return log.replace(old, new)
 
 
-CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
-    "all is well": (course(), [("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")]),
+CASES: dict[str, tuple[FollowedJob, list[tuple[str, str, str]]]] = {
+    "all is well": (followed(), [("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")]),
     "the log's folder is missing": (
-        course("", last=replace(JOB, phase=Phase.ENDED, state="FAILED", exit_code="0:53")),
+        followed("", last=replace(JOB, phase=Phase.ENDED, state="FAILED", exit_code="0:53")),
         [("log-dir-missing", "node g1", "error")],
     ),
-    "the log is on the node alone": (course(""), [("job-log-unread", "node g1", "warning")]),
-    "the log may not be read": (course("", log_is_readable=False), [("job-log-unread", "node g1", "warning")]),
+    "the log is on the node alone": (followed(""), [("job-log-unread", "node g1", "warning")]),
+    "the log may not be read": (followed("", log_is_readable=False), [("job-log-unread", "node g1", "warning")]),
     "the queue is long": (
-        course("", seen=replace(JOB, phase=Phase.QUEUED), last=replace(JOB, phase=Phase.QUEUED, reason="Resources")),
+        followed("", first=replace(JOB, phase=Phase.QUEUED), last=replace(JOB, phase=Phase.QUEUED, reason="Resources")),
         [("job-pending", "partition gpu", "warning")],
     ),
     "no command": (
-        course(said(GOOD, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
+        followed(said(GOOD, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
         [("command-missing", "profile gpu", "error"), ("job-placed", "node g1", "ok")],
     ),
     "a module is missing": (
-        course(
+        followed(
             said(
                 GOOD,
                 'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
@@ -83,7 +87,7 @@ CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
         [("environment-fails", "profile gpu", "error"), ("job-placed", "node g1", "ok")],
     ),
     "no container runtime": (
-        course(
+        followed(
             said(
                 GOOD,
                 '"what": "jupyterhub-singleuser", "found": true}',
@@ -94,7 +98,7 @@ CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
         [("container-missing", "profile lab", "error"), ("job-placed", "node g1", "ok")],
     ),
     "no Python": (
-        course(
+        followed(
             GOOD.partition("gpuspawner: g1")[0]
             + "gpuspawner: no Python 3.9 or newer on g1; load a module that has one, or set GPUSPAWNER_PYTHON\n",
             back=None,
@@ -102,11 +106,11 @@ CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
         [("python-missing", "node g1", "error")],
     ),
     "the home is not mounted": (
-        course(said(GOOD, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
+        followed(said(GOOD, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
         [("home-missing", "node g1", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
     ),
     "variables do not arrive": (
-        course(said(GOOD, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
+        followed(said(GOOD, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
         [
             ("job-environment", "node g1", "error"),
             ("job-environment", "node g1", "warning"),
@@ -114,51 +118,51 @@ CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
         ],
     ),
     "a firewall before the hub": (
-        course(said(GOOD, '"reached": true, "status": 200, "hub": true', '"reached": false, "why": "timed out"')),
+        followed(said(GOOD, '"reached": true, "status": 200, "hub": true', '"reached": false, "why": "timed out"')),
         [("hub-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
     ),
     "another program at the hub's address": (
-        course(said(GOOD, '"status": 200, "hub": true', '"status": 404, "hub": false')),
+        followed(said(GOOD, '"status": 200, "hub": true', '"status": 404, "hub": false')),
         [("hub-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
     ),
     "a firewall before the nodes": (
-        course(back="no answer within 5 s"),
+        followed(back="no answer within 5 s"),
         [("node-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
     ),
     "all ports are taken": (
-        course(said(GOOD, '"port": 20345, "tried": 1', '"port": 0, "tried": 1000'), back=None),
+        followed(said(GOOD, '"port": 20345, "tried": 1', '"port": 0, "tried": 1000'), back=None),
         [("ports-taken", "node g1", "error"), ("job-placed", "node g1", "ok")],
     ),
     "a plugin writes its own comments": (
-        course(seen=replace(JOB, tag="project 5")),
+        followed(first=replace(JOB, tag="project 5")),
         [("job-changed", "job 7", "warning"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
     ),
     "and its own names": (
-        course(seen=replace(JOB, tag="project 5", name="job")),
+        followed(first=replace(JOB, tag="project 5", name="job")),
         [("job-changed", "job 7", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
     ),
     "a plugin moves jobs": (
-        course(seen=replace(JOB, partition="short")),
+        followed(first=replace(JOB, partition="short")),
         [("job-changed", "job 7", "warning"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
     ),
     "the job stays": (
-        course(not_cancelled="Access/permission denied"),
+        followed(not_cancelled="Access/permission denied"),
         [("job-left", "partition gpu", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
     ),
 }
 
 
-@pytest.mark.parametrize(("followed", "expected"), CASES.values(), ids=CASES.keys())
-def test_what_a_followed_job_means(followed: Course, expected: list[tuple[str, str, str]]) -> None:
+@pytest.mark.parametrize(("job", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_a_followed_job_means(job: FollowedJob, expected: list[tuple[str, str, str]]) -> None:
     """Codes, places and severities, in order; a job that has what servers need is said to."""
-    assert [(each.code, each.where, each.severity.value) for each in findings_of(followed)] == expected
+    assert [(each.code, each.where, each.severity.value) for each in findings_of(job)] == expected
 
 
 def test_a_log_cannot_write_to_the_terminal() -> None:
     """The user's job writes the log, so control characters in it are replaced."""
-    facts = parse_facts('gpuspawner-check began {}\ngpuspawner-check hub {"reached": false, "why": "\\u001b[2J"}\n')
+    job = followed('gpuspawner-check began {}\ngpuspawner-check hub {"reached": false, "why": "\\u001b[2J"}\n')
 
-    assert facts.hub_why == " [2J"
+    assert [finding.text for finding in findings_of(job)] == [f"the hub is not reached at {PROBE.hub}:  [2J."]
 
 
 def test_what_runs_on_the_node_is_of_the_standard_library() -> None:
@@ -166,10 +170,10 @@ def test_what_runs_on_the_node_is_of_the_standard_library() -> None:
     source = Path(submit.__file__).with_name("on_node.py").read_text()
     asked = '{"hub": "http://127.0.0.1:9/", "ports": [0, 0], "word": "0123", "seconds": 0}'
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", source, asked], capture_output=True, text=True, check=True)
-    facts = parse_facts(ran.stdout)
+    log = parse_log(ran.stdout)
 
-    assert (ran.stderr, facts.environment_arrived, facts.hub_reached) == ("", False, False)
-    assert facts.port
+    assert (ran.stderr, log.facts["environment"]["arrived"], log.facts["hub"]["reached"]) == ("", False, False)
+    assert log.port
 
 
 LINES = """

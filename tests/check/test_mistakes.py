@@ -17,7 +17,7 @@ from tests.slurm.recorded import recorded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.check.finding import Context
+    from jupyterhub_gpuspawner.check.context import Context
 
 
 def site(folder: Path, mistake: Mistake) -> Context:
@@ -43,7 +43,7 @@ def read_by_user(where: Context, mistake: Mistake) -> str:
         snapshot=where.snapshot,
         now=where.now,
         defaults=where.defaults,
-        owner=job_owner(where.slurm_site.exec_prefix, mistake.user),
+        owner=job_owner(where.spawner.exec_prefix, mistake.user),
         unix_groups={"daemon": False},
         choice={"profile": where.profiles[0].slug, **mistake.chosen} if where.profiles else {},
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-from jupyterhub_gpuspawner.check import offered
-from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
+from jupyterhub_gpuspawner.check import requests
+from jupyterhub_gpuspawner.check.context import Context
+from jupyterhub_gpuspawner.check.finding import Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 from tests.check.sites import RecordedClient, context, found_in
 from tests.cli.test_check import ONE_ACCOUNT, check
 
+FOUND = Finding(Severity.OK, "x", "x", "found before the error")
 PROFILE = 'c.GPUProfilesSpawner.profiles = [{"display_name": "CPU", "slurm": {"partition": "batch"}}]\n'
 
 
@@ -51,15 +54,16 @@ def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
-    """It names the error and its place; the other checks are made."""
+    """It names the error and its place; what the check has found until then stays, and the other checks are made."""
 
-    async def broken(_context: Context) -> list[Finding]:
+    async def broken(_context: Context) -> AsyncIterator[Finding]:
+        yield FOUND
         raise TypeError("what is this")
 
     where = context(tmp_path, PROFILE)
-    failed, profile = asyncio.run(findings(where, (broken, offered.check_offered)))
+    before, failed, profile = asyncio.run(findings(where, (broken, requests.check_requests)))
 
     assert (failed.severity, failed.code) == (Severity.ERROR, "check-incomplete")
     assert failed.text.startswith(f"TypeError in {__name__} (line ")
     assert failed.text.endswith("): what is this")
-    assert profile.code == "profile"
+    assert (before, profile.code) == (FOUND, "profile")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.cli.course_live import columns
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.cli.options import table
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from tests.cli.runner import cli_runner
 
@@ -44,8 +44,6 @@ def test_a_hub_that_does_not_answer_is_named(path: str, monkeypatch: pytest.Monk
 
 def test_a_report_has_aligned_columns_without_control_characters() -> None:
     """A failure's text comes from a node or a file, and must not control the terminal."""
-    assert columns([("USER", "FAULT"), ("ada", ""), ("train001", "No \x1b[2Jluck")]) == [
-        "USER      FAULT",
-        "ada",
-        "train001  No [2Jluck",
-    ]
+    text = table([("USER", "FAULT"), ("ada", ""), ("train001", "No \x1b[2Jluck")])
+
+    assert text.splitlines() == ["USER      FAULT", "ada", "train001  No [2Jluck"]

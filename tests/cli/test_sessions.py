@@ -135,14 +135,6 @@ def test_a_hub_without_records(config: Path) -> None:
     assert "c.GPUSessions.path" in answer.stderr
 
 
-def test_a_time_that_is_none_is_refused(config: Path) -> None:
-    """With examples of times."""
-    answer = run(config, "list", "--since", "yesterday")
-
-    assert answer.exit_code == 2
-    assert "use for example 12h, 30d, 4w or 2026-03-02" in answer.stderr
-
-
 def test_a_hub_that_does_not_run_in_the_folder_of_its_configuration(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

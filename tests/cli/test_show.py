@@ -14,7 +14,7 @@ from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.job import job_of
+from jupyterhub_gpuspawner.site.courses import job_of
 from tests.cli.runner import cli_runner
 
 GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"

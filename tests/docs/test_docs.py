@@ -183,8 +183,11 @@ def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -
     for line in lines:
         command: click.Command = gpuspawner
         words = shlex.split(line.partition(" > ")[0])[1:]
-        while isinstance(command, click.Group) and words and words[0] in command.commands:
-            command = command.commands[words.pop(0)]
+        while isinstance(command, click.Group) and words:
+            inner = command.get_command(click.Context(command), words[0])
+            if inner is None:
+                break
+            command, words = inner, words[1:]
         assert command is not gpuspawner, line
         known = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
         assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line

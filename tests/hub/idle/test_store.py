@@ -106,11 +106,3 @@ def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     assert (code, database.exists()) == (1, False)
     assert f"c.JupyterHub.db_url: there is no database {database}." in text
-
-
-def test_a_duration_is_asked_for_in_its_grammar(tmp_path: Path) -> None:
-    """The message says what would be right."""
-    code, text = asked(tmp_path, "sqlite://", "--since", "7")
-
-    assert code == 2
-    assert "'7' is not a duration: use for example 90min, 12h or 7d" in text

@@ -1,45 +1,33 @@
-"""``gpuspawner sessions``: the records of the hub's sessions."""
+"""``gpuspawner sessions`` and ``idle``: the records of the hub's sessions, and of servers that were idle."""
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
+from traitlets import TraitError
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, fail
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, since, table
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_user
+from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.records.export import export as write
+from jupyterhub_gpuspawner.records.export import read_key
+from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.report import report as page
+from jupyterhub_gpuspawner.records.store import SessionStore
+from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.words import counted, duration, people
 
-if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.records.record import SessionRecord
-    from jupyterhub_gpuspawner.records.store import SessionStore
-
-_UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
-_AGO = re.compile(r"([0-9]{1,4})([hdw])", re.ASCII)
-
-
-def _since(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    """A time in seconds since the epoch: ``7d``, ``12h`` and ``4w`` ago, or a date."""
-    if value is None:
-        return None
-    ago = _AGO.fullmatch(value)
-    if ago is not None:
-        return time.time() - int(ago[1]) * _UNITS[ago[2]]
-    try:
-        return datetime.strptime(value, "%Y-%m-%d").astimezone().timestamp()
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a time: use for example 12h, 30d, 4w or 2026-03-02.") from None
-
-
 _SINCE = click.option(
-    "--since", callback=_since, metavar="TIME", help="Only sessions begun since then, such as 30d or 2026-03-02."
+    "--since", callback=since, metavar="TIME", help="Only sessions begun since then, such as 30d or 2026-03-02."
 )
 _COURSE = click.option("--course", default="", help="Only sessions of this course (its short name).")
 _DATABASE = click.option(
@@ -60,13 +48,6 @@ def file_of(config: Path, database: Path | None) -> Path:
     A relative path in a configuration is relative to the hub's working directory. If it is not below the present one,
     it is taken to be below the configuration's folder, in which most hubs are started.
     """
-    from traitlets import TraitError
-
-    from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
-    from jupyterhub_gpuspawner.hub.site.database import DEFAULT
-    from jupyterhub_gpuspawner.site.configuration import load_site
-
     if database is not None:
         return database
     site = load_site(config)
@@ -78,7 +59,6 @@ def file_of(config: Path, database: Path | None) -> Path:
 
 
 def _open(config: Path, database: Path | None) -> SessionStore:
-    from jupyterhub_gpuspawner.records.store import SessionStore
 
     return SessionStore(file_of(config, database), create=False)
 
@@ -95,16 +75,13 @@ def list_sessions(
     *, since: float | None, course: str, profile: str, user: str, as_json: bool, database: Path | None, config: Path
 ) -> None:
     """List sessions, oldest first: who, when, what, how long it waited and ran, and why it ended."""
-    try:
-        with closing(_open(config, database)) as store:
-            any_listed = False
-            for record in store.sessions(since=since, course=course, profile=profile, username=user):
-                any_listed = True
-                click.echo(_json(record) if as_json else _line(record))
-        if not any_listed:
-            click.echo("There are no such sessions.", err=True)
-    except GPUSpawnerError as error:
-        fail(error)
+    any_listed = False
+    with closing(_open(config, database)) as store:
+        for record in store.sessions(since=since, course=course, profile=profile, username=user):
+            any_listed = True
+            click.echo(_json(record) if as_json else _line(record))
+    if not any_listed:
+        click.echo("There are no such sessions.", err=True)
 
 
 def _json(record: SessionRecord) -> str:
@@ -167,21 +144,15 @@ def export(
 
     Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
     """
-    from jupyterhub_gpuspawner.records.export import export as write
-    from jupyterhub_gpuspawner.records.export import read_key
-
-    try:
-        path = file_of(config, database)
-        with closing(_open(config, path)) as store:
-            records = list(store.sessions(since=since, course=course))
-        key_file = key or path.with_name("sessions.key")
-        secret, new = read_key(key_file)
-        if new:
-            click.echo(f"Made the key of the pseudonyms, {key_file}: whoever has it can recognise names.", err=True)
-        created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        done = write(records, output, kind=kind, key=secret, group=min_group, created=created_at)
-    except GPUSpawnerError as error:
-        fail(error)
+    path = file_of(config, database)
+    with closing(_open(config, path)) as store:
+        records = list(store.sessions(since=since, course=course))
+    key_file = key or path.with_name("sessions.key")
+    secret, new = read_key(key_file)
+    if new:
+        click.echo(f"Made the key of the pseudonyms, {key_file}: whoever has it can recognise names.", err=True)
+    created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    done = write(records, output, kind=kind, key=secret, group=min_group, created=created_at)
     rows = counted(done.rows, "session")
     click.echo(f"{rows} in {output}: {done.coarser} of them coarser, and {done.left_out} left out.")
 
@@ -204,21 +175,13 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
 
     It contains no names.
     """
-    from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.records.report import report as page
-
+    with closing(_open(config, database)) as store:
+        records = [session for session in store.sessions(since=since, course=course) if session.ended_at is not None]
+    title = f"Sessions of course {course}" if course else "Sessions"
     try:
-        with closing(_open(config, database)) as store:
-            records = [
-                session for session in store.sessions(since=since, course=course) if session.ended_at is not None
-            ]
-        title = f"Sessions of course {course}" if course else "Sessions"
-        try:
-            output.write_text(page(records, title=title, created=time.time()), "utf-8")
-        except OSError as error:
-            raise ConfigError(f"the report cannot be written: {error}.", where=str(output)) from error
-    except GPUSpawnerError as error:
-        fail(error)
+        output.write_text(page(records, title=title, created=time.time()), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written: {error}.", where=str(output)) from error
     number = len({record.username for record in records})
     click.echo(f"{output}: {counted(len(records), 'session')} of {people(number)}.")
 
@@ -242,7 +205,7 @@ def forget(*, user: str, database: Path | None, config: Path) -> None:
     for fault in faults[:-1]:
         click.echo(f"gpuspawner: {fault}", err=True)
     if faults:
-        fail(faults[-1])
+        raise faults[-1]
     click.echo("Exported files, event logs and backups are out of reach.")
 
 
@@ -251,9 +214,6 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
 
     Raises ConfigError and StoreError.
     """
-    from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
-    from jupyterhub_gpuspawner.site.configuration import load_site
-
     path = file_of(config, database)
     if database is None and not path.is_file() and not GPUSessions(config=load_site(config).config).enabled:
         return 0
@@ -263,20 +223,91 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
 
 def _forget_idle_times(config: Path, _database: Path | None, user: str) -> int:
     """Delete them from the hub's database, and return how many there were; raises ConfigError."""
-    from sqlalchemy.exc import SQLAlchemyError
+    with load_site(config).database("idle times cannot be deleted") as connection:
+        return forget_user(connection, user)
 
-    from jupyterhub_gpuspawner.errors import ConfigError
-    from jupyterhub_gpuspawner.hub.idle import forget_user
-    from jupyterhub_gpuspawner.hub.site.database import DEFAULT, open_database
-    from jupyterhub_gpuspawner.site.configuration import load_site
 
-    hub = load_site(config).config.JupyterHub
-    engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))
-    try:
-        with engine.connect() as connection:
-            return forget_user(connection, user)
-    except SQLAlchemyError as error:
-        text = str(error).partition("\n")[0]
-        raise ConfigError(f"idle times cannot be deleted: {text}", where="c.JupyterHub.db_url") from error
-    finally:
-        engine.dispose()
+# ``gpuspawner idle``: whom the idle policy would have stopped, and how many GPU-hours that would have freed.
+
+HEAD = ("user", "server", "profile", "job", "GPUs", "from", "to", "due", "action", "GPU-hours", "after due")
+
+
+@click.command()
+@CONFIG
+@click.option(
+    "--since",
+    metavar="DURATION",
+    callback=since,
+    default="7d",
+    show_default=True,
+    help="How far to look back: 90min, 12h, 7d.",
+)
+@JSON
+def idle(config: Path, *, since: float, as_json: bool) -> None:
+    """List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.
+
+    The hub's database is read; the hub need not run. `due` is when the policy would have stopped the server; with
+    action `stop` it did. Exit code 1: the configuration or the database cannot be read.
+    """
+    with load_site(config).database("the database cannot be read") as connection:
+        idle_times = list(due_since(connection, since))
+    total, freed = sum(map(hours, idle_times)), sum(map(hours_after, idle_times))
+    if as_json:
+        servers = [_document(row) for row in idle_times]
+        click.echo(
+            json.dumps(
+                {"version": 1, "gpu_hours": round(total, 2), "gpu_hours_after_due": round(freed, 2), "servers": servers}
+            )
+        )
+        return
+    if not idle_times:
+        click.echo("No server was idle for as long as its profile allows.")
+        return
+    click.echo(table([HEAD, *map(_row, idle_times)]))
+    times = counted(len(idle_times), "time")
+    click.echo(f"{times}, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
+
+
+def hours(row: IdleTime) -> float:
+    """GPU-hours of the whole time without use."""
+    return row.gpus * (row.seen - row.since) / 3600
+
+
+def hours_after(row: IdleTime) -> float:
+    """GPU-hours after the server was due."""
+    return row.gpus * max(0.0, row.seen - (row.due_at or row.seen)) / 3600
+
+
+def _row(row: IdleTime) -> tuple[str, ...]:
+    counts = (f"{hours(row):.1f}", f"{hours_after(row):.1f}")
+    times = [_clock(at) for at in (row.since, row.seen, row.due_at or row.seen)]
+    done = "stopped" if row.stopped else row.action
+    return (row.user, row.server or "-", row.profile or "-", row.job_id, str(row.gpus), *times, done, *counts)
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, timezone.utc).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _document(row: IdleTime) -> dict[str, Any]:
+    def utc(at: float | None) -> str | None:
+        return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+
+    return {
+        "user": row.user,
+        "server": row.server,
+        "profile": row.profile,
+        "job_id": row.job_id,
+        "gpus": row.gpus,
+        "from": utc(row.since),
+        "to": utc(row.seen),
+        "due_at": utc(row.due_at),
+        "action": row.action,
+        "told_at": utc(row.told_at),
+        "keeps": row.keeps,
+        "stopped": row.stopped,
+        "most": row.most,
+        "held_mib": row.held_mib,
+        "gpu_hours": round(hours(row), 2),
+        "gpu_hours_after_due": round(hours_after(row), 2),
+    }

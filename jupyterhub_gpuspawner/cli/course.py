@@ -1,4 +1,4 @@
-"""``gpuspawner course``: check a course before it begins."""
+"""``gpuspawner course``: prepare a course, and run it through the hub's REST API."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, fail
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, printable, table
+from jupyterhub_gpuspawner.courses.course import calendar as calendar_of
+from jupyterhub_gpuspawner.courses.course_profile import participants_link
+from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
+from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.courses import Checked, Rehearsed, address_of, check_courses, named_course
+from jupyterhub_gpuspawner.site.courses import rehearse as rehearsal_of
 from jupyterhub_gpuspawner.words import people
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
-
-    from jupyterhub_gpuspawner.courses.report import SessionReport
-    from jupyterhub_gpuspawner.site.courses import Checked, Rehearsed
-
-EXIT_NOT_FIT = 1
+EXIT_WRONG = 1
 _SOON = 120.0
 """Seconds after its beginning at which a session still counts as begun."""
 
@@ -39,27 +41,16 @@ def course() -> None:
 @click.argument("name", required=False)
 @click.option("--session", default="", help="Check one session alone: its date, such as 2026-03-02.")
 @click.option("--all", "past", is_flag=True, help="Check sessions that have ended, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 @CONFIG
 def check(*, name: str | None, session: str, past: bool, as_json: bool, config: Path) -> None:
     """Count the seats of each session of course NAME, and list what would go wrong; without NAME, of every course.
 
     Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
     """
-    from jupyterhub_gpuspawner.courses.report import check_document
-    from jupyterhub_gpuspawner.site.configuration import load_site
-    from jupyterhub_gpuspawner.site.courses import check_courses, check_named_course
-
     if session and name is None:
         raise click.UsageError("--session needs the name of a course.")
-    try:
-        site = load_site(config)
-        if name is not None:
-            checked = [asyncio.run(check_named_course(site, name, session, past=past))]
-        else:
-            checked = list(asyncio.run(check_courses(site, past=past)))
-    except GPUSpawnerError as error:
-        fail(error)
+    checked = asyncio.run(check_courses(load_site(config), name or "", session, past=past))
     if as_json:
         faults = [None if file.fault is None else str(file.fault) for file in checked]
         documents = [
@@ -69,7 +60,7 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
     else:
         click.echo("\n".join(line for report in checked for line in _lines(report, named=name is None)))
     if not all(report.is_valid for report in checked):
-        raise SystemExit(EXIT_NOT_FIT)
+        raise SystemExit(EXIT_WRONG)
 
 
 @course.command()
@@ -85,12 +76,10 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
     One question knows nothing of the others, so without --only the last line says how many fit together, as `check`
     counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
     """
-    from jupyterhub_gpuspawner.site.configuration import load_site
-    from jupyterhub_gpuspawner.site.courses import rehearse as questions
 
     async def ask() -> bool:
         all_start = True
-        rehearsal = await questions(load_site(config), name, session, only=only, every=every)
+        rehearsal = await rehearsal_of(load_site(config), name, session, only=only, every=every)
         begin, together = rehearsal.session.start.timestamp(), rehearsal.together
         async for answer in rehearsal.answers:
             late = answer.starts_at is None or answer.starts_at > max(begin, time.time()) + _SOON
@@ -103,12 +92,8 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
         click.echo(f"{'ok   ' if fit >= wanted else 'WRONG'} together: {fit} of {people(wanted)} fit{more}")
         return all_start and fit >= wanted
 
-    try:
-        all_started = asyncio.run(ask())
-    except GPUSpawnerError as error:
-        fail(error)
-    if not all_started:
-        raise SystemExit(EXIT_NOT_FIT)
+    if not asyncio.run(ask()):
+        raise SystemExit(EXIT_WRONG)
 
 
 def _answered(answer: Rehearsed, *, late: bool) -> str:
@@ -128,17 +113,11 @@ def calendar(*, name: str, config: Path) -> None:
 
     An event keeps its identity when its times change, so that importing the file again moves it.
     """
-    from jupyterhub_gpuspawner.courses.course import calendar
-    from jupyterhub_gpuspawner.site.configuration import load_site
-    from jupyterhub_gpuspawner.site.courses import named_course
-
-    try:
-        site = load_site(config)
-        course_file = named_course(site, name)
-    except GPUSpawnerError as error:
-        fail(error)
-    hub = site.spawner("nobody").hub_name
-    click.echo(calendar(name, course_file, hub=hub, now=datetime.now(timezone.utc)), nl=False)
+    site = load_site(config)
+    text = calendar_of(
+        name, named_course(site, name), hub=site.spawner("nobody").hub_name, now=datetime.now(timezone.utc)
+    )
+    click.echo(text, nl=False)
 
 
 @course.command()
@@ -151,16 +130,8 @@ def link(*, name: str, hub: str, config: Path) -> None:
     Without --hub, and without c.JupyterHub.public_url, it is a path. Whether nbgitpuller is installed where the servers
     run cannot be seen from here.
     """
-    from jupyterhub_gpuspawner.courses.course_profile import participants_link
-    from jupyterhub_gpuspawner.site.configuration import load_site
-    from jupyterhub_gpuspawner.site.courses import address_of, named_course
-
-    try:
-        site = load_site(config)
-        course_file = named_course(site, name)
-    except GPUSpawnerError as error:
-        fail(error)
-    click.echo(participants_link(name, course_file, hub or address_of(site)))
+    site = load_site(config)
+    click.echo(participants_link(name, named_course(site, name), hub or address_of(site)))
 
 
 def _lines(checked: Checked, *, named: bool) -> Iterator[str]:
@@ -202,3 +173,94 @@ def _indented(text: str) -> str:
 def _width() -> int:
     """That of the terminal; programs read each sentence on a line of its own."""
     return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+
+
+# A running course, through the hub's REST API.
+
+ONLY = click.option("--only", multiple=True, metavar="USER", help="For this participant alone; may be repeated.")
+
+
+def _ask(address: str, method: str, name: str, action: str = "", body: Mapping[str, Any] | None = None) -> Any:
+    """The document of an answer about course ``name``; raises GPUSpawnerError."""
+    path = "/".join(filter(None, ("courses", quote(name, safe=""), action)))
+    return hub_of(address).ask(method, path, body)
+
+
+def _act(address: str, name: str, action: str, only: Sequence[str], **more: object) -> None:
+    """Do an action and print what became of it for each person; exit code 1 where somebody is refused."""
+    body = {**({"only": list(only)} if only else {}), **more}
+    document = _ask(address, "POST", name, action, body)
+    for outcome in document["outcomes"]:
+        click.echo(printable(f"{outcome['result']:<9} {outcome['user']}: {outcome['sentence']}"))
+    if any(outcome["result"] == "refused" for outcome in document["outcomes"]):
+        raise SystemExit(EXIT_WRONG)
+
+
+@course.command()
+@click.argument("name")
+@ONLY
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two starts.")
+@HUB
+def start(*, name: str, only: tuple[str, ...], every: float, address: str) -> None:
+    """Start the servers of the participants of course NAME; those that run already are left.
+
+    The hub starts one after the other, not faster than its administrator allows, and goes on when this command has
+    ended. The token in JUPYTERHUB_API_TOKEN must be an instructor's.
+    """
+    _act(address, name, "start", only, every=every)
+
+
+@course.command()
+@click.argument("name")
+@ONLY
+@HUB
+def stop(*, name: str, only: tuple[str, ...], address: str) -> None:
+    """Stop the servers of the participants of course NAME. Unsaved work is lost."""
+    _act(address, name, "stop", only)
+
+
+@course.command()
+@click.argument("name")
+@click.argument("text")
+@ONLY
+@HUB
+def message(*, name: str, text: str, only: tuple[str, ...], address: str) -> None:
+    """Show TEXT to the participants of course NAME on the hub's pages and in JupyterLab, until the session ends."""
+    _act(address, name, "message", only, message=text)
+
+
+@course.command()
+@click.argument("name")
+@click.option("--minutes", type=int, help="How much longer their servers may run. Default: as their profile says.")
+@ONLY
+@HUB
+def extend(*, name: str, minutes: int | None, only: tuple[str, ...], address: str) -> None:
+    """Give the running servers of the participants of course NAME more time."""
+    _act(address, name, "extend", only, **({"minutes": minutes} if minutes is not None else {}))
+
+
+@course.command()
+@click.argument("name")
+@ONLY
+@HUB
+def report(*, name: str, only: tuple[str, ...], address: str) -> None:
+    """Print the state of each participant of course NAME, from what the hub knows now.
+
+    LAST ACTIVE is when the person, or their server, was last active in JupyterHub. START says what became of the start
+    that the hub made for this session, such as visited or unvisited; it is empty for those who start by themselves.
+    The hub keeps no other history of a session.
+    """
+    document = _ask(address, "GET", name)
+    course_of, participants = document["course"], document["people"]
+    session = course_of["session_now"]
+    held = f"session {session['name']}" if session else "no session now"
+    click.echo(printable(f"{course_of['name']}: {held}"))
+    click.echo(", ".join(f"{number} {state}" for state, number in document["totals"].items()) or "nobody")
+    for fault in course_of["faults"]:
+        click.echo(printable(f"WRONG {fault}"))
+    rows = [("USER", "STATE", "START", "NODE", "LAST ACTIVE", "FAULT")]
+    for person in participants:
+        if not only or person["user"] in only:
+            active = person["last_activity"] or "never"
+            rows.append((person["user"], person["state"], person["stage"], person["node"], active, person["fault"]))
+    click.echo(table(rows))

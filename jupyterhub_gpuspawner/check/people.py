@@ -1,0 +1,222 @@
+"""What Slurm answers to a profile's job as a user, how many people could start it, and who fits into courses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from jupyterhub_gpuspawner.check.context import Case, Context, cases_of
+from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.profiles import lengths_of
+from jupyterhub_gpuspawner.check.run_as import PREFIX
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.courses.check import check_course, of_hub
+from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.courses.rehearsal import check_session
+from jupyterhub_gpuspawner.courses.report import SessionReport
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
+from jupyterhub_gpuspawner.hub.choose.trial import availability_of, of_start, undelayed
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import JobSettings, plain_request
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
+from jupyterhub_gpuspawner.site.courses import SETTING, course_site, dry_run, hub_limits
+from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.words import moment, people
+
+SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
+FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
+LIMIT = Code("seats-limit", "A setting of the hub concerns so many people at once.")
+_LONG = timedelta(hours=8).total_seconds()
+"""The length of a job that has no time limit."""
+
+
+async def check_seats(context: Context) -> AsyncIterator[Finding]:
+    """Count the seats of the profile that was asked for, or of each."""
+    if not context.options.people or context.snapshot is None:
+        return
+    people_of = {profile.slug: _people(profile, context) for profile in context.chosen()}
+    known = sorted({name for names in people_of.values() for name in names})
+    try:
+        accounting = await context.client.accounting(known) if known else None
+    except GPUSpawnerError:  # which is told where accounts are looked for
+        accounting = None
+    for profile in context.chosen():
+        for finding in _seats(profile, people_of[profile.slug], accounting, context):
+            yield finding
+
+
+def _people(profile: Profile, context: Context) -> list[str]:
+    """As many of the profile's people as were asked for; empty if fewer are known."""
+    wanted = context.options.people
+    names = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
+    return names[:wanted] if len(names) >= wanted else []
+
+
+def _seats(
+    profile: Profile, known: Sequence[str], accounting: Accounting | None, context: Context
+) -> Iterator[Finding]:
+    assert context.snapshot is not None  # noqa: S101 - check_seats
+    where, wanted = context.location(profile), context.options.people
+    names = known or [f"person {number}" for number in range(1, wanted + 1)]
+    try:
+        request = context.request(Case(profile), now=context.now)
+    except RequestError as error:
+        yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
+        return
+    length = min([*lengths_of(request.resources, context.snapshot).values(), _LONG])
+    report = check_session(
+        CourseDate(context.now, context.now + timedelta(seconds=length), "now"),
+        request.resources,
+        context.snapshot,
+        names,
+        opens=context.now,
+        accounting=accounting if known else None,
+    )
+    texts = [problem.text for problem in report.problems if known or problem.kind != "people"]
+    if report.fit >= wanted and not texts:
+        yield SEATS.ok(where, f"{people(wanted)} could start now")
+    else:
+        counted = any(problem.kind == "seats" for problem in report.problems)
+        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now."]
+        yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
+    limits = hub_limits(context.site)
+    limits = replace(
+        limits,
+        start_timeout=request.start_timeout or limits.start_timeout,
+        queue_timeout=queue_limit(request.queue_timeout, limits.queue_timeout),
+    )
+    for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
+        yield LIMIT.warning(where, problem.text)
+
+
+# What Slurm itself says of each profile for one user: ``sbatch --test-only``, run as that user. Submits nothing.
+
+TRIAL = Code("trial", "Slurm would start the job of this user.")
+REFUSED = Code("trial-refused", "Slurm would refuse the job of this user, or never start it.")
+FAILED = Code("trial-fails", "Nothing can be run as this user, or the user has no account.")
+NOT_OFFERED = Code("trial-not-offered", "The user may not use the profile now.")
+UNTRIED = Code("trial-missing", "Slurm could not be asked what it would do with the job.")
+_TRIED = WHERE | {"slurm.account", "slurm.qos"}
+
+
+async def check_trials(context: Context) -> AsyncIterator[Finding]:
+    """Try the job of each profile that the user may use, and of options that decide where it goes."""
+    user = context.options.user
+    if not user or context.slurm_error is not None:
+        return
+    known = sorted(name for name, members in context.people.groups.items() if user in members)
+    groups = context.options.groups or tuple(known)
+    spawner = context.site.spawner(user, groups)
+    try:
+        await refuse_root(user)
+    except ConfigError as error:
+        yield FAILED.error(f"user {user}", error.message, error.hint)
+        return
+    if not context.has_profiles:
+        settings = spawner.job_settings()
+        request = plain_request(settings, username=user, server_name="")
+        yield await _answer(spawner, settings, request, f"user {user}", context)
+    for profile in context.chosen():
+        closed = permitted(profile, user, groups, context.now)
+        if closed is not None:
+            yield NOT_OFFERED.ok(f"{context.location(profile)}, user {user}", f"{closed.text}.")
+            continue
+        for case in cases_of(profile):
+            if case.option and not fields_set(profile.profile_options[case.option]) & _TRIED:
+                continue
+            where = f"{context.location(profile, *case.path)}, user {user}"
+            try:
+                request = context.request(case, user=user, groups=groups, now=context.now)
+                finding = await _answer(spawner, spawner.settings_of(request), request, where, context)
+            except RequestError as error:
+                finding = REFUSED.error(where, error.message, error.hint)
+            yield finding
+            if finding.code == FAILED.name:  # as it would for every other profile
+                return
+
+
+async def _answer(
+    spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, where: str, context: Context
+) -> Finding:
+    """Slurm's answer for the request of a user, whose spawner this is; raises RequestError."""
+    try:
+        answer = await dry_run(context.client, spawner, settings, request)
+    except SlurmUnavailable:
+        raise
+    except SubmitRejected as error:
+        return REFUSED.error(where, error.message, error.hint)
+    except ConfigError as error:
+        where = context.setting(PREFIX) if error.where == PREFIX else where
+        return FAILED.error(where, error.message.removeprefix(f"{PREFIX}: "), error.hint)
+    except GPUSpawnerError as error:
+        return UNTRIED.warning(where, error.message, error.hint)
+    now = context.now.timestamp()
+    trial = undelayed(of_start(answer, now=now), await availability_of(spawner, request, context.snapshot, now=now))
+    if trial.chance is Chance.NEVER:
+        return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
+    time = moment(context.now.fromtimestamp(trial.starts_at, context.now.tzinfo)) if trial.starts_at else ""
+    return TRIAL.ok(where, trial.sentence.format(time=time))
+
+
+# Whether everybody fits in the sessions of each course.
+
+COURSE = Code("course", "Everybody on a course's roster fits in each of its sessions.")
+FOLDER = Code("course-folder", "`courses_dir` cannot be read, or has files that are no courses.")
+FILE = Code("course-file", "A course's file is not valid.")
+SESSION = Code(
+    "course-session",
+    "Something is wrong with a session of a course, or not everybody fits. A warning if it begins in a week or later. "
+    "`gpuspawner course check NAME` tells more.",
+)
+UNKNOWN = Code("course-unknown", "A profile is for a course that has no file.")
+HINT = Code("course-hint", "Something is worth knowing before a session of a course, and nobody is kept out by it.")
+SOON = timedelta(days=7)
+
+
+async def check_courses(context: Context) -> AsyncIterator[Finding]:
+    """Check each course that has a session from now on."""
+    if not context.has_profiles or not context.spawner.courses_dir:
+        return
+    folder = CourseFolder(context.spawner.courses_dir)
+    files = sorted(await asyncio.to_thread(folder.courses), key=lambda file: file.slug)
+    slugs = sorted(file.slug for file in files)
+    if folder.fault is not None:
+        fix = "Create the folder, or correct the setting or the names in it."
+        yield FOLDER.error(SETTING, folder.fault.message, fix)
+    for profile in context.profiles if folder.fault is None else ():
+        if missing := [name for name in profile.courses or () if name not in slugs]:
+            text = f"there is no course {' or '.join(missing)}."
+            yield UNKNOWN.warning(
+                context.location(profile, "courses"), text, f"Courses are: {', '.join(slugs) or 'none'}."
+            )
+    for fault in (file.fault for file in files if file.fault is not None):
+        yield FILE.error(fault.where, fault.message.removeprefix(f"{fault.where}: "), fault.hint)
+    valid = [file for file in files if file.fault is None]
+    if not valid or context.snapshot is None:
+        return
+    inputs = await course_site(context.site, valid, client=context.client, snapshot=context.snapshot)
+    for file in valid:
+        for finding in _of_course(file.slug, check_course(file, inputs, since=context.now), context):
+            yield finding
+
+
+def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) -> Iterator[Finding]:
+    where = f"course {slug}"
+    if reports and all(report.fits for report in reports):
+        wanted = max(report.seats.wanted for report in reports)
+        yield COURSE.ok(where, f"{people(wanted)}, {len(reports)} sessions from {reports[0].session.name} on")
+    sessions: dict[tuple[str, bool], list[SessionReport]] = {}
+    for report in reports:
+        for problem in report.remarks:
+            sessions.setdefault((problem.text, problem.hint), []).append(report)
+    for (text, hint), those in sessions.items():
+        soon = those[0].session.start - context.now < SOON
+        severity = HINT.warning if hint else SESSION.error if soon else SESSION.warning
+        names = "" if len(those) == len(reports) else f" {', '.join(report.session.name for report in those)}"
+        yield severity(f"{where}{names}", text, f"`gpuspawner course check {slug}` tells more.")

@@ -1,0 +1,383 @@
+"""Whether what profiles name exists, is for those who may use it, and does not contradict itself."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from datetime import date, datetime, time, timedelta
+
+from jupyterhub_gpuspawner.batch.script import options_of
+from jupyterhub_gpuspawner.check.context import Case, Context
+from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
+from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
+from jupyterhub_gpuspawner.courses.limits import licenses_of
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
+from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources
+from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
+from jupyterhub_gpuspawner.wire.documents import SAMPLES
+from jupyterhub_gpuspawner.words import day, duration, some
+
+NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
+NO_QOS = Code("qos-missing", "A profile requests a QOS that the cluster does not have.")
+NO_LICENSE = Code("license-missing", "A profile requests a licence that the cluster does not have, or more of it.")
+UNREAD = Code("accounting-unread", "Slurm's accounting could not be read, so accounts and QOS are not checked.")
+
+_LICENSE = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+async def check_accounts(context: Context) -> AsyncIterator[Finding]:
+    """Ask slurmdbd for the accounts and QOS that profiles name."""
+    names: dict[tuple[str, str, str], Case] = {}
+    for case, resources in context.requests:
+        for field, name in (("account", resources.account), ("qos", resources.qos)):
+            if name:
+                names.setdefault((case.profile.slug, field, name), case)
+    if not names or context.snapshot is None:
+        return
+    try:
+        accounting = await context.client.accounting(())
+    except GPUSpawnerError as error:
+        yield UNREAD.warning("Slurm", f"accounts and QOS are not checked: {error.message}", error.hint)
+        return
+    if accounting is None:
+        return
+    accounts, qos = ({name.lower() for name in known} for known in (accounting.accounts, accounting.qos))
+    for (_, field, name), case in names.items():
+        where = context.location_of(case, field)
+        if field == "account" and name.lower() not in accounts:
+            yield NO_ACCOUNT.error(where, f"there is no account {name}.", f"Name one of {some(sorted(accounts))}.")
+        if field == "qos" and name.lower() not in qos and "qos" in accounting.enforced:
+            yield NO_QOS.error(where, f"there is no QOS {name}.", f"Name one of {some(sorted(qos))}.")
+
+
+async def check_licenses(context: Context) -> AsyncIterator[Finding]:
+    """Ask slurmctld for the licences that profiles name."""
+    # not alternatives (a|b) and not those of a server beyond the cluster (a@server)
+    wanted = {
+        (context.location_of(case, "extra"), name, count): None
+        for case, resources in context.requests
+        for name, count in licenses_of(resources.options).items()
+        if _LICENSE.fullmatch(name)
+    }
+    if not wanted or context.snapshot is None:
+        return
+    try:
+        licenses = await context.client.licenses()
+    except SlurmUnavailable:
+        raise
+    except GPUSpawnerError as error:
+        yield UNREAD.warning("Slurm", f"licences are not checked: {error.message}", error.hint)
+        return
+    for where, name, number in wanted:
+        if name not in licenses:
+            fix = f"Name one of {some(sorted(licenses))}." if licenses else "`scontrol show licenses` lists none."
+            yield NO_LICENSE.error(where, f"there is no licence {name}.", fix)
+        elif number > licenses[name]:
+            text = f"there are {licenses[name]} licences {name}, not {number}."
+            yield NO_LICENSE.error(where, text, "Request no more than that.")
+
+
+# Whether the users and groups of ``allow`` exist, and whether Slurm admits them where their jobs would go.
+
+NO_GROUP = Code("group-missing", "`allow` names a group that JupyterHub does not have, so it admits nobody.")
+NO_USER = Code("user-missing", "`allow` names a user who is neither an account of this machine nor one of JupyterHub.")
+AT_MOST = 500
+"""People of one profile for whom Slurm's restrictions are examined."""
+
+
+async def check_allowed(context: Context) -> AsyncIterator[Finding]:
+    """Look at each profile's `allow`, unless the profile is over."""
+    for profile in context.profiles:
+        if is_over(profile, context):
+            continue
+        for finding in _of_groups(profile, context):
+            yield finding
+        for name in profile.allow.users:
+            if name not in context.people.users and not await asyncio.to_thread(has_account, name):
+                yield NO_USER.warning(
+                    context.location(profile, "allow", "users"),
+                    f"{name!r} is neither an account of this machine nor a user of JupyterHub.",
+                    "Correct the name, unless this user is still to sign in for the first time.",
+                )
+        async for finding in _of_slurm(profile, context):
+            yield finding
+
+
+def _of_groups(profile: Profile, context: Context) -> Iterator[Finding]:
+    people = context.people
+    groups = f"Its groups are {some(sorted(people.groups))}." if people.groups else "It has none."
+    for name in profile.allow.groups if not people.at_sign_in else ():
+        if name in people.groups:
+            continue
+        if people.unread:
+            text = f"group {name!r} is not in c.JupyterHub.load_groups, and {people.unread}."
+        elif is_unix_group(name):
+            text = f"{name!r} is a Unix group, and JupyterHub has no group of that name. {groups}"
+        else:
+            text = f"JupyterHub has no group {name!r}. {groups}"
+        fix = "Correct the name, or add the group to c.JupyterHub.load_groups."
+        yield NO_GROUP.warning(context.location(profile, "allow", "groups"), text, fix)
+
+
+async def _of_slurm(profile: Profile, context: Context) -> AsyncIterator[Finding]:
+    """Those who may use the profile, but not its partition or reservation."""
+    resources, snapshot, now = context.unchanged(profile), context.snapshot, context.now.timestamp()
+    if resources is None or snapshot is None or fault_of(resources, snapshot, now=now) is not None:  # for everybody
+        return
+    prefix = context.spawner.exec_prefix
+    audience = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))[:AT_MOST]
+    if not prefix.strip():  # all jobs belong to one account
+        audience = [own_account() or ""]
+    shut_out: dict[Fault, list[str]] = {}
+    for name in filter(None, audience):
+        owner = job_owner(prefix, name)
+        groups = await allowed_groups(snapshot, owner)
+        fault = fault_of(resources, snapshot, now=now, user=owner, groups=groups)
+        if fault is not None:
+            shut_out.setdefault(fault, []).append(name)
+    for fault, names in shut_out.items():
+        code, fix = BY_FAULT[fault.field, fault.kind]
+        report = code.error if len(names) == len(audience) else code.warning
+        text = f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}."
+        yield report(context.location_of(Case(profile), fault.field), text, fix)
+
+
+# Reservations whose name changes with the day: whether they exist on the days to come.
+
+OTHER_DAY = Code("reservation-other-day", "A reservation is not on the day for which a profile names it.")
+AHEAD = 7
+"""Days that are examined of a pattern such as ``ml-hpc-%u``."""
+_REPEATED = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
+
+
+async def check_reservations(context: Context) -> AsyncIterator[Finding]:
+    """Look at the days to come of each profile's reservation."""
+    snapshot = context.snapshot
+    if snapshot is None or any(record.kind == "reservation" for record in snapshot.unread):
+        return  # one may be among those that were not understood
+    for profile in context.of_slurm():
+        rule = dated_reservation(profile, context)
+        for finding in _of_rule(profile, rule, context, snapshot) if rule is not None else ():
+            yield finding
+
+
+def _of_rule(profile: Profile, rule: ReservationRule, context: Context, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    today = context.now.date()
+    coming = [today + timedelta(days=number) for number in range(AHEAD)]
+    coming = [date_ for date_ in coming if rule.pattern or rule.default or date_ in rule.dates]
+    coming += [date_ for date_ in sorted(rule.dates) if date_ >= today and date_ not in coming]
+    names = {date_: name for date_ in coming if (name := rule.on(date_)) and _is_open(profile, date_)}
+    any_exists = any(name in snapshot.reservation_by_name for name in names.values())
+    for date_, name in names.items():
+        listed = date_ in rule.dates
+        where = context.location(profile, "slurm", "reservation", *([date_.isoformat()] if listed else []))
+        if name in snapshot.reservation_by_name:
+            if not _on(date_, name, snapshot):
+                text = f"reservation {name} is not on {day(date_)}, for which the profile names it."
+                yield OTHER_DAY.warning(where, text, "Move the reservation, or correct the name.")
+        elif listed or not any_exists:
+            report = RESERVATION_MISSING.error if date_ == today or not any_exists else RESERVATION_MISSING.warning
+            text = f"there is no reservation {name}, which is for {day(date_)}."
+            yield report(where, text, "Create the reservation, or correct the name.")
+            if not listed:
+                return  # the other names of a pattern would say the same
+
+
+def _is_open(profile: Profile, date_: date) -> bool:
+    """Whether the profile may be used at noon of a day."""
+    somebody = (*profile.allow.users, "")[0]
+    return permitted(profile, somebody, profile.allow.groups, moment_of(date_, time(12))) is None
+
+
+def _on(date_: date, name: str, snapshot: ClusterSnapshot) -> bool:
+    own = snapshot.reservation_by_name[name]
+    begin, end = moment_of(date_).timestamp(), moment_of(date_ + timedelta(days=1)).timestamp()
+    once = (own.start is None or own.start < end) and (own.end is None or own.end > begin)
+    return once or bool(own.flags & _REPEATED)
+
+
+# Options of ``extra`` for which there is a field or a setting.
+
+FIELD = Code("extra-field", "`extra` has an option of sbatch for which profiles have a field, which it overrides.")
+SETTING = Code("extra-setting", "`extra` has an option of sbatch that the hub sets itself for every job.")
+NO_TOKEN = Code("extra-export", "`extra` keeps the hub's variables from jobs, so no server can sign in to the hub.")
+FIELDS = {
+    **SBATCH_OPTIONS,
+    "cpus-per-task": "cpus",
+    "exclusive": "exclusive",
+    "gpus": "gpus",
+    "gpus-per-node": "gpus",
+    "gres": "gpus",
+    "mem": "memory",
+    "nodes": "nodes",
+    "partition": "partition",
+    "time": "time",
+}
+"""Fields of ``slurm`` by the options of sbatch that they stand for."""
+BESIDE = {"cpus-per-gpu": "cpus", "gpus-per-task": "gpus", "mem-per-cpu": "memory", "mem-per-gpu": "memory"}
+"""Fields that an option contradicts where they are set; without them it is the only way to say what it says."""
+SETTINGS = {
+    "chdir": "req_homedir",
+    "job-name": "job_name",
+    "output": "log_dir",
+}
+"""Settings by the options of sbatch that they stand for."""
+
+
+async def check_extra(context: Context) -> AsyncIterator[Finding]:
+    """Look at the options of each profile's job, and of each value of its options; those of a site once."""
+    lines = dict[tuple[str, str], None]()
+    for case, resources in context.requests:
+        for line in resources.options:
+            if (case.profile.slug, line) in lines:
+                continue
+            lines[case.profile.slug, line] = None
+            where = context.location_of(case, "extra")
+            if line in (context.defaults.extra or ()) and line not in (case.profile.slurm.extra or ()):
+                where = context.setting("req_options")
+            for finding in _of_line(where, line, resources, context):
+                yield finding
+
+
+def _of_line(where: str, line: str, resources: Resources, context: Context) -> Iterator[Finding]:
+    try:
+        options = [*options_of(line)]
+    except ValueError:  # sbatch says so
+        return
+    for name, value in options:
+        option = f"--{name}={value}" if value else f"--{name}"
+        field = FIELDS.get(name)
+        if (name == "exclusive" and value) or (name == "gres" and not _asks_for_gpus(value)):
+            field = None  # of one user or of other devices, for which there is no field
+        if field is not None:
+            yield FIELD.warning(where, f"{option} overrides slurm.{field}, {_SHOWN}", f"Set slurm.{field} instead.")
+        elif name in BESIDE and getattr(resources, BESIDE[name]) is not None:
+            beside = BESIDE[name]
+            yield FIELD.warning(
+                where, f"{option} contradicts slurm.{beside}, which is set as well.", f"Remove it, or slurm.{beside}."
+            )
+        elif name == "export" and value.split(",")[0] != "ALL":
+            yield NO_TOKEN.error(
+                where, f"{option} keeps the hub's variables from the job, so the server cannot sign in.", "Remove it."
+            )
+        elif name in SETTINGS:
+            setting = context.setting(SETTINGS[name])
+            yield SETTING.warning(where, f"{option} overrides {setting}.", f"Remove it, and set {setting} instead.")
+
+
+def _asks_for_gpus(gres: str) -> bool:
+    return any(part.partition(":")[0] in ("gpu", "shard") for part in gres.split(","))
+
+
+_SHOWN = "which the form shows and by which it judges whether a job can start."
+
+
+# Times of a profile that contradict each other, or are almost surely meant in other units.
+
+NEVER = Code("profile-never", "The last day of a profile is before its first one, so nobody can ever use it.")
+SHORT = Code("time-doubtful", "A time limit is so short that it is almost surely meant in hours.")
+LEAST = 600
+"""Seconds; in Slurm ``8`` and ``8:00`` are eight minutes."""
+EXTEND = Code(
+    "extend-too-long", "Servers of a profile that may be extended have the longest time limit of the partition already."
+)
+IDLE = Code("idle-too-long", "Servers of a profile end before they could count as idle.")
+
+FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time between two summaries of use.")
+
+
+async def check_lifetimes(context: Context) -> AsyncIterator[Finding]:
+    """Look at each profile's `allow`, `extend` and `idle`, and at the site's `idle`."""
+    for profile in context.profiles:
+        for finding in _of_times(profile, context):
+            yield finding
+    if any(profile.idle is None for profile in context.profiles):
+        for finding in _of_samples(context.setting("idle"), None, context):
+            yield finding
+
+
+def _of_times(profile: Profile, context: Context) -> Iterator[Finding]:
+    first, last = _day(profile.allow.from_), _day(profile.allow.until)
+    if first is not None and last is not None and last < first:
+        text = f"the profile is offered from {day(first)} until {day(last)}, which is never."
+        yield NEVER.error(context.location(profile, "allow", "until"), text, "Correct one of the dates.")
+    for field, seconds in _time_limits(profile):
+        if isinstance(seconds, int) and 60 <= seconds < LEAST:
+            hours = seconds // 60
+            text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
+            yield SHORT.warning(context.location(profile, *field), text, f"Write {hours}:00:00 for hours.")
+    if profile.idle is not None:
+        yield from _of_samples(context.location(profile, "idle"), profile.idle, context)
+    yield from _of_running(profile, context)
+
+
+def _of_samples(where: str, idle: Idle | None, context: Context) -> Iterator[Finding]:
+    """Whether a time of the policy is shorter than the time after which the hub next knows what a server uses."""
+    site = context.spawner
+    rule = idle_rule(idle, Idle(**site.idle))
+    every = SAMPLES * site.usage_interval
+    times = [rule.gpu, rule.kernel, *rule.leads, rule.keep_by if rule.keep_times else None]
+    shortest = min((seconds for seconds in times if seconds is not None), default=every)
+    if rule.action is not IdleAction.REPORT and shortest < every:
+        yield FINE.warning(
+            where,
+            f"a time of {duration(shortest)} is shorter than the {duration(round(every))} between two summaries of "
+            "use: warnings and stops come late by up to that, and Keep may gain nothing.",
+            f"Set {context.setting('usage_interval')} to {max(1, shortest // SAMPLES)} s or less, or longer times.",
+        )
+
+
+def _time_limits(profile: Profile) -> Iterator[tuple[tuple[str, ...], int | str | None]]:
+    """Each time limit of a profile and its options, with its field; of a range the largest."""
+    yield ("slurm", "time"), profile.slurm.time
+    for name, option in profile.profile_options.items():
+        for key, choice in option.choices.items():
+            yield ("profile_options", name, "choices", key, "slurm", "time"), choice.slurm.time
+        if option.range is not None and option.range.sets == "slurm.time":
+            yield ("profile_options", name, "range", "max"), option.range.override(option.range.max).slurm.time
+
+
+def _day(moment: date | None) -> date | None:
+    return moment.date() if isinstance(moment, datetime) else moment
+
+
+def lengths_of(resources: Resources, snapshot: ClusterSnapshot) -> dict[str, float]:
+    """How long a job would run in each existing partition that it may go to, in seconds."""
+    partitions = snapshot.partition_by_name
+    return {
+        name: length_of(resources, partitions[name])
+        for name in partitions_of(resources, snapshot)
+        if name in partitions
+    }
+
+
+def _of_running(profile: Profile, context: Context) -> Iterator[Finding]:
+    """What the time limit of the unchanged profile leaves for `extend` and `idle`."""
+    resources, snapshot = context.unchanged(profile), context.snapshot
+    if snapshot is None or resources is None:
+        return
+    lengths, most = lengths_of(resources, snapshot), snapshot.partition_by_name
+    if lengths and profile.extend is not None:
+        limits = {name: most[name].max_time for name in lengths}
+        if all(limit is not None and lengths[name] >= limit for name, limit in limits.items()):
+            where = f"partition {resources.partition}" if resources.partition else "the default partition"
+            yield EXTEND.warning(
+                context.location(profile, "extend"),
+                f"no server can be extended: its time limit is already MaxTime of {where}.",
+                "Set a shorter slurm.time, or take extend out of the profile.",
+            )
+    field, longest = "gpu" if resources.gpus else "kernel", max(lengths.values(), default=0)
+    limit = getattr(profile.idle, field, None)  # the site's is for jobs of all lengths
+    if lengths and limit is not None and limit >= longest:
+        yield IDLE.warning(
+            context.location(profile, "idle", field),
+            f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(longest))}.",
+            "Set a shorter time, or a longer slurm.time.",
+        )

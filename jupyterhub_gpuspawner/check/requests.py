@@ -1,0 +1,338 @@
+"""Whether each profile results in a job that can be submitted, and would run with each of its options."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from itertools import islice, product
+from typing import Any
+
+from jupyterhub_gpuspawner.check.context import Case, Context, Values, cases_of, values_of
+from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
+from jupyterhub_gpuspawner.cluster.availability import availability
+from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
+from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
+from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
+from jupyterhub_gpuspawner.hub.site.account import job_owner
+from jupyterhub_gpuspawner.hub.start.build import site_profile
+from jupyterhub_gpuspawner.profiles.option import Range
+from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTaken, doubts_of
+from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources, over_defaults
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY
+from jupyterhub_gpuspawner.units import parse_wait
+from jupyterhub_gpuspawner.words import day, duration, rounded
+
+VARIANTS = 200
+"""Combinations of other options that are tried for one case, at most."""
+
+# The codes of what the form finds wrong with a request, each with what would be right.
+
+_GONE, _CLOSED, _OTHERS = FaultKind.MISSING, FaultKind.CLOSED, FaultKind.FORBIDDEN
+_NEEDED, _AMOUNT, _TOGETHER = FaultKind.NEEDED, FaultKind.AMOUNT, FaultKind.TOGETHER
+
+NO_PARTITION = Code("partition-missing", "A partition does not exist. Slurm refuses every job that names it.")
+RESERVATION_MISSING = Code(
+    "reservation-missing",
+    "A reservation does not exist. Of a profile with a table of days, a warning for each day to come.",
+)
+NOT_TOGETHER = Code("resources-not-together", "Nodes have each requested resource, but none has all of them together.")
+REFUSED = Code("request-refused", "A value of an option makes a request that the hub refuses.")
+
+BY_FAULT: dict[tuple[str, FaultKind], tuple[Code, str]] = {
+    ("partition", _GONE): (NO_PARTITION, "Name a partition that exists."),
+    ("partition", _NEEDED): (
+        Code("partition-needed", "No partition is requested, and the cluster has no default one."),
+        "Set slurm.partition, or c.GPUSlurmSpawner.req_partition for all profiles.",
+    ),
+    ("partition", _CLOSED): (
+        Code("partition-closed", "A partition is down, drained or inactive, or has no nodes."),
+        "Open it (scontrol update partition=NAME state=UP), or name another one.",
+    ),
+    ("partition", _OTHERS): (
+        Code("partition-forbidden", "A partition admits members of some Unix groups alone (AllowGroups)."),
+        "Put the users into one of these groups, or name another partition.",
+    ),
+    ("reservation", _GONE): (RESERVATION_MISSING, "Create the reservation, or take it out of the profile."),
+    ("reservation", _CLOSED): (
+        Code("reservation-over", "A reservation has ended."),
+        "Name the current reservation, or take it out of the profile.",
+    ),
+    ("reservation", _OTHERS): (
+        Code("reservation-forbidden", "A reservation does not admit users who may use the profile."),
+        "Add the users to the reservation, or restrict the profile to those that it admits.",
+    ),
+    ("reservation", _NEEDED): (
+        Code("reservation-needed", "A partition accepts only jobs with a reservation (ReqResv)."),
+        "Set slurm.reservation.",
+    ),
+    ("account", _OTHERS): (
+        Code("account-not-allowed", "A partition does not allow the account (AllowAccounts, DenyAccounts)."),
+        "Name an account that the partition allows.",
+    ),
+    ("qos", _OTHERS): (
+        Code("qos-not-allowed", "A partition does not allow the QOS (AllowQos, DenyQos)."),
+        "Name a QOS that the partition allows.",
+    ),
+    ("constraint", _GONE): (
+        Code("feature-missing", "No node of the partition has the requested features."),
+        "Name features that its nodes have; `sinfo -N -o '%N %f'` lists them.",
+    ),
+    ("gpu_type", _GONE): (
+        Code("gpu-type-missing", "No node of the partition has GPUs of the requested type."),
+        "Name a type that its nodes have; `sinfo -N -o '%N %G'` lists them.",
+    ),
+    ("gpus", _GONE): (
+        Code("gpus-missing", "GPUs are requested, and no node of the partition has any."),
+        "Name a partition with GPUs, or request none.",
+    ),
+    ("shards", _GONE): (
+        Code("shards-missing", "GPU shards are requested, and no node of the partition has any."),
+        "Name a partition with shards, or request GPUs.",
+    ),
+    ("time", _NEEDED): (
+        Code("time-needed", "The job has no time limit, and the partition or the reservation needs one."),
+        "Set slurm.time.",
+    ),
+    ("time", _AMOUNT): (
+        Code("time-too-long", "More time is requested than the partition allows, or than is left of the reservation."),
+        "Request no more than that.",
+    ),
+    ("memory", _AMOUNT): (
+        Code("memory-too-much", "More memory is requested than a node has, or than the partition allows."),
+        "Request no more than that.",
+    ),
+    ("cpus", _AMOUNT): (
+        Code("cpus-too-many", "More CPUs are requested than a node has, or than the partition allows."),
+        "Request no more than that.",
+    ),
+    ("gpus", _AMOUNT): (
+        Code("gpus-too-many", "More GPUs are requested than a node has."),
+        "Request no more than that.",
+    ),
+    ("shards", _AMOUNT): (
+        Code("shards-too-many", "More GPU shards are requested than a node has."),
+        "Request no more than that.",
+    ),
+    ("nodes", _AMOUNT): (
+        Code("nodes-out-of-range", "More nodes are requested than can run the job, or fewer than the partition needs."),
+        "Request a number of nodes that the partition allows.",
+    ),
+    **{
+        (field, _TOGETHER): (NOT_TOGETHER, "Lower one of the numbers, or name a partition with larger nodes.")
+        for field in ("cpus", "memory", "gpus")
+    },
+}
+"""By field of a profile's ``slurm`` block and kind of fault."""
+
+
+# Whether each request that a profile allows could ever run, by the judgement that the form shows to users.
+
+
+def faults_of(profile: Profile, context: Context) -> Iterator[Finding]:
+    """Each request that can never run, with its place; nothing while Slurm does not answer.
+
+    A value of an option is at fault only if no combination with those other options would run that decide which nodes
+    are considered. What is wrong with the unchanged profile is not repeated for each of its options.
+    """
+    unchanged: Fault | RequestError | None = None
+    for case in cases_of(profile):
+        fault = _fault_of(case, context)
+        if fault is None or (case.option and _same(fault, unchanged)):
+            continue
+        unchanged = fault if not case.option else unchanged
+        if isinstance(fault, Fault):
+            code, fix = BY_FAULT[fault.field, fault.kind]
+            where = context.location_of(case, fault.field)
+            yield code.error(where, f"{fault.clause}.", _up_to(case, context) or fix)
+        elif case.option:  # without an option there is no job at all, which is a finding of its own
+            yield REFUSED.error(context.location(profile, *case.path), fault.message, fault.hint)
+
+
+def _fault_of(case: Case, context: Context) -> Fault | RequestError | None:
+    """Why a case could never run; None if it, or with other options a variant of it, would run."""
+    first: Fault | RequestError | None = None
+    for options in _variants(case):
+        fault = _fault_with(replace(case, options=options), context)
+        if fault is None:
+            return None
+        first = first or fault
+    return first
+
+
+def _variants(case: Case) -> Iterator[Values]:
+    """A value of an option with each combination of others that decide which nodes are considered; itself first."""
+    yield case.options
+    others = {
+        name: [value for _, value in values_of(option)]
+        for name, option in case.profile.profile_options.items()
+        if case.option and name != case.option and fields_set(option) & WHERE
+    }
+    for values in islice(product(*others.values()), VARIANTS if others else 0):
+        yield {**dict(zip(others, values, strict=True)), **case.options}
+
+
+def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
+    """Why a job with these options could never run; None if it could, and where that is not known."""
+    try:
+        resources = context.request(case).resources
+    except RequestError as error:
+        return error
+    if context.snapshot is None:
+        return None
+    rule = dated_reservation(case.profile, context)
+    waived = rule is not None and resources.reservation_name not in context.snapshot.reservation_by_name
+    if waived:  # each of its days is a question of its own
+        resources = resources.model_copy(update={"reservation": None})
+    fault = fault_of(resources, context.snapshot, now=context.first_moment(case.profile).timestamp())
+    return None if waived and fault is not None and fault.field == "reservation" else fault
+
+
+def dated_reservation(profile: Profile, context: Context) -> ReservationRule | None:
+    """The rule for the reservation of a profile, if its name changes with the day."""
+    rule = over_defaults(profile.slurm, context.defaults).reservation
+    return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
+
+
+def _same(fault: Fault | RequestError, other: Fault | RequestError | None) -> bool:
+    if isinstance(fault, Fault) and isinstance(other, Fault):
+        return (fault.field, fault.kind, fault.clause) == (other.field, other.kind, other.clause)
+    return str(fault) == str(other)
+
+
+def _up_to(case: Case, context: Context) -> str:
+    """The largest value of a range that would run, for the maximum of one."""
+    option = case.profile.profile_options.get(case.option)
+    if option is None or option.range is None or case.path[-1] != "max":
+        return ""
+
+    def runs(value: float) -> bool:
+        return _fault_of(replace(case, options={**case.options, case.option: value}), context) is None
+
+    most = _highest(option.range, runs)
+    unit = f" {option.range.unit}" if option.range.unit else ""
+    return f"Set max to {most}: {most}{unit} is the most that can run." if most is not None else ""
+
+
+def _highest(range_: Range, runs: Callable[[int | float], bool]) -> int | float | None:
+    """The largest value of a range that runs, if lower ones do; None if not even the lowest runs."""
+    low, step = Decimal(str(range_.min)), Decimal(str(range_.step))
+
+    def value(at: int) -> int | float:
+        return range_.nearest(float(low + at * step))
+
+    first, last = 0, int((Decimal(str(range_.max)) - low) / step)
+    if not runs(value(first)):
+        return None
+    while first < last:
+        middle = (first + last + 1) // 2
+        first, last = (middle, last) if runs(value(middle)) else (first, middle - 1)
+    return value(first)
+
+
+FILE = Code("profile-file", "A file in `profiles_dir` is not valid, may not be read, or sets a field it may not set.")
+SLUG_USED_TWICE = Code("slug-taken", "A file has a profile whose slug another profile had before; it is left out.")
+PROFILE = Code("profile", "A profile results in a job that can be submitted, and would run with each of its options.")
+NO_JOB = Code("profile-no-job", "No job can be made from a profile, or with a value of one of its options.")
+DOUBT = Code("value-doubtful", "A value is valid and almost surely a mistake.")
+REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_script` for each job.")
+SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
+
+
+async def check_requests(context: Context) -> AsyncIterator[Finding]:
+    """Make the job of each profile and option, for somebody who may use it, and judge it."""
+    if not context.has_profiles:  # the site's defaults are the only request
+        plain = site_profile(context.spawner.site_settings()).model_copy(update={"slurm": Resources()})
+        for finding in faults_of(plain, context):
+            yield finding
+        return
+    for error in context.spawner.profile_errors():
+        text = error.message.removeprefix(f"{error.where}: ")
+        if isinstance(error, SlugTaken):
+            yield SLUG_USED_TWICE.error(error.where, text, "Give this profile a slug of its own.")
+        else:
+            yield FILE.error(error.where, text, error.hint)
+    for profile in context.profiles:
+        findings = [*_of_profile(profile, context)]
+        if all(finding.severity is not Severity.ERROR for finding in findings):
+            yield PROFILE.ok(context.location(profile), _described(profile, context))
+        for finding in findings:
+            yield finding
+
+
+def _of_profile(profile: Profile, context: Context) -> Iterator[Finding]:
+    for doubt in doubts_of(profile):
+        _, field, text = doubt.split(": ", 2)
+        yield DOUBT.warning(context.location(profile, *field.split(".")), text, f"Give at least {LEAST_MEMORY}M.")
+    if is_over(profile, context):
+        return
+    yield from _of_scripts(profile, context)
+    if profile.kind == "slurm":
+        yield from faults_of(profile, context)
+        yield from _of_wait(profile, context)
+
+
+def is_over(profile: Profile, context: Context) -> bool:
+    """Whether nobody can use a profile any more."""
+    closed = permitted(profile, *_somebody(profile), context.now)
+    return closed is not None and closed.kind is RefusalKind.ENDED
+
+
+def _somebody(profile: Profile) -> tuple[str, tuple[str, ...]]:
+    """A user whom ``allow`` admits, and their groups."""
+    return (*profile.allow.users, SOMEBODY.name)[0], profile.allow.groups
+
+
+def _described(profile: Profile, context: Context) -> str:
+    """For whom the profile is, and why it is not offered today."""
+    text = f"{profile.display_name} ({profile.kind})"
+    closed = permitted(profile, *_somebody(profile), context.now)
+    first = context.first_moment(profile).date()
+    if closed is not None:
+        text += f", not offered now: {closed.text}"
+    elif first > context.now.date():
+        text += f", not offered today: its next reservation is for {day(first)}"
+    return text
+
+
+def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
+    """What keeps a batch script from being written, and what is corrected in the admin's own."""
+    user, groups = _somebody(profile)
+    spawner: Any = context.site.spawner(user, groups)
+    for case in cases_of(profile):
+        try:
+            request = context.request(case, user=user, groups=groups)
+            spawner.prepare(request)
+            notes = spawner.batch_job(SOMEBODY).notes if request.kind == "slurm" else ()
+        except RequestError as error:
+            if case.option:  # the judgement says it
+                continue
+            yield NO_JOB.error(context.location(profile, *error.field.split(".")), error.message, error.hint)
+            return
+        except ConfigError as error:
+            yield NO_JOB.error(context.location(profile, *case.path), error.message, error.hint)
+            return
+        for note in notes:
+            yield REPAIRED.warning(context.setting("batch_script"), note, "Correct the template.")
+
+
+def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:
+    """Whether the hub would give a start up before Slurm is expected to start its job."""
+    resources, site = context.unchanged(profile), context.spawner
+    limit = queue_limit(profile.queue_timeout, parse_wait(site.queue_timeout))
+    if context.snapshot is None or resources is None or limit is None:
+        return
+    now = context.now.timestamp()
+    shared = job_owner(site.exec_prefix, SOMEBODY.name) != SOMEBODY.name
+    waiting = availability(resources, context.snapshot, now=now, shared=shared)
+    expected = waiting.starts_at if waiting.starts_at is not None else waiting.expected_at
+    if expected is None or expected - now <= limit:
+        return
+    own = profile.queue_timeout is not None
+    yield SHORT_WAIT.warning(
+        context.location(profile, "queue_timeout") if own else context.setting("queue_timeout"),
+        f"a server of profile {profile.slug} would now wait about {rounded(expected - now)}, and the hub gives up "
+        f"after {duration(limit)}.",
+        "Allow a longer wait.",
+    )
