@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 from weakref import WeakSet
 
@@ -25,22 +26,25 @@ from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 # A watched job, and a watch on it. Nothing here runs a command.
 
 HURRIED_QUESTIONS = 40
+"""Queries in the short interval after :meth:`Watch.hurry`."""
 LONGEST_INTERVAL = 10.0
 """Seconds, while someone waits. It is reached when nothing has changed for ten minutes."""
 _PART = 60.0
 """A change is seen after at most this part of the time for which there was none."""
+ANY = JobIdentity()
+"""The identity of a job of which only the id is known."""
 WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
 
 
 class Watched:
     """One job, shared by all its watches."""
 
-    def __init__(self, job_id: str, identity: JobIdentity, *, new: bool = False) -> None:
-        self.job_id = job_id
-        self.identity = identity
+    def __init__(self, key: tuple[str, JobIdentity], *, new: bool = False) -> None:
+        self.key = key
+        self.job_id, self.identity = key
         """Completed from the first answer."""
         self._new = new
-        self._learns = identity != JobIdentity()
+        self._learns = self.identity != ANY
         self.status: Job | None = None
         self.version = 0
         """Incremented on every change."""
@@ -49,8 +53,8 @@ class Watched:
         self.pending_at: float | None = None
         """When Slurm last reported it as pending, by the monotonic clock; None if it has not."""
         self.watches = 0
-        self.turns: set[asyncio.Future[None]] = set()
-        """Futures of those who wait for a change."""
+        self.change = asyncio.Event()
+        """Set, and replaced, by the next change."""
         self.absent = 0
         """Consecutive good answers without the job."""
         self.hidden = False
@@ -88,9 +92,8 @@ class Watched:
 
     def wake(self) -> None:
         """Wake everyone who waits."""
-        for turn in self.turns:
-            if not turn.done():
-                turn.set_result(None)
+        self.change.set()
+        self.change = asyncio.Event()
 
     def notify(self) -> None:
         """Record a change and wake everyone who waits."""
@@ -115,20 +118,9 @@ def interval(open_jobs: Iterable[Watched], *, short: float, rest: float, unchang
 class Watch:
     """A watch on one job, until :meth:`close` (for example by ``contextlib.closing``)."""
 
-    def __init__(
-        self,
-        watched: Watched,
-        *,
-        silent: Callable[[], bool],
-        ask_soon: Callable[[], None],
-        ask_now: Callable[[Watched], Awaitable[None]],
-        unwatch: Callable[[Watched], None],
-    ) -> None:
+    def __init__(self, watcher: JobWatcher, watched: Watched) -> None:
+        self._watcher = watcher
         self._watched = watched
-        self._silent = silent
-        self._ask_soon = ask_soon
-        self._ask_now = ask_now
-        self._unwatch = unwatch
         self._seen = watched.version
         self._closed = False
 
@@ -165,7 +157,7 @@ class Watch:
     @property
     def stale(self) -> bool:
         """Slurm is not responding at the moment, or late; :attr:`status` is what it last reported."""
-        return self._silent()
+        return self._watcher.unanswered_since is not None
 
     async def changed(self) -> Job | None:
         """Wait until the status or :attr:`stale` differs from the last call; return the status.
@@ -175,12 +167,7 @@ class Watch:
         """
         status = self._seen  # the first task that is told sets it for the next call
         while not self._closed and status == self._watched.version:
-            turn = asyncio.get_running_loop().create_future()
-            self._watched.turns.add(turn)
-            try:
-                await turn
-            finally:
-                self._watched.turns.discard(turn)
+            await self._watched.change.wait()
         if self._closed:
             raise RuntimeError(f"the watch of job {self.job_id} is closed")
         self._seen = self._watched.version
@@ -189,14 +176,14 @@ class Watch:
     def hurry(self, questions: int = HURRIED_QUESTIONS) -> None:
         """Use the short interval for so many queries, since a change is expected, such as the end after scancel."""
         self._watched.hurried = max(self._watched.hurried, questions)
-        self._ask_soon()
+        self._watcher.ask_soon()
 
     async def update(self) -> Job | None:
         """Ask Slurm about this job alone and return its status, after a change by the hub that pages show at once.
 
         Raises SlurmUnavailable or SlurmOutputError if there is no answer; the status is then the last one.
         """
-        await self._ask_now(self._watched)
+        await self._watcher.ask_now(self._watched)
         return self._watched.status
 
     def close(self) -> None:
@@ -204,10 +191,8 @@ class Watch:
         if not self._closed:
             self._closed = True
             self._watched.wake()
-            self._unwatch(self._watched)
+            self._watcher.unwatch(self._watched)
 
-
-__all__ = ["ACTIVE_INTERVAL", "REST_INTERVAL", "JobSource", "JobWatcher", "Watch"]
 
 ACTIVE_INTERVAL = 2.25
 """Seconds. A squeue is two RPCs, so slurmctld gets less than one per second; changes are seen within three seconds."""
@@ -215,8 +200,6 @@ REST_INTERVAL = 30.0
 """Seconds; 240 RPCs per hour."""
 LATE = 3.0
 """Seconds after which pages say that a query has no answer, while it may still get one."""
-ANY = JobIdentity()
-"""The identity of a job of which only the id is known."""
 _LONGEST_PAUSE = 30.0
 """Maximum seconds between two queries while Slurm does not answer."""
 
@@ -289,20 +272,15 @@ class JobWatcher:
         """
         if not (job_id.isascii() and job_id.isdigit()):
             raise ValueError(f"{job_id!r} is not a valid job id")
-        watched = self._jobs.setdefault((job_id, identity), Watched(job_id, identity, new=new))
+        key = job_id, identity
+        watched = self._jobs.setdefault(key, Watched(key, new=new))
         watched.watches += 1
         self._changed_at = self._clock()
         self._idle.clear()
         self._wake.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        watch = Watch(
-            watched,
-            silent=lambda: self.unanswered_since is not None,
-            ask_soon=self.ask_soon,
-            ask_now=self._ask_now,
-            unwatch=lambda watched: self._unwatch(watched, (job_id, identity)),
-        )
+        watch = Watch(self, watched)
         self._open_watches.add(watch)
         return watch
 
@@ -324,10 +302,11 @@ class JobWatcher:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    def _unwatch(self, watched: Watched, key: tuple[str, JobIdentity]) -> None:
+    def unwatch(self, watched: Watched) -> None:
+        """Take note that a watch was closed."""
         watched.watches -= 1
         if watched.watches == 0:
-            del self._jobs[key]
+            del self._jobs[watched.key]
             if not self._jobs:
                 self._idle.set()
                 self._wake.set()
@@ -356,16 +335,14 @@ class JobWatcher:
             await self._sleep_until(self._wake, longer - self.active_interval)
 
     async def _sleep_until(self, event: asyncio.Event, seconds: float) -> None:
-        happened = asyncio.ensure_future(event.wait())
-        slept = asyncio.ensure_future(self._sleep(seconds))
+        tasks = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._sleep(seconds))]
         try:
-            await asyncio.wait({happened, slept}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            happened.cancel()
-            slept.cancel()
+            for task in tasks:
+                task.cancel()
 
-    async def _ask(self, watched_jobs: Iterable[Watched]) -> None:
-        watched_jobs = list(watched_jobs)
+    async def _ask(self, watched_jobs: Sequence[Watched]) -> None:
         late = asyncio.get_running_loop().call_later(self._late, self._unanswered, self._clock())
         try:
             jobs = await self.client.jobs({watched.job_id for watched in watched_jobs})
@@ -382,16 +359,17 @@ class JobWatcher:
                 self._statuses(watched, jobs[watched.job_id])
             else:
                 absent.append(watched)
-        await asyncio.gather(*(self._read_accounts(watched) for watched in absent if not watched.hidden))
+        await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
         if missing := [watched for watched in absent if watched.hidden or (watched.absent > 1 and not watched.ended)]:
             await self._missing(missing)
 
-    async def _ask_now(self, watched: Watched) -> None:
+    async def ask_now(self, watched: Watched) -> None:
+        """Ask Slurm about this job alone."""
         jobs = await self.client.jobs({watched.job_id})
         if watched.job_id in jobs:
             self._statuses(watched, jobs[watched.job_id])
 
-    async def _read_accounts(self, watched: Watched) -> None:
+    async def _look_up(self, watched: Watched) -> None:
         try:
             detail = await self.client.job(watched.job_id)
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
@@ -496,16 +474,4 @@ class JobWatcher:
 
 def _gone(watched: Watched, end: End) -> Job:
     last = watched.status or Job(watched.job_id, Phase.UNKNOWN)
-    return Job(
-        job_id=last.job_id,
-        phase=Phase.ENDED,
-        nodes=last.nodes,
-        batch_host=last.batch_host,
-        user=last.user,
-        partition=last.partition,
-        starts_at=last.starts_at,
-        end=end,
-        tag=last.tag,
-        name=last.name,
-        uid=last.uid,
-    )
+    return replace(last, phase=Phase.ENDED, end=end, state="", reason="", ends_at=None, exit_code="")
