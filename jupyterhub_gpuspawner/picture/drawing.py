@@ -18,7 +18,7 @@ from html import escape
 from itertools import combinations, pairwise
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.picture.locality import (
+from jupyterhub_gpuspawner.picture.node import (
     PATHS,
     NumaGroup,
     Switch,
@@ -26,9 +26,9 @@ from jupyterhub_gpuspawner.picture.locality import (
     devices_of,
     numa_groups,
     paths,
+    summary,
     switches,
 )
-from jupyterhub_gpuspawner.picture.node_words import summary
 from jupyterhub_gpuspawner.placement.affinity import distance
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
@@ -66,7 +66,7 @@ class Canvas:
     """The parts of an SVG in drawing order. Lengths are pixels; ``kind`` is one or more classes of :data:`STYLE`."""
 
     def __init__(self) -> None:
-        self.parts: list[str] = []
+        self.parts = ['<rect class="back" width="100%" height="100%" rx="10"/>']
 
     def rect(self, kind: str, x: float, y: float, width: float, height: float, *, radius: float) -> None:
         """A rectangle with rounded corners."""
@@ -96,16 +96,19 @@ class Canvas:
         self.rect("pill", x - width / 2, y - 9, width, 18, radius=9)
         self.text("soft mid", x, y + 4, words)
 
-    def svg(self, title: str, description: str, width: float, height: float) -> str:
-        """The ``<svg>`` element; ``said`` is its description for screen readers."""
-        mark = f"{zlib.crc32(repr((title, description, self.parts)).encode()):08x}"
-        wide, high = number(width), number(height)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="gpuspawner-node" role="img" '
-            f'aria-labelledby="t{mark} d{mark}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">'
-            f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(description)}</desc>'
-            f'<style>{STYLE}</style><rect class="back" width="100%" height="100%" rx="10"/>{"".join(self.parts)}</svg>'
-        )
+
+def element(
+    name: str, style: str, parts: Sequence[str] | str, *, title: str, description: str, size: tuple[str, str]
+) -> str:
+    """The ``<svg>`` element of these parts, of a class with this style; ``description`` is for screen readers."""
+    mark = f"{zlib.crc32(repr((title, description, parts)).encode()):08x}"
+    wide, high = size
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" '
+        f'aria-labelledby="t{mark} d{mark}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">'
+        f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(description)}</desc>'
+        f"<style>{style}</style>{''.join(parts)}</svg>"
+    )
 
 
 def _text(words: str) -> str:
@@ -539,7 +542,14 @@ class Drawing:
         self.canvas.text("soft", MARGIN, 43, short(words.split(". ")[0], limit))
         if self.topology.simulated:
             self.canvas.text("mine end", width - MARGIN, 26, "simulated")
-        return self.canvas.svg(title, words, width, height)
+        return element(
+            "gpuspawner-node",
+            STYLE,
+            self.canvas.parts,
+            title=title,
+            description=words,
+            size=(number(width), number(height)),
+        )
 
 
 def _rows(groups: Sequence[NumaGroup]) -> list[list[NumaGroup]]:
@@ -557,6 +567,6 @@ def svg(
 ) -> str:
     """The node as one ``<svg>`` element. GPUs are positions in ``topology.gpus``, CPUs are kernel numbers.
 
-    Its ``<title>`` is ``title`` and its ``<desc>`` the node's summary; ``node_words.table`` has the same as text.
+    Its ``<title>`` is ``title`` and its ``<desc>`` the node's summary; ``node.table`` has the same as text.
     """
     return Drawing(topology, frozenset(own_gpus), frozenset(own_cpus)).svg(title)

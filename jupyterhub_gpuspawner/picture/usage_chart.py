@@ -5,10 +5,10 @@ Time for which the use is unknown is hatched, so that it does not look idle; tim
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from jupyterhub_gpuspawner.picture.drawing import element
 
 WIDTH, HEIGHT = 240, 60
 HOUR = 3600.0
@@ -52,14 +52,8 @@ def svg(spans: Sequence[Span], *, title: str, description: str) -> str:
             f'<rect class="bar" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{_y(0) - top:.1f}"/>'
             f'<path class="most" d="M{left:.1f} {_y(span.most):.1f}h{width:.1f}"/>'
         )
-    drawn = "".join(parts)
-    mark = f"{zlib.crc32(repr((title, description, drawn)).encode()):08x}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="gpuspawner-usage" role="img" '
-        f'aria-labelledby="t{mark} d{mark}" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}">'
-        f'<title id="t{mark}">{escape(title)}</title><desc id="d{mark}">{escape(description)}</desc>'
-        f"<style>{STYLE}</style>{drawn}</svg>"
-    )
+    size = (str(WIDTH), str(HEIGHT))
+    return element("gpuspawner-usage", STYLE, parts, title=title, description=description, size=size)
 
 
 def _axis() -> str:

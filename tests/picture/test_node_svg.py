@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from jupyterhub_gpuspawner.picture import drawing, node_words
+from jupyterhub_gpuspawner.picture import drawing, node
 from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
@@ -204,12 +204,12 @@ def test_contrast(theme: str, one: str, other: str, least: float) -> None:
 )  # fmt: skip
 def test_table(name: str, own_gpus: tuple[int, ...], own_cpus: tuple[int, ...], rows: list[tuple[str, str]]) -> None:
     """The table matches the picture: NUMA nodes, GPUs and NICs with links, and the job's own part."""
-    assert node_words.table(MACHINES[name], own_gpus=own_gpus, own_cpus=own_cpus) == rows
+    assert node.table(MACHINES[name], own_gpus=own_gpus, own_cpus=own_cpus) == rows
 
 
 def test_mig_devices_are_told_apart() -> None:
     """MIG devices of one GPU have its number and one of their own."""
-    names = [name for name, _ in node_words.table(MACHINES["a100-mig"], own_gpus=(3,))][2:8]
+    names = [name for name, _ in node.table(MACHINES["a100-mig"], own_gpus=(3,))][2:8]
     assert names == [
         "GPU 0",
         "GPU 1",

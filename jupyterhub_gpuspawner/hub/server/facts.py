@@ -19,7 +19,8 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import Use, parsed, position
-from jupyterhub_gpuspawner.picture import drawing, node_words, usage_chart
+from jupyterhub_gpuspawner.picture import drawing, usage_chart
+from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
@@ -187,7 +188,7 @@ def _drawn(
     """A picture, and the same in words; cached, since it takes milliseconds, and JupyterLab asks every minute."""
     drawn = drawing.svg(node, own_gpus=own_gpus, own_cpus=own_cpus, title=words.WHOLE_NODE)
     # the picture escapes every text in it
-    return Markup(drawn), tuple(node_words.table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
+    return Markup(drawn), tuple(table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
 
 
 # A server's use on its card: each GPU now and in the last hour, in words and as a chart.
