@@ -92,7 +92,11 @@ class HubProcess:
                 "configurable-http-proxy is not on the PATH.", hint="Install it: npm install -g configurable-http-proxy"
             )
         if self._proxy() is None:  # otherwise the hub itself ends the proxy that a killed hub left behind
-            self._refuse_used_ports()
+            for port, error in self._used_ports().items():
+                raise ConfigError(
+                    f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
+                    hint="Choose another one with --port, or 0 for a free one.",
+                ) from error
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -116,13 +120,6 @@ class HubProcess:
         """Kill the hub with SIGKILL, and start it again with the same database."""
         self.kill()
         self.start()
-
-    def _refuse_used_ports(self) -> None:
-        for port, error in self._used_ports().items():
-            raise ConfigError(
-                f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
-                hint="Choose another one with --port, or 0 for a free one.",
-            ) from error
 
     def _used_ports(self) -> dict[int, OSError]:
         """Those of this hub's ports that another program has, with the kernel's answer."""
@@ -192,10 +189,11 @@ class HubProcess:
     def stop(self, *, timeout: float = 60.0) -> None:
         """Ask the hub to end, which stops its servers first, and make sure that hub and proxy are gone."""
         if self.process is not None:
-            self._signal(signal.SIGTERM, whole_group=False)
+            self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout)
-            self._signal(signal.SIGKILL, whole_group=True)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
         self._end_proxy()
@@ -215,11 +213,6 @@ class HubProcess:
         self.process.kill()
         self.process.wait()
         self.process = None
-
-    def _signal(self, number: int, *, whole_group: bool) -> None:
-        assert self.process is not None  # noqa: S101
-        with suppress(ProcessLookupError):
-            (os.killpg if whole_group else os.kill)(self.process.pid, number)
 
     def __enter__(self) -> Self:
         self.start()

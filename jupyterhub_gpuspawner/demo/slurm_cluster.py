@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -208,7 +209,8 @@ def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
 
 
 def _node(node: SimulatedNode, layout: Layout) -> str:
-    gres = ",".join(f"gpu:{kind}:{count}" for kind, count in _count_by_type(node).items())
+    types = Counter(group.type for group in node.gpus for _ in group.devices)
+    gres = ",".join(f"gpu:{kind}:{count}" for kind, count in types.items())
     words = [
         f"NodeName={node.name} NodeAddr=127.0.0.1 NodeHostname={layout.hostname} Port={layout.node_ports[node.name]}",
         f"Sockets={node.sockets} CoresPerSocket={node.cores_per_socket} ThreadsPerCore={node.threads}",
@@ -218,13 +220,6 @@ def _node(node: SimulatedNode, layout: Layout) -> str:
         "State=UNKNOWN",
     ]
     return " ".join(filter(None, words))
-
-
-def _count_by_type(node: SimulatedNode) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for group in node.gpus:
-        counts[group.type] = counts.get(group.type, 0) + len(group.devices)
-    return counts
 
 
 def gres_conf(cluster: ClusterDescription, layout: Layout) -> str:
@@ -243,11 +238,6 @@ def _gres_lines(group: SimulatedGPUs, devices: Path) -> Iterator[str]:
     for files in group.devices:
         key = "File" if len(files) == 1 else "MultipleFiles"
         yield f"Name=gpu Type={group.type} {key}={','.join(str(devices / name) for name in files)}{cores}"
-
-
-def cgroup_conf(version: tuple[int, int]) -> str:
-    """cgroup.conf: no cgroups. Without this line a newer slurmd creates some; 22.05 does not know the value."""
-    return "" if version < (23, 2) else "CgroupPlugin=disabled\n"
 
 
 MACHINES = Path(__file__).parent / "machines"
@@ -393,7 +383,9 @@ class PrivateSlurm:
             folder.mkdir()
         self.conf.write_text(slurm_conf(self.cluster, layout))
         (layout.folder / "gres.conf").write_text(gres_conf(self.cluster, layout))
-        (layout.folder / "cgroup.conf").write_text(cgroup_conf(_version()))
+        # no cgroups: without this line a newer slurmd creates some; 22.05 does not know the value
+        cgroups = "CgroupPlugin=disabled\n" if _version() >= (23, 2) else ""
+        (layout.folder / "cgroup.conf").write_text(cgroups)
         for node in self.cluster.nodes:
             machine = MACHINES / f"{node.machine}.json"
             if machine.exists():

@@ -121,41 +121,6 @@ def test_a_job_sees_its_gpus(jobs: Jobs, gres: str, indices: str, granted: tuple
     assert jobs.granted(job) == [granted]
 
 
-def test_a_job_without_gpus_sees_none(jobs: Jobs) -> None:
-    """Without ``--gres`` there is no variable, and by default a job goes to a node without GPUs."""
-    environment = jobs.environment(jobs.submit())
-    assert environment["SLURM_JOB_PARTITION"] == "batch"
-    assert not {"CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"} & set(environment)
-
-
-def test_two_jobs_on_one_node_get_different_gpus(jobs: Jobs) -> None:
-    """Two jobs never get the same GPU."""
-    first, second = (jobs.submit("--partition=gpu", "--gres=gpu:k80:2") for _ in range(2))
-    assert jobs.granted(first) == [("g1", "gpu:k80:2(IDX:0-1)")]
-    assert jobs.granted(second) == [("g1", "gpu:k80:2(IDX:2-3)")]
-
-
-@pytest.mark.users
-def test_a_job_runs_as_the_user_who_submitted_it(
-    slurm_cluster: PrivateSlurm, two_users: tuple[str, str], public_folder: Path
-) -> None:
-    """With root, one Slurm serves several real users."""
-    for name in two_users:
-        subprocess.run(
-            [
-                *("setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", f"{slurm_cluster.bin_dir}/sbatch"),
-                *("--output=/dev/null", f"--chdir={public_folder}/{name}", "--wrap=id -un > part; mv part who"),
-            ],
-            env={"PATH": "/usr/bin:/bin", **slurm_cluster.environment},
-            check=True,
-            timeout=60,
-            capture_output=True,
-        )
-    answers = [public_folder / name / "who" for name in two_users]
-    wait_until(lambda: all(answer.exists() for answer in answers), "both jobs have run")
-    assert [answer.read_text().strip() for answer in answers] == list(two_users)
-
-
 def test_a_job_outlives_a_restart_of_the_controller(tmp_path: Path, public_folder: Path) -> None:
     """slurmctld keeps its state: a running job keeps its id, and the nodes have registered when it is ready."""
     with PrivateSlurm(SMALL, public_folder / "restart") as slurm:
@@ -289,10 +254,3 @@ def test_secrets_are_not_for_others(slurm_cluster: PrivateSlurm) -> None:
     """Others can read the configuration, which commands need, but not the key."""
     modes = {name: (slurm_cluster.conf.parent / name).stat().st_mode & 0o777 for name in ("munge.key", "slurm.conf")}
     assert modes == {"munge.key": 0o600, "slurm.conf": 0o644}
-
-
-def test_each_node_has_its_topology(slurm_cluster: PrivateSlurm) -> None:
-    """The launcher finds a node's topology by the node's name."""
-    for node in DEMO_CLUSTER.nodes:
-        found = json.loads(Path(slurm_cluster.topology_pattern.format(node=node.name)).read_text())
-        assert len(found["gpus"]) == sum(len(group.devices) for group in node.gpus)
