@@ -18,17 +18,8 @@ from html import escape
 from itertools import combinations, pairwise
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.picture.node import (
-    PATHS,
-    NumaGroup,
-    Switch,
-    between,
-    devices_of,
-    numa_groups,
-    paths,
-    summary,
-    switches,
-)
+from jupyterhub_gpuspawner.picture import node as structure
+from jupyterhub_gpuspawner.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
 from jupyterhub_gpuspawner.placement.affinity import distance
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
@@ -380,7 +371,7 @@ class Drawing:
             self.canvas.line("pcie", trunk, edge, trunk, edge + down * self._stop(part, 0, tree))
             trunks.append(trunk)
             x += width + 2 * GAP
-        words = between(self.topology, parts)
+        words = structure.between(self.topology, parts)
         if words and len(trunks) > 1:
             middle = len(trunks) // 2
             self._word((trunks[middle - 1] + trunks[middle]) / 2, edge, ", ".join(words))
@@ -497,7 +488,7 @@ class Drawing:
     def _path_words(self, one: Sequence[NumaGroup], other: Sequence[NumaGroup]) -> str:
         """The PCIe link words between the GPUs of two sets of NUMA nodes, else the NUMA distance."""
         gpus = [[gpu for group in side for gpu in group.gpus] for side in (one, other)]
-        words = paths(self.topology, *gpus)
+        words = structure.paths(self.topology, *gpus)
         ids = (one[0].node, other[0].node)
         measured = {node.id for node in self.topology.numa_nodes if node.distances}
         if words or not measured.issuperset(ids):
@@ -530,13 +521,13 @@ class Drawing:
             yield "own", f"{what} of yours"
         for word in self.nvlinks.words:
             yield word, f"{word}: {counted(int(word[2:]), 'NVLink')}"
-        for word, meaning in PATHS.items():
+        for word, meaning in structure.PATHS.items():
             if word in self.words:
                 yield word, f"{word}: {meaning}"
 
     def _framed(self, title: str, width: float, height: float) -> str:
         """The ``<svg>`` element with its headings."""
-        words = summary(self.topology, self.own_gpus, self.own_cpus)
+        words = structure.summary(self.topology, self.own_gpus, self.own_cpus)
         limit = int((width - 2 * MARGIN) / 6)
         self.canvas.text("head", MARGIN, 26, short(title, int((width - 2 * MARGIN - 80) / 8)))
         self.canvas.text("soft", MARGIN, 43, short(words.split(". ")[0], limit))
