@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Any
 
 from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
@@ -57,34 +56,11 @@ A server reports its own start as activity, and a proxy that was restarted that 
 """
 
 
-@dataclass(frozen=True)
-class ServerFacts:
-    """What the hub knows of a participant's server now."""
-
-    active: bool = False
-    """It runs, starts or stops."""
-    ready: bool = False
-    has_job: bool = False
-    """Slurm has accepted its job, so that a hub that is restarted goes on with it."""
-    stopped_at: float = 0.0
-    """When a person stopped the last one, or it ended after it had run, in seconds since the epoch; 0: neither."""
-    failure: str = ""
-    """Why its last start failed; empty where it did not."""
-    last_activity: float | None = None
-    """Seconds since the epoch: of the server, or of its user in the hub; None: never."""
-
-
 class Step(Enum):
-    """What is to be done for one person."""
+    """What is to be done for one person, beside writing down what is seen."""
 
     NOTHING = "nothing"
-    LEAVE = "leave"
-    """Record that the server was active already, or that a person has stopped it."""
     START = "start"
-    NOTE_SUBMITTED = "note submitted"
-    NOTE_READY = "note ready"
-    NOTE_VISIT = "note visit"
-    NOTE_FAILURE = "note failure"
     STOP_UNVISITED = "stop unvisited"
 
 
@@ -109,71 +85,71 @@ def window(course: HubCourse, now: float) -> Window:
     return Window(session_name(course))
 
 
-def next_step(start: CourseStart | None, state: ServerFacts, times: Window, now: float, *, since: float = 0.0) -> Step:
-    """What to do for a person with this record and this server, and with nothing under way for them.
+def next_step(
+    start: CourseStart | None,
+    server: Server,
+    times: Window,
+    now: float,
+    *,
+    since: float = 0.0,
+    last_activity: float | None = None,
+) -> Step | CourseStart:
+    """What to do for a person with this record and this server, and with nothing under way for them; or a new record.
 
-    A start by hand that fails is not tried again. ``since``: when the hub was started, in seconds since the epoch.
+    A start by hand that fails is not tried again. ``since``: when the hub was started, in seconds since the epoch;
+    ``last_activity``: of the server, or of its user in the hub; None: never.
     """
-    deadline = times.deadline
-    late = deadline is not None and now >= deadline
+    late = times.deadline is not None and now >= times.deadline
     if start is None:
-        if deadline is None or (late and not state.active):
+        if times.deadline is None or (late and not server.active):
             return Step.NOTHING
-        return Step.LEAVE if state.active else Step.START
-    if start.stage in _FINAL or (deadline is None and start.stage is not Stage.ASKED):
+        return CourseStart(server.user, Stage.LEFT, asked_at=now) if server.active else Step.START
+    if start.stage in _FINAL or (times.deadline is None and start.stage is not Stage.ASKED):
         return Step.NOTHING
-    if state.ready:
-        return _of_ready(start, state, since, late=late)
-    if state.active:
-        return Step.NOTE_SUBMITTED if start.stage is Stage.ASKED and state.has_job else Step.NOTHING
-    return Step.NOTHING if late else _of_inactive(start, state, now, by_hand=deadline is None)
+    if server.ready:
+        return _of_ready(start, now, since, last_activity, late=late)
+    if server.active:  # once Slurm has accepted the job, a hub that is restarted goes on with it
+        has_begun = start.stage is Stage.ASKED and server.job_id
+        return replace(start, stage=Stage.STARTED) if has_begun else Step.NOTHING
+    return Step.NOTHING if late else _of_inactive(start, server, now, by_hand=times.deadline is None)
 
 
 _FINAL = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
 
 
-def _of_ready(start: CourseStart, state: ServerFacts, since: float, *, late: bool) -> Step:
+def _of_ready(
+    start: CourseStart, now: float, since: float, last_activity: float | None, *, late: bool
+) -> Step | CourseStart:
     if not start.ready_at:
-        return Step.NOTE_READY
-    last = state.last_activity
-    if last is not None and last > start.ready_at + SLACK and abs(last - since) > SLACK:
-        return Step.NOTE_VISIT
+        return replace(start, stage=Stage.STARTED, ready_at=now, fault="")
+    if last_activity is not None and last_activity > start.ready_at + SLACK and abs(last_activity - since) > SLACK:
+        return replace(start, stage=Stage.VISITED)
     return Step.STOP_UNVISITED if late else Step.NOTHING
 
 
-def _of_inactive(start: CourseStart, state: ServerFacts, now: float, *, by_hand: bool) -> Step:
+def _of_inactive(start: CourseStart, server: Server, now: float, *, by_hand: bool) -> Step | CourseStart:
+    failed = replace(start, stage=Stage.FAILED, asked_at=now, fault=failure_of(server, start.asked_at))
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
-        return Step.NOTE_FAILURE if state.failure and not start.ready_at else Step.NOTHING
-    if state.stopped_at >= start.asked_at or (by_hand and now >= start.asked_at + WANTED_FOR):
-        return Step.LEAVE
-    tries = 1 if by_hand else TRIES
-    if start.stage is Stage.ASKED and start.tries >= tries and state.failure:
-        return Step.NOTE_FAILURE
+        return failed if failed.fault and not start.ready_at else Step.NOTHING
+    ended_at = (server.ending.at or 0.0) if server.ending is not None and server.ending.served else 0.0
+    if max(server.stopped_at, ended_at) >= start.asked_at or (by_hand and now >= start.asked_at + WANTED_FOR):
+        return CourseStart(start.user, Stage.LEFT, asked_at=now)
+    if start.stage is Stage.ASKED and start.tries >= (1 if by_hand else TRIES) and failed.fault:
+        return failed
     # the first try is one that a hub before this one did not make
     is_due = not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
     return Step.START if is_due else Step.NOTHING
 
 
-def facts_of(server: Server, last_activity: float | None = None, *, asked_at: float = 0.0) -> ServerFacts:
-    """What is known of a server; a failure before ``asked_at``, as far as its time is known, is none of this start."""
-    failure, stopped_at = "", server.stopped_at
-    if not server.active and server.stopped is None:
-        ending = server.ending
-        if ending is not None and ending.served:
-            stopped_at = ending.at or 0.0
-        elif ending is not None:
-            failure = ending.what if ending.at is None or ending.at >= asked_at else ""
-        elif server.failure is not None:
-            failure = first_line(server.failure) or words.NOT_STARTED
-    return ServerFacts(
-        active=server.active,
-        ready=server.ready,
-        has_job=bool(server.job_id),
-        stopped_at=stopped_at,
-        failure=failure,
-        last_activity=last_activity,
-    )
+def failure_of(server: Server, asked_at: float) -> str:
+    """Why the last start of a server that is not active failed; empty where it did not, or before ``asked_at``."""
+    ending = server.ending
+    if server.stopped is not None or (ending is not None and ending.served):
+        return ""
+    if ending is not None:
+        return ending.what if ending.at is None or ending.at >= asked_at else ""
+    return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else ""
 
 
 class StartsAhead:
@@ -194,8 +170,7 @@ class StartsAhead:
 
     async def start_due(self, course: HubCourse) -> None:
         """Do the next step for everybody in a course; raises SQLAlchemyError."""
-        now, actions = time.time(), self._actions
-        times = window(course, now)
+        actions, times = self._actions, window(course, time.time())
         starts = actions.starts.find(course.slug, times.session)
         asked = {name for name, start in starts.items() if start.stage is Stage.ASKED}
         wanted = asked if times.deadline is None else course.people
@@ -206,20 +181,22 @@ class StartsAhead:
         activity = actions.last_activity(ready)
         changed, unvisited = list[CourseStart](), dict[ServerKey, CourseStart]()
         for participant in participants:
-            name = participant.user
-            start = starts.get(name)
-            asked_at = start.asked_at if start is not None else 0.0
-            state = facts_of(participant.server, activity.get(name), asked_at=asked_at)
-            step = next_step(start, state, times, now, since=self._since)
-            if step is Step.START:
+            start, server = starts.get(participant.user), participant.server
+            step = self._step(start, server, times, activity.get(participant.user))
+            if isinstance(step, CourseStart):
+                changed.append(step)
+            elif step is Step.START:
                 actions.put_start(course, participant.key)
             elif step is Step.STOP_UNVISITED and start is not None:
                 unvisited[participant.key] = start
-            elif (stored := _after(step, name, start, state, now)) is not None:
-                changed.append(stored)
         actions.starts.keep(course.slug, times.session, *changed)
         if unvisited:
             await self._stop_unvisited(course, times, unvisited)
+
+    def _step(
+        self, start: CourseStart | None, server: Server, times: Window, last_activity: float | None
+    ) -> Step | CourseStart:
+        return next_step(start, server, times, time.time(), since=self._since, last_activity=last_activity)
 
     async def _stop_unvisited(self, course: HubCourse, times: Window, starts: dict[ServerKey, CourseStart]) -> None:
         """Stop those servers that are unvisited by the proxy's latest knowledge, too."""
@@ -233,8 +210,8 @@ class StartsAhead:
             spawner = self._actions.spawner(key)
             if spawner is None:
                 continue
-            state = facts_of(server_of(spawner, with_start=False), activity.get(key.user))
-            if next_step(start, state, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
+            server = server_of(spawner, with_start=False)
+            if self._step(start, server, times, activity.get(key.user)) is Step.STOP_UNVISITED:
                 self._actions.put_stop(course, spawner, partial(self._unvisited, course, times, start))
 
     def _unvisited(self, course: HubCourse, times: Window, start: CourseStart, server: Server) -> Ending | None:
@@ -243,35 +220,19 @@ class StartsAhead:
         Its turn may come minutes after the look: what was recorded at the look would be lost in a hub that is killed
         meanwhile, and somebody may have come. Raises SQLAlchemyError; then the next look finds the server again.
         """
-        name, now = start.user, time.time()
+        name = start.user
         activity = self._actions.last_activity([ServerKey(name, server.name)])
-        state = facts_of(server, activity.get(name))
-        if next_step(start, state, times, now, since=self._since) is not Step.STOP_UNVISITED:
+        if self._step(start, server, times, activity.get(name)) is not Step.STOP_UNVISITED:
             return None
         get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
         self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
-        return unvisited_record(course, server, at=now)
+        return unvisited_record(course, server, at=time.time())
 
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
     text = words.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
     return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(Kind.CULLED))
-
-
-def _after(step: Step, name: str, start: CourseStart | None, state: ServerFacts, now: float) -> CourseStart | None:
-    """The record after a step that only changes the record; None for any other step."""
-    if step is Step.LEAVE:
-        return CourseStart(name, Stage.LEFT, asked_at=now)
-    if start is None:
-        return None
-    changes: dict[Step, dict[str, Any]] = {
-        Step.NOTE_SUBMITTED: {"stage": Stage.STARTED},
-        Step.NOTE_READY: {"stage": Stage.STARTED, "ready_at": now, "fault": ""},
-        Step.NOTE_VISIT: {"stage": Stage.VISITED},
-        Step.NOTE_FAILURE: {"stage": Stage.FAILED, "asked_at": now, "fault": state.failure},
-    }
-    return replace(start, **changes[step]) if step in changes else None
 
 
 # The courses of a running hub are read every minute; their rights are updated then, and when a login changes them.
