@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.check.finding import Finding
-from jupyterhub_gpuspawner.errors import RequestError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import SETTINGS
-from jupyterhub_gpuspawner.profiles.files import Document, YamlFault, read_document, shown_name
+from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, slug_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, moment_of, resolve
@@ -201,7 +201,7 @@ class Context:
         if file not in self._documents:
             try:
                 self._documents[file] = read_document(file.read_text("utf-8"))
-            except (OSError, ValueError, YamlFault):  # its last good version is offered
+            except (OSError, ValueError, ConfigError):  # its last good version is offered
                 self._documents[file] = None
         document = self._documents[file]
         return document.line([*_base(document.value, slug), *path]) if document is not None else 1

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import islice
 from math import inf
 from pathlib import Path
 
@@ -21,10 +21,8 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import (
     FOLDER_FLAGS,
     Signature,
-    UnfitFile,
-    YamlFault,
     read_document,
-    read_regular,
+    read_text,
     signature,
     snapshot_of,
 )
@@ -37,8 +35,6 @@ COURSES_LIMIT = 200
 """Maximum number of courses in a folder."""
 _FILE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,54}[a-z0-9])?)\.ya?ml")
 """At most 56 characters: with ``course-`` before them they are the slug of a profile."""
-_FIELD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-"""What is shown of a path; a key that an author has made up may be anything, and of any length."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +159,21 @@ def _signature(folder: int, name: str) -> Signature | None:
         return None
 
 
+def _course(files: _Files, name: str, slug: str) -> CourseFile:
+    """Raises ConfigError with file, line and field."""
+    document = read_document(files.text(name, name), name)
+    course = parse_course(document.value, document.where)
+    roster = course.roster
+    listed: tuple[str, ...] = ()
+    if roster.file is not None:
+        text = files.text(roster.file, document.where(("roster", "file")))
+        try:
+            listed = parse_people(text, roster.column)
+        except BadValue as error:
+            raise ConfigError(error.rule, where=roster.file) from None
+    return CourseFile(slug, course, listed, where=document.where, name=name)
+
+
 class _Files:
     """Reads files of a folder, and notes how each was, so that none is read again before it changes."""
 
@@ -174,34 +185,7 @@ class _Files:
         """The text of a file; raises ConfigError."""
         self.read[name] = _signature(self._folder, name)
         try:
-            return read_regular(self._folder, name, limit=SIZE_LIMIT).decode("utf-8-sig")
-        except UnfitFile as error:
-            raise ConfigError(f"the file {error}", where=where) from None
-        except UnicodeDecodeError:
-            raise ConfigError("the file is not UTF-8", where=where) from None
+            return read_text(self._folder, name, limit=SIZE_LIMIT, where=where)
         except OSError as error:  # may go away without a change of the file
             self.read[name] = None
             raise ConfigError(f"the file cannot be read: {error.strerror}", where=where) from None
-
-
-def _course(files: _Files, name: str, slug: str) -> CourseFile:
-    """Raises ConfigError with file, line and field."""
-    try:
-        document = read_document(files.text(name, name))
-    except YamlFault as error:
-        raise ConfigError(str(error), where=name if error.line is None else f"{name}:{error.line}") from None
-
-    def where(path: Sequence[str | int]) -> str:
-        position = f"{name}:{document.line([step if isinstance(step, int) else str(step) for step in path])}"
-        shown = list(takewhile(lambda step: isinstance(step, int) or _FIELD.fullmatch(str(step)), path))
-        return f"{position}: {dotted(shown)}" if shown else position
-
-    course = parse_course(document.value, where)
-    roster = course.roster
-    if roster.file is None:
-        return CourseFile(slug, course, where=where, name=name)
-    try:
-        listed = parse_people(files.text(roster.file, where(("roster", "file"))), roster.column)
-        return CourseFile(slug, course, listed, where=where, name=name)
-    except BadValue as error:
-        raise ConfigError(error.rule, where=roster.file) from None

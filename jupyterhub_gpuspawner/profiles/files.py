@@ -11,13 +11,13 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar
 
 import yaml
 
@@ -30,8 +30,7 @@ from jupyterhub_gpuspawner.profiles.user_options import options_schema
 
 # The value of a YAML file and the line of each part, with bounded depth, size and time.
 #
-# YAML 1.2's core schema is used: ``8:00:00`` and ``no`` are text, where YAML 1.1 reads 28800 and false. The file is
-# read event by event, since libyaml builds its tree by recursion and a file of brackets would crash the process.
+# YAML 1.2's core schema is used: ``8:00:00`` and ``no`` are text, where YAML 1.1 reads 28800 and false.
 
 NODE_LIMIT = 10_000
 """Maximum number of values in a file; an alias counts each time it is used."""
@@ -39,216 +38,139 @@ DEPTH_LIMIT = 50
 """Maximum nesting depth of tables and lists."""
 _TOO_DEEP = f"tables and lists are nested more than {DEPTH_LIMIT} deep"
 
-_CORE = {
-    "bool": re.compile("true|True|TRUE|false|False|FALSE"),
-    "int": re.compile("[-+]?[0-9]{1,18}"),
-    "float": re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"),
-    "null": re.compile("~|null|Null|NULL|"),
-}
 _TAG = "tag:yaml.org,2002:"
+_CORE = {
+    f"{_TAG}bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+    f"{_TAG}int": re.compile(r"[-+]?[0-9]{1,18}\Z"),
+    f"{_TAG}float": re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
+    f"{_TAG}null": re.compile(r"(?:~|null|Null|NULL|)\Z"),
+}
 _DIRECTIVE = re.compile(r"(?m)^%")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAB = re.compile(r" *\t")
+"""A line whose indentation contains a tab."""
 
 FieldPath = tuple[str | int, ...]
 
 
-class YamlFault(Exception):
-    """What is wrong with the text, in a sentence that does not quote it, and the line."""
-
-    def __init__(self, sentence: str, line: int | None = None) -> None:
-        super().__init__(sentence)
-        self.line = line
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    yaml_implicit_resolvers: ClassVar = {None: list(_CORE.items())}
 
 
-@dataclass
-class _Part:
-    """A value with the number of values in it and their depth."""
-
-    value: Any
-    count: int = 1
-    depth: int = 0
-
-
-@dataclass
-class _Open:
-    """A table or list whose end has not been read yet."""
-
-    path: FieldPath
-    anchor: str | None
-    part: _Part
-    key: Any = None
-    keyed: bool = False
-
-
-@dataclass
 class Document:
     """A file's value, the number of values in it, and the line on which each part begins."""
 
-    value: Any = None
-    count: int = 0
-    lines: dict[FieldPath, int] = field(default_factory=dict)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """The file's name, as errors show it."""
+        self.value: Any = None
+        self.count = 0
+        self._lines: dict[FieldPath, int] = {}
+
+    def where(self, path: Sequence[str | int], within: FieldPath = ()) -> str:
+        """File, line, and the path in the part ``within``, as far as it may be shown: ``ml.yaml:4: slurm.memory``."""
+        shown = shown_path(path)
+        position = f"{self.name}:{self.line((*within, *path))}"
+        return f"{position}: {shown}" if shown else position
 
     def line(self, path: Sequence[str | int]) -> int:
         """The line of the part at ``path``, or of the nearest enclosing part."""
-        steps = tuple(path)
-        while steps and steps not in self.lines:
+        steps = tuple(step if isinstance(step, int) else str(step) for step in path)
+        while steps and steps not in self._lines:
             steps = steps[:-1]
-        return self.lines.get(steps, 1)
+        return self._lines.get(steps, 1)
+
+    def read(self, node: Any, path: FieldPath = ()) -> Any:
+        """The value of a node; its parts are counted, and their lines kept. Raises ConfigError."""
+        line = node.start_mark.line + 1
+        self._lines.setdefault(path, line)
+        self.count += 1
+        if self.count > NODE_LIMIT:
+            raise self.fault(f"the file contains more than {NODE_LIMIT} values", line)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, line)
+        if len(path) >= DEPTH_LIMIT:  # a part may contain itself
+            raise self.fault(_TOO_DEEP, line)
+        if node.tag not in (f"{_TAG}seq", f"{_TAG}map"):
+            raise self.fault("unknown tag", line)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(item, (*path, position)) for position, item in enumerate(node.value)]
+        table: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.fault("a key must be text", line)
+            key = self._scalar(key_node, line)
+            if key in table:
+                raise self.fault("duplicate key", line)
+            self.count += 1
+            self._lines[(*path, str(key))] = line
+            table[key] = self.read(value_node, (*path, str(key)))
+        return table
+
+    def _scalar(self, node: Any, line: int) -> Any:
+        text: str = node.value
+        if node.tag == f"{_TAG}str":
+            return text
+        if node.tag not in _CORE:
+            raise self.fault("unknown tag", line)
+        if _CORE[node.tag].match(text) is None:
+            raise self.fault(f"a value does not match its tag !!{node.tag.removeprefix(_TAG)}", line)
+        if node.tag == f"{_TAG}int":
+            return int(text)
+        if node.tag == f"{_TAG}float":
+            number = float(text)
+            if not math.isfinite(number):
+                raise self.fault("a number is too large", line)
+            return number
+        return text.lower() == "true" if node.tag == f"{_TAG}bool" else None
+
+    def fault(self, sentence: str, line: int | None) -> ConfigError:
+        """What is wrong with the text, in a sentence that does not quote it."""
+        return ConfigError(sentence, where=self.name if line is None else f"{self.name}:{line}")
 
 
-def read_document(text: str) -> Document:
-    """The value of one YAML document; raises YamlFault."""
+def read_document(text: str, name: str = "text") -> Document:
+    """The YAML document in the file ``name``; raises ConfigError with file and line."""
+    document = Document(name)
     directive = _DIRECTIVE.search(text)
     if directive is not None:  # libyaml compares each with all before it, and nothing can stop it
         line = text.count("\n", 0, directive.start()) + 1
-        raise YamlFault("YAML directives (lines that begin with %) are not supported", line)
-    reader = _Reader()
-    for event in _events(text):
-        reader.take(event)
-    document = reader.document
-    document.count = reader.count
-    return document
-
-
-def _events(text: str) -> Iterator[Any]:
+        raise document.fault("YAML directives (lines that begin with %) are not supported", line)
     try:
-        yield from yaml.parse(text, Loader=_LOADER)
+        _check_structure(document, text)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         message = ", ".join(part for part in (error.context, error.problem) if part)
-        if _LOADER is yaml.SafeLoader:  # the Python implementation quotes what it found
-            message = re.sub(r"\W*['\"].*", "", message, flags=re.DOTALL)
-        mark = error.problem_mark or error.context_mark
-        if mark is not None and "\t" in _indentation(text, mark.line):
+        message = re.sub(r"\W*['\"].*", "", message, flags=re.DOTALL)  # the Python implementation quotes the text
+        at = next((mark.line for mark in (error.problem_mark, error.context_mark) if mark is not None), None)
+        if at is not None and _TAB.match("".join(text.split("\n")[at : at + 1])):
             message = "the line is indented with a tab: use spaces"
         if "nesting depth" in message:  # of libyaml from 0.2.6 on, which reads on to 1,000 before its first event
             message = _TOO_DEEP
-        raise YamlFault(message or "this is not YAML", mark.line + 1 if mark is not None else None) from None
+        raise document.fault(message or "this is not YAML", None if at is None else at + 1) from None
     except yaml.YAMLError:
-        raise YamlFault("the file contains a character that YAML does not allow") from None
+        raise document.fault("the file contains a character that YAML does not allow", None) from None
+    if node is not None:
+        document.value = document.read(node)
+    return document
 
 
-def _indentation(text: str, line: int) -> str:
-    rows = text.split("\n")[line : line + 1]
-    return rows[0][: len(rows[0]) - len(rows[0].lstrip())] if rows else ""
-
-
-class _Reader:
-    """Builds the value from the events of a document, without recursion."""
-
-    def __init__(self) -> None:
-        self.document = Document()
-        self.count = 0
-        self._open: list[_Open] = []
-        self._anchors: dict[str, _Part | None] = {}
-        self._documents = 0
-
-    def take(self, event: Any) -> None:
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                raise YamlFault("a file contains one document: a second '---' is not allowed", line)
-        elif isinstance(event, yaml.AliasEvent):
-            part = self._anchors.get(str(event.anchor))
-            if part is None:
-                raise YamlFault("an alias refers to no part that is complete before it", line)
-            self._put(part, None, line)
-        elif isinstance(event, yaml.ScalarEvent):
-            self._put(_Part(_scalar(event, line)), event.anchor, line)
-        elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
-            self._begin(event, line)
-        elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-            ended = self._open.pop()
-            self._put(ended.part, ended.anchor, line, ended=True)
-
-    def _begin(self, event: Any, line: int) -> None:
-        is_list = isinstance(event, yaml.SequenceStartEvent)
-        if event.tag not in (None, "!", f"{_TAG}{'seq' if is_list else 'map'}"):
-            raise YamlFault("unknown tag", line)
-        if self._open and self._waits_for_key(self._open[-1]):
-            raise YamlFault("a key must be text", line)
-        if len(self._open) >= DEPTH_LIMIT:
-            raise YamlFault(_TOO_DEEP, line)
-        path = self._next_path()
-        self.document.lines.setdefault(path, line)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = None
-        self._count(1, line)
-        self._open.append(_Open(path, event.anchor, _Part([] if is_list else {})))
-
-    def _put(self, part: _Part, anchor: str | None, line: int, *, ended: bool = False) -> None:
-        """Store a complete value where it belongs: as a key, a table's value, a list's item, or the whole document."""
-        if not ended:
-            self._count(part.count, line)
-        if anchor is not None:
-            self._anchors[anchor] = part
-        if not self._open:
-            self.document.lines.setdefault((), line)
-            self.document.value = part.value
-            return
-        around = self._open[-1]
-        if not ended and self._waits_for_key(around):
-            self._key(around, part, line)
-            return
-        if len(self._open) + part.depth > DEPTH_LIMIT:
-            raise YamlFault(_TOO_DEEP, line)
-        self.document.lines.setdefault(self._next_path(), line)
-        holder = around.part
-        holder.count += part.count
-        holder.depth = max(holder.depth, part.depth + 1)
-        if isinstance(holder.value, list):
-            holder.value.append(part.value)
-        else:
-            holder.value[around.key] = part.value
-            around.keyed = False
-
-    def _key(self, around: _Open, part: _Part, line: int) -> None:
-        if isinstance(part.value, (list, dict)):
-            raise YamlFault("a key must be text", line)
-        if part.value in around.part.value:
-            raise YamlFault("duplicate key", line)
-        around.part.count += 1
-        around.key, around.keyed = part.value, True
-        self.document.lines[(*around.path, str(part.value))] = line
-
-    @staticmethod
-    def _waits_for_key(around: _Open) -> bool:
-        return isinstance(around.part.value, dict) and not around.keyed
-
-    def _next_path(self) -> FieldPath:
-        if not self._open:
-            return ()
-        around = self._open[-1]
-        held = around.part.value
-        return (*around.path, len(held) if isinstance(held, list) else str(around.key))
-
-    def _count(self, more: int, line: int) -> None:
-        self.count += more
-        if self.count > NODE_LIMIT:
-            raise YamlFault(f"the file contains more than {NODE_LIMIT} values", line)
-
-
-def _scalar(event: Any, line: int) -> Any:
-    text: str = event.value
-    if event.tag is None or event.tag == "!":
-        plain = event.tag is None and event.implicit[0]
-        name = next((name for name, pattern in _CORE.items() if pattern.fullmatch(text)), "str") if plain else "str"
-    else:
-        name = event.tag.removeprefix(_TAG)
-        if name != "str" and name not in _CORE:
-            raise YamlFault("unknown tag", line)
-        if name != "str" and _CORE[name].fullmatch(text) is None:
-            raise YamlFault(f"a value does not match its tag !!{name}", line)
-    if name == "int":
-        return int(text)
-    if name == "float":
-        number = float(text)
-        if not math.isfinite(number):
-            raise YamlFault("a number is too large", line)
-        return number
-    if name == "bool":
-        return text.lower() == "true"
-    return None if name == "null" else text
+def _check_structure(document: Document, text: str) -> None:
+    """Raise ConfigError for a text that cannot be made into nodes: libyaml makes them by recursion."""
+    depth = documents = 0
+    event: Any
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+        if depth > DEPTH_LIMIT:
+            raise document.fault(_TOO_DEEP, event.start_mark.line + 1)
+        if documents > 1:
+            message = "a file contains one document: a second '---' is not allowed"
+            raise document.fault(message, event.start_mark.line + 1)
 
 
 # Safe reading in a folder that others write to: regular files only, no links followed, bounded size.
@@ -266,10 +188,6 @@ _ATTEMPTS = 3
 Signature = tuple[int, int, int, int, int]
 
 
-class UnfitFile(Exception):
-    """Why a file is not read; the message is a sentence without its subject."""
-
-
 def signature(status: os.stat_result) -> Signature:
     """Values that change when a file is written or replaced, or its mode or owner changes."""
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode)
@@ -280,82 +198,63 @@ def snapshot_of(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def read_regular(folder: int, name: str, *, limit: int) -> bytes:
-    """The content of ``name`` in the open folder ``folder``; raises UnfitFile or OSError.
+def read_text(folder: int, name: str, *, limit: int, where: str) -> str:
+    """The text of the file ``name`` in the open folder ``folder``; raises OSError, and ConfigError with ``where``.
 
     ``O_NOFOLLOW`` and ``O_NONBLOCK`` (open(2)) protect against an entry replaced after the check: a link is then an
     error, and opening a pipe does not wait for a writer.
     """
     for _ in range(_ATTEMPTS):
-        _require_regular(snapshot_of(folder, name))
-        descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
+        _require_regular(snapshot_of(folder, name), where)
+        with os.fdopen(os.open(name, _FILE_FLAGS, dir_fd=folder), "rb", buffering=0) as file:
+            before = os.fstat(file.fileno())
+            _require_regular(before, where)
+            content = bytearray()
+            while len(content) <= limit and (part := file.read(limit + 1 - len(content))):
+                content += part
+            unchanged = signature(os.fstat(file.fileno())) == signature(before)
+        if len(content) > limit:
+            raise ConfigError(f"the file is larger than {limit} bytes", where=where)
+        if not unchanged:
+            continue
         try:
-            before = os.fstat(descriptor)
-            _require_regular(before)
-            if before.st_size > limit:
-                raise UnfitFile(f"is larger than {limit} bytes")
-            content = _content(descriptor, limit)
-            if signature(os.fstat(descriptor)) == signature(before):
-                return content
-        finally:
-            os.close(descriptor)
-    raise UnfitFile("changed while it was being read")
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise ConfigError("the file is not UTF-8", where=where) from None
+    raise ConfigError("the file changed while it was being read", where=where)
 
 
-def _content(descriptor: int, limit: int) -> bytes:
-    parts: list[bytes] = []
-    left = limit + 1
-    while left > 0 and (part := os.read(descriptor, left)):
-        parts.append(part)
-        left -= len(part)
-    if left <= 0:
-        raise UnfitFile(f"is larger than {limit} bytes")
-    return b"".join(parts)
-
-
-def _require_regular(status: os.stat_result) -> None:
-    if stat.S_ISREG(status.st_mode):
-        return
-    raise UnfitFile(next((text for test, text in _KINDS if test(status.st_mode)), "is a device, not a file"))
+def _require_regular(status: os.stat_result, where: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((text for test, text in _KINDS if test(status.st_mode)), "is a device, not a file")
+        raise ConfigError(f"the file {kind}", where=where)
 
 
 # The path of a field as errors about a file show it: as far as the schema knows its names.
 #
 # Other keys come from the file and may be anything, a secret among them, so the path ends before the first of them.
 
-_TABLES = ("profile_options", "choices", "variables", "traits", "dates")
+_TABLES = ("profile_options", "choices", "variables", "traits", "dates", "options")
 """Fields whose keys the author chooses."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def shown_path(path: Sequence[str | int]) -> str:
-    """``slurm.extra[0]``, or the beginning of the path that the schema knows."""
-    around = ("", *path)
-
-    def in_schema(step: tuple[str | int, str | int]) -> bool:
-        before, name = step
-        return isinstance(name, int) or name in _FIELDS or (before in _TABLES and _NAME.fullmatch(name) is not None)
-
-    return dotted([name for _, name in takewhile(in_schema, zip(around, path, strict=False))])
-
-
-def _names(model: type[Frozen]) -> Iterator[str]:
-    """The fields of a model and of all models within it, by the names that a file uses."""
-    for name, info in model.model_fields.items():
-        yield info.alias or name
-        for part in _models(info.annotation):
-            yield from _names(part)
+    """``slurm.extra[0]``, or the beginning of the path that a schema knows."""
+    shown: list[str | int] = []
+    for before, step in zip(("", *path), path, strict=False):
+        own = before in _TABLES and _NAME.fullmatch(str(step)) is not None
+        if not (own or isinstance(step, int) or step in _schema_fields(Frozen)):
+            break
+        shown.append(step)
+    return dotted(shown)
 
 
-def _models(annotation: object) -> Iterator[type[Frozen]]:
-    """The models in a field's type, such as the one in ``dict[str, ProfileOption] | None``."""
-    if isinstance(annotation, type) and issubclass(annotation, Frozen):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models(inner)
-
-
-_FIELDS = frozenset(_names(Profile))
+@cache
+def _schema_fields(model: type[Frozen]) -> frozenset[str]:
+    """The names that files use for the fields of this model and of all that are derived from it."""
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    return frozenset(names).union(*map(_schema_fields, model.__subclasses__()))
 
 
 SIZE_LIMIT = 1024 * 1024
@@ -388,14 +287,12 @@ def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
     """
     try:
         folder = os.open(path.parent, FOLDER_FLAGS)
+        try:
+            return _file_content(folder, path.name, rights).profiles
+        finally:
+            os.close(folder)
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
-    try:
-        return _folder_content(folder, path.name, rights).profiles
-    except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
-    finally:
-        os.close(folder)
 
 
 def shown_name(name: str) -> str:
@@ -404,24 +301,18 @@ def shown_name(name: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _folder_content(folder: int, name: str, rights: Rights) -> FileContent:
+def _file_content(folder: int, name: str, rights: Rights) -> FileContent:
     """Raises ConfigError, and OSError if the file cannot be read now."""
     shown = shown_name(name)
     if name.encode("utf-8", "replace") != os.fsencode(name):  # pages and the hub's database take UTF-8 alone
         raise ConfigError("the name of the file is not UTF-8", where=shown)
     try:
-        document = read_document(read_regular(folder, name, limit=SIZE_LIMIT).decode("utf-8"))
-        profiles = _profiles(shown, document, rights)
+        document = read_document(read_text(folder, name, limit=SIZE_LIMIT, where=shown), shown)
+        profiles = _profiles(document, rights)
         for profile in profiles:
             _try(profile)
     except (ConfigError, OSError):
         raise
-    except UnfitFile as error:
-        raise ConfigError(f"the file {error}", where=shown) from None
-    except UnicodeDecodeError:
-        raise ConfigError("the file is not UTF-8", where=shown) from None
-    except YamlFault as error:
-        raise ConfigError(str(error), where=shown if error.line is None else f"{shown}:{error.line}") from None
     except Exception as error:  # noqa: BLE001 - it belongs to this one file
         # only the type's name, since the message may quote the file
         raise ConfigError(f"the file cannot be understood ({type(error).__name__})", where=shown) from None
@@ -438,31 +329,22 @@ def _try(profile: Profile) -> None:
         resolve((open_one,), {"profile": profile.slug}, username="", groups=(), server_name="", now=now)
 
 
-def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, ...]:
+def _profiles(document: Document, rights: Rights) -> tuple[Profile, ...]:
     value = document.value
-    base: tuple[str | int, ...] = ()
+    base: FieldPath = ()
     if isinstance(value, dict) and "profiles" in value:
         if len(value) > 1 or not isinstance(value["profiles"], list):
-            raise ConfigError(
-                "must contain one profile, a list of profiles, or only 'profiles:' with a list",
-                where=f"{name}:{document.line(('profiles',))}",
-            )
+            message = "must contain one profile, a list of profiles, or only 'profiles:' with a list"
+            raise ConfigError(message, where=document.where((), ("profiles",)))
         value, base = value["profiles"], ("profiles",)
-    items = (
-        [((*base, position), item) for position, item in enumerate(value)]
-        if isinstance(value, list)
-        else [(base, value)]
-    )
+    items: dict[FieldPath, Any] = {base: value}
+    if isinstance(value, list):
+        items = {(*base, position): item for position, item in enumerate(value)}
     if len(items) > PROFILES_LIMIT:
-        raise ConfigError(f"the file contains more than {PROFILES_LIMIT} profiles", where=name)
+        raise ConfigError(f"the file contains more than {PROFILES_LIMIT} profiles", where=document.name)
     profiles: dict[str, Profile] = {}
-    for path, item in items:
-
-        def where(inner: Sequence[str | int], path: tuple[str | int, ...] = path) -> str:
-            location = f"{name}:{document.line((*path, *map(_step, inner)))}"
-            shown = shown_path(inner)
-            return f"{location}: {shown}" if shown else location
-
+    for path, item in items.items():
+        where = partial(document.where, within=path)
         require_traits(item, where)
         profile = parse_profile(item, where, quoting=False)
         require(profile, rights, where)
@@ -470,10 +352,6 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
             raise ConfigError(f"{profile.slug!r} is already the slug of an earlier profile", where=where(("slug",)))
         profiles[profile.slug] = profile
     return tuple(profiles.values())
-
-
-def _step(step: str | int) -> str | int:
-    return step if isinstance(step, int) else str(step)
 
 
 # --- the folder ---------------------------------------------------------------------------------------
@@ -581,7 +459,7 @@ class ProfileFolder:
 
     def _read(self, folder: int, name: str, file: _File, signature: Signature) -> None:
         try:
-            file.last_valid, file.fault, file.signature = _folder_content(folder, name, self.rights), None, signature
+            file.last_valid, file.fault, file.signature = _file_content(folder, name, self.rights), None, signature
         except ConfigError as error:
             file.fault, file.signature = error, signature
         except OSError as error:  # may go away without a change of the file

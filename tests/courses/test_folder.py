@@ -100,9 +100,9 @@ def test_a_faulty_file_is_not_read_again_before_it_changes(folder: Path, monkeyp
     (folder / "wrong.yaml").write_text("name: A course")
     courses, read = CourseFolder(folder), list[str]()
 
-    def reading(text: str) -> Document:
+    def reading(text: str, name: str) -> Document:
         read.append(text[:12])
-        return read_document(text)
+        return read_document(text, name)
 
     monkeypatch.setattr(courses_folder, "read_document", reading)
     first, again = told(courses), told(courses)

@@ -250,10 +250,10 @@ def test_an_unforeseen_error_is_one_files_fault(
     """The message has the error's type, not its text."""
     (folder / "odd.yaml").write_text("display_name: Odd\n")
 
-    def failing(text: str) -> object:
+    def failing(text: str, name: str) -> object:
         if "Odd" in text:
             raise error(SECRET)
-        return read_document(text)
+        return read_document(text, name)
 
     monkeypatch.setattr("jupyterhub_gpuspawner.profiles.files.read_document", failing)
 
