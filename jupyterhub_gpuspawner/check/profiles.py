@@ -19,8 +19,8 @@ from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, id
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
+from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import day, duration, some
 

@@ -16,11 +16,19 @@ from jupyterhub_gpuspawner.check.context import Context
 from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.people import has_account
-from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
+from jupyterhub_gpuspawner.slurm.accounts import own_account
+from jupyterhub_gpuspawner.slurm.commands import (
+    CANCEL,
+    EXTEND,
+    LOG,
+    SUBMIT,
+    TRIAL,
+    Installation,
+    command_prefix,
+    operator_prefix,
+)
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, is_remote, programs
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
-from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
-from jupyterhub_gpuspawner.slurm.time_limit import EXTEND, operator_prefix
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
 

@@ -31,10 +31,10 @@ from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm import identity
+from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import meaning
-from jupyterhub_gpuspawner.slurm.snapshot_reader import own_account
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration
 

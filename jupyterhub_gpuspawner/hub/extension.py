@@ -24,9 +24,9 @@ from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.database import StoredState
+from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.words import duration
 
 MINUTE = 60

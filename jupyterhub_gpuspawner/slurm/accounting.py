@@ -1,4 +1,4 @@
-"""Slurm's accounting: associations and QOS, with the limits that they set for jobs. Pure.
+"""Slurm's accounting: associations and QOS, with the limits that they set for jobs, and their readers. Pure.
 
 Source: sacctmgr(1), "SPECIFICATIONS FOR ASSOCIATIONS" and "SPECIFICATIONS FOR QOS"; Slurm's resource_limits.html.
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.text import present, read, words
+from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
 
 Tres = Mapping[str, int]
 """Trackable resources by Slurm's names: ``cpu``, ``mem`` in MiB, ``node``, ``gres/gpu``, ``gres/gpu:k80``."""
@@ -109,3 +113,116 @@ class Accounting:
         return frozenset(
             name for name in self.accounts if any(association.account == account for association in self.above(name))
         ) | {account}
+
+
+# ``sacctmgr show assoc``, ``show qos`` and ``show user``, and ``sshare``: accounting.
+#
+# The commands run with ``-n -P``: one record a line, fields divided by ``|`` in the order in which they were asked
+# for.
+
+_LIMITS = ("GrpTRES", "GrpTRESMins", "GrpJobs", "GrpSubmitJobs", "MaxTRES", "MaxWall")
+ASSOCIATION = ("Account", "ParentName", "User", "Partition", "QOS", "DefaultQOS", *_LIMITS, "MaxJobs", "MaxSubmitJobs")
+"""Fields of ``sacctmgr show assoc``."""
+QOS = (
+    "Name",
+    "Flags",
+    *_LIMITS,
+    "MaxTRESPerUser",
+    "MaxJobsPerUser",
+    "MaxSubmitJobsPerUser",
+    "MaxTRESPerAccount",
+    "MaxJobsPerAccount",
+    "MaxSubmitJobsPerAccount",
+)
+"""Fields of ``sacctmgr show qos``."""
+DEFAULT_ACCOUNT = ("User", "DefaultAccount")
+"""Fields of ``sacctmgr show user``."""
+USAGE = ("Account", "User", "GrpTRESRaw")
+"""Fields of ``sshare``."""
+
+
+def parse_associations(text: str) -> tuple[Association, ...]:
+    """The associations in an answer of ``sacctmgr show assoc``; raises SlurmOutputError."""
+    return tuple(
+        Association(
+            account=record["Account"],
+            user=record["User"].lower(),
+            parent=record["ParentName"] if not record["User"] else "",
+            partition=record["Partition"],
+            qos=words(record["QOS"]),
+            default_qos=record["DefaultQOS"],
+            limits=_limits(record),
+            user_jobs=_number(record, "MaxJobs"),
+            user_submitted=_number(record, "MaxSubmitJobs"),
+        )
+        for record in _records(text, ASSOCIATION)
+    )
+
+
+def parse_qos(text: str) -> tuple[Qos, ...]:
+    """The QOS in an answer of ``sacctmgr show qos``; raises SlurmOutputError."""
+    return tuple(
+        Qos(
+            name=record["Name"],
+            flags=frozenset(words(record["Flags"])),
+            limits=_limits(record),
+            user_tres=_tres(record, "MaxTRESPerUser"),
+            user_jobs=_number(record, "MaxJobsPerUser"),
+            user_submitted=_number(record, "MaxSubmitJobsPerUser"),
+            account_tres=_tres(record, "MaxTRESPerAccount"),
+            account_jobs=_number(record, "MaxJobsPerAccount"),
+            account_submitted=_number(record, "MaxSubmitJobsPerAccount"),
+        )
+        for record in _records(text, QOS)
+    )
+
+
+def parse_default_accounts(text: str) -> dict[str, str]:
+    """Each user's default account in an answer of ``sacctmgr show user``; raises SlurmOutputError."""
+    return {
+        record["User"].lower(): record["DefaultAccount"]
+        for record in _records(text, DEFAULT_ACCOUNT)
+        if record["DefaultAccount"]
+    }
+
+
+def parse_usage(text: str) -> dict[str, Mapping[str, int]]:
+    """The resource minutes that accounts have used, in an answer of ``sshare``; raises SlurmOutputError."""
+    return {record["Account"]: _tres(record, "GrpTRESRaw") for record in _records(text, USAGE) if not record["User"]}
+
+
+def _records(text: str, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        values = [present(value) for value in line.split("|")]  # sshare indents accounts
+        if len(values) != len(names):
+            raise SlurmOutputError(
+                f"Slurm's accounting gave {len(values)} fields where {len(names)} were asked for.", raw=line
+            )
+        yield dict(zip(names, values, strict=True))
+
+
+def _limits(record: Mapping[str, str]) -> Limits:
+    wall = record["MaxWall"]
+    return Limits(
+        group_tres=_tres(record, "GrpTRES"),
+        group_minutes=_tres(record, "GrpTRESMins"),
+        group_jobs=_number(record, "GrpJobs"),
+        group_submitted=_number(record, "GrpSubmitJobs"),
+        job_tres=_tres(record, "MaxTRES"),
+        longest=read(parse_walltime, "MaxWall", wall) if wall else None,
+    )
+
+
+def _number(record: Mapping[str, str], key: str) -> int | None:
+    return read(int, key, record[key]) if record[key] else None
+
+
+def _tres(record: Mapping[str, str], key: str) -> dict[str, int]:
+    """``cpu=40,mem=100000M,gres/gpu:k80=3``; memory in MiB."""
+    amounts = {}
+    for word in words(record[key]):
+        name, _, value = word.partition("=")
+        amounts[name] = read(parse_memory if name == "mem" else int, key, value)
+    return amounts

@@ -14,42 +14,29 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, NotPermitted, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounting import Accounting
-from jupyterhub_gpuspawner.slurm.accounting_reader import read_accounting
+from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
+    EXTEND,
+    EXTEND_PREFIX,
     LOG,
     SUBMIT,
     TRIAL,
+    Answer,
     CommandMissing,
     Installation,
-    good,
     submission,
-    unanswered,
 )
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
+from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
-from jupyterhub_gpuspawner.slurm.snapshot_reader import (
-    OUTPUT_LIMIT,
-    NodeAddresses,
-    SnapshotReader,
-    asking_account,
-    has_all_rights,
-)
+from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader, read_accounting
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.slurm.text import ignored
-from jupyterhub_gpuspawner.slurm.time_limit import (
-    EXTEND,
-    SETTING,
-    refused,
-    refuses_nothing,
-    script_input,
-    update_arguments,
-)
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
@@ -149,7 +136,7 @@ class SlurmClient:
         if refused is not None:
             raise refused
         if not is_over(answer.stderr):
-            raise unanswered("scancel", answer)
+            raise answer.error()
 
     async def log_end(self, job_id: str, *, prefix: Sequence[str]) -> str:
         """The last 4 KiB of the job's log, read as its owner; empty without wrapper scripts.
@@ -159,7 +146,7 @@ class SlurmClient:
         if not self._slurm.wraps(prefix):
             return ""
         answer = await self._slurm.run(LOG, wrapper=LOG, prefix=prefix, stdin=_checked(job_id), limit=1 << 16)
-        return good(LOG, answer)
+        return answer.output()
 
     async def extend(self, job_id: str, minutes: int, *, prefix: Sequence[str] = ()) -> bool:
         """Add minutes to the time limit of a running job; False if the job has ended.
@@ -169,14 +156,14 @@ class SlurmClient:
         command is not permitted, or cannot be run. After SlurmUnavailable the limit may have been raised all the same.
         """
         if prefix:
-            command, stdin = EXTEND, script_input(_checked(job_id), minutes)
-            answer = await self._slurm.run(command, wrapper=EXTEND, prefix=prefix, stdin=stdin, where=SETTING)
-        else:
-            command = "scontrol"
-            answer = await self._slurm.run(command, *update_arguments(_checked(job_id), minutes))
+            text = f"{_checked(job_id)} {minutes}\n"
+            answer = await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, stdin=text, where=EXTEND_PREFIX)
+        else:  # a sum, so that a limit that an admin has just raised is never lowered
+            change = f"JobId={_checked(job_id)}", f"TimeLimit=+{minutes}"
+            answer = await self._slurm.run("scontrol", "update", *change)
         if answer.code == 0:
             return True
-        error = refused(command, job_id, answer)
+        error = _not_extended(job_id, answer)
         if error is not None:
             raise error
         return False
@@ -188,7 +175,7 @@ class SlurmClient:
         is not known then. Raises ConfigError if it does not run.
         """
         if prefix:
-            refuses_nothing(await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=SETTING))
+            _check_runs(await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=EXTEND_PREFIX))
             return True
         # the script `query`, which query_prefix runs, changes nothing
         return not self._slurm.query_prefix and await has_all_rights(self._slurm, await self.config())
@@ -236,7 +223,7 @@ class SlurmClient:
         if answer.code != 0 and failure("squeue", answer.stderr) is None:  # an unknown option, and no silence of Slurm
             self._tells_states = False
             return None
-        return {job_id: state for job_id, _, state in (line.partition("|") for line in good("squeue", answer).split())}
+        return {job_id: state for job_id, _, state in (line.partition("|") for line in answer.output().split())}
 
     async def every_job(self) -> dict[str, Job]:
         """All jobs that Slurm knows and this account may see, ended ones included; 22.05 lists refused ones as failed.
@@ -273,7 +260,7 @@ class SlurmClient:
             return parse_job(answer.stdout, job_id)
         if _UNKNOWN_JOB in answer.stderr:
             return None
-        raise unanswered("scontrol", answer)
+        raise answer.error()
 
     async def snapshot(self) -> ClusterSnapshot:
         """Nodes, partitions (hidden ones too), reservations and unfinished jobs; see :meth:`SnapshotReader.read`."""
@@ -289,11 +276,11 @@ class SlurmClient:
 
     async def config(self) -> SlurmConfig:
         """The parts of slurm.conf that a hub needs, as slurmctld uses them (``scontrol show config``: one RPC)."""
-        return parse_config(good("scontrol", await self._slurm.run("scontrol", "show", "config")))
+        return parse_config((await self._slurm.run("scontrol", "show", "config")).output())
 
     async def licenses(self) -> dict[str, int]:
         """How many there are of each licence, in use or not (``scontrol show licenses``)."""
-        return parse_licenses(good("scontrol", await self._slurm.run("scontrol", "show", "licenses", "-o")))
+        return parse_licenses((await self._slurm.run("scontrol", "show", "licenses", "-o")).output())
 
     async def accounting(self, users: Sequence[str]) -> Accounting | None:
         """The associations and QOS that limit the jobs of these users; None where Slurm enforces none.
@@ -328,7 +315,7 @@ class SlurmClient:
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
-        text = good("sinfo", await self._slurm.run("sinfo", "--version"))
+        text = (await self._slurm.run("sinfo", "--version")).output()
         match = re.search(r"\d+\.\d+(?:\.\d+)*", text)
         if match is None:
             raise SlurmOutputError("sinfo --version printed no version.", raw=text)
@@ -354,7 +341,7 @@ class SlurmClient:
         if answer.code != 0 and "Invalid user" in answer.stderr and which:  # the uid has no name on this machine
             return await self._squeue()
         unread: list[Unread] = []
-        text = good("squeue", answer)
+        text = answer.output()
         if len(text) > _LONG:  # hundreds of jobs: not in the event loop
             jobs = await asyncio.to_thread(parse_squeue, text, mark, unread.append)
         else:
@@ -379,3 +366,41 @@ def _checked(job_id: str) -> str:
     if not _JOB_ID.fullmatch(job_id):
         raise SlurmOutputError(f"{job_id[:80]!r} is not a valid job id.", raw=job_id)
     return job_id
+
+
+# Raising the time limit of a running job. Slurm lets a user lower it; only root, SlurmUser and operators may raise it
+# (scontrol(1), TimeLimit).
+
+_NO_INPUT = "extend: the input is not a job id and a number of minutes"
+_OF_ANOTHER_HUB = "extend: this is not a running job of this hub"
+
+
+def _check_runs(answer: Answer) -> None:
+    """Raise ConfigError unless this is the script's answer to an empty standard input."""
+    if _NO_INPUT in answer.stderr:
+        return
+    raise failure(EXTEND, answer.stderr, where=EXTEND_PREFIX) or ConfigError(
+        f"The script `extend` does not run: {last_line(answer.stderr or answer.stdout)}.",
+        where=EXTEND_PREFIX,
+        hint="Install config/wrappers/extend in wrapper_dir, and run it as an account that is not root.",
+    )
+
+
+def _not_extended(job_id: str, answer: Answer) -> GPUSpawnerError | None:
+    """The error for a failed answer of scontrol or the script; None if the job has ended."""
+    if is_over(answer.stderr):
+        return None
+    error = failure(answer.command, answer.stderr, where=EXTEND_PREFIX)
+    if error is not None:
+        return error
+    hint = "The command must run as a Slurm operator."
+    if _OF_ANOTHER_HUB in answer.stderr:
+        hint = "HUB in the script must be this hub's hub_name, and the job must have the comment that the hub gave it."
+    elif not is_forbidden(answer.stderr):
+        hint = "See slurmctld's log."
+    return ConfigError(
+        f"The time limit of job {job_id} was not raised: {last_line(answer.stderr)}.",
+        where=EXTEND_PREFIX,
+        hint=hint,
+        for_user="The hub could not extend this server: it is not set up correctly.",
+    )

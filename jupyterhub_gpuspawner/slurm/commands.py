@@ -18,7 +18,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.login_node import (
@@ -66,10 +67,23 @@ _reaping: set[asyncio.Task[None]] = set()
 class Answer:
     """The output of a command."""
 
+    command: str
     code: int
     """Exit status; negative for a signal."""
     stdout: str
     stderr: str
+
+    def output(self) -> str:
+        """Its standard output; raises :meth:`error` if it failed."""
+        if self.code != 0:
+            raise self.error()
+        return self.stdout
+
+    def error(self) -> GPUSpawnerError:
+        """The error for a failed command, from its messages."""
+        return failure(self.command, self.stderr) or SlurmUnavailable(
+            f"{self.command} failed with exit code {self.code}: {last_line(self.stderr or self.stdout)}"
+        )
 
 
 async def run(
@@ -125,7 +139,7 @@ async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answ
     _, stdout, stderr = await asyncio.gather(
         feed(), _read(process.stdout, limit, name), _read(process.stderr, limit, name)
     )
-    return Answer(await process.wait(), await _decoded(stdout), await _decoded(stderr))
+    return Answer(name, await process.wait(), await _decoded(stdout), await _decoded(stderr))
 
 
 async def _decoded(output: bytes) -> str:
@@ -295,6 +309,69 @@ def fixed_prefix(text: str, *, where: str, hint: str = "") -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise ConfigError(f"{text!r} is not a valid command: {error}.", where=where) from error
+
+
+EXTEND = "extend"
+"""The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""
+EXTEND_PREFIX = "extend_prefix"
+"""The setting with the prefix that runs it."""
+MINUTES_AT_MOST = 1440
+"""Minutes that are added at once at most; the script has the same limit."""
+
+
+def operator_prefix(text: str) -> tuple[str, ...]:
+    """``extend_prefix`` as words; raises ConfigError. It has no fields: one account extends all servers."""
+    return fixed_prefix(
+        text, where=EXTEND_PREFIX, hint="Name the account of a Slurm operator, such as sudo -n -u slurm."
+    )
+
+
+class CommandSettings(Protocol):
+    """The settings of a spawner."""
+
+    exec_prefix: str
+    query_prefix: str
+    extend_prefix: str
+    wrapper_dir: str
+
+    def configured_as(self, name: str) -> str:
+        """A setting as the admin wrote it."""
+
+
+def check_commands(settings: CommandSettings) -> None:
+    """Raise ConfigError for a prefix or folder with which no command would run."""
+    prefixes = {
+        "exec_prefix": command_prefix(settings.exec_prefix, "somebody"),
+        "query_prefix": fixed_prefix(settings.query_prefix, where="query_prefix"),
+        "extend_prefix": operator_prefix(settings.extend_prefix),
+    }
+    for name, prefix in prefixes.items():
+        try:
+            command_line(prefix, ())
+        except ConfigError as error:
+            raise ConfigError(error.message, where=settings.configured_as(name), hint=error.hint) from error
+    if settings.wrapper_dir and not PurePosixPath(settings.wrapper_dir).is_absolute():
+        raise ConfigError(
+            f"{settings.wrapper_dir!r} is not a full path.",
+            where=settings.configured_as("wrapper_dir"),
+            hint="Use the folder's path as written in the sudoers file.",
+        )
+    if prefixes["extend_prefix"] and not settings.wrapper_dir:
+        raise ConfigError(
+            "The script `extend` is in wrapper_dir, which is not set.", where=settings.configured_as("extend_prefix")
+        )
+    if not prefixes["query_prefix"]:
+        return
+    if not settings.wrapper_dir:
+        raise ConfigError(
+            "The script `query` is in wrapper_dir, which is not set.", where=settings.configured_as("query_prefix")
+        )
+    if is_remote(prefixes["query_prefix"]) and not is_remote(prefixes["exec_prefix"]):
+        raise ConfigError(
+            "The hub asks Slurm on another machine, but would submit jobs on its own.",
+            where=settings.configured_as("exec_prefix"),
+            hint="Begin it with the words of query_prefix: ssh LOGIN-NODE sudo -n -u {username}.",
+        )
 
 
 SUBMIT, TRIAL, CANCEL, LOG = "submit", "trial", "cancel", "log"
@@ -478,20 +555,6 @@ def _missing(before: Sequence[str], path: str, where: str) -> GPUSpawnerError:
     return CommandMissing(
         f"Slurm's command {path!r} does not exist or cannot be executed.",
         hint="Set slurm_bin_dir to the folder with Slurm's commands.",
-    )
-
-
-def good(command: str, answer: Answer) -> str:
-    """The command's output; raises :func:`unanswered`'s error if it failed."""
-    if answer.code != 0:
-        raise unanswered(command, answer)
-    return answer.stdout
-
-
-def unanswered(command: str, answer: Answer) -> GPUSpawnerError:
-    """The error for a failed command, from its messages."""
-    return failure(command, answer.stderr) or SlurmUnavailable(
-        f"{command} failed with exit code {answer.code}: {last_line(answer.stderr or answer.stdout)}"
     )
 
 

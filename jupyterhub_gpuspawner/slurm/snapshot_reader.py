@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pwd
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.command_settings import SystemAccount, parse_identity
-from jupyterhub_gpuspawner.slurm.commands import Installation, good
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.accounting import (
+    ASSOCIATION,
+    DEFAULT_ACCOUNT,
+    QOS,
+    USAGE,
+    Accounting,
+    Association,
+    parse_associations,
+    parse_default_accounts,
+    parse_qos,
+    parse_usage,
+)
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import (
     SlurmConfig,
     parse_allocations,
@@ -60,52 +69,10 @@ class NodeAddresses:
         answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
         if f"Node {node} not found" in answer.stdout + answer.stderr:
             raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
-        nodes = parse_nodes(good("scontrol", answer))
+        nodes = parse_nodes(answer.output())
         if len(nodes) != 1 or not _ADDRESS.fullmatch(nodes[0].address):
             raise SlurmOutputError(f"scontrol gave no address for node {node}.", raw=answer.stdout)
         return nodes[0].address
-
-
-# What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.
-
-
-def own_account() -> str:
-    """The name of this process's account; empty for a uid without a name."""
-    with suppress(KeyError):
-        return pwd.getpwuid(os.geteuid()).pw_name
-    return ""
-
-
-async def asking_account(slurm: Installation) -> SystemAccount:
-    """The account that Slurm sees in the hub's questions; its name is empty for a uid without one.
-
-    Raises SlurmUnavailable and SlurmOutputError where another machine has to be asked and does not answer.
-    """
-    if not slurm.query_prefix:
-        return SystemAccount(own_account(), os.geteuid())
-    answer = await slurm.run("id")
-    if answer.code != 0:
-        raise SlurmUnavailable(f"id failed on the login node: {answer.stderr.strip()[:200]}")
-    return parse_identity(answer.stdout)
-
-
-async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:
-    """Whether the account is root, SlurmUser, an operator or an administrator; False where that cannot be determined.
-
-    Slurm shows these accounts everything, whatever PrivateData says, and lets them raise time limits.
-    """
-    try:
-        me = await asking_account(slurm)
-        if me.uid in (0, config.slurm_uid):
-            return True
-        if not config.accounting or not me.name:
-            return False
-        answer = await slurm.run(
-            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me.name}", "format=AdminLevel"
-        )
-    except SlurmUnavailable:
-        return False
-    return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
 
 
 OUTPUT_LIMIT = 1 << 26
@@ -147,7 +114,7 @@ class SnapshotReader:
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)
             config = await default
-            jobs = good("squeue", await queue)
+            jobs = (await queue).output()
         finally:  # if one has failed, nobody needs the others
             await _cancelled(*shown, default, queue)
 
@@ -186,7 +153,7 @@ class SnapshotReader:
     async def _show(self, what: str, *options: str) -> str:
         # without --local, a federation's other clusters are shown, too
         command = ("scontrol", "--local", "show", what, *options, "-o")
-        return good("scontrol", await self._slurm.run(*command, limit=OUTPUT_LIMIT))
+        return (await self._slurm.run(*command, limit=OUTPUT_LIMIT)).output()
 
     async def _slurm_conf(self) -> SlurmConfig | None:
         if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
@@ -211,3 +178,44 @@ async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# What limits the jobs of some users.
+
+_BATCH_SIZE = 500
+"""Users in one command's argument, of which Linux allows 128 KiB."""
+
+
+async def read_accounting(slurm: Installation, config: SlurmConfig, users: Sequence[str]) -> Accounting:
+    """What limits the jobs of these users.
+
+    Four commands for up to five hundred users, one more where an account's minutes are limited. slurmdbd answers
+    them; usage comes from slurmctld. Raises SlurmUnavailable and SlurmOutputError.
+    """
+    cluster = f"cluster={config.cluster_name}"
+    shown = await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, "user=")
+    accounts = {association.account: association for association in parse_associations(shown) if not association.user}
+    qos = {qos.name: qos for qos in parse_qos(await _sacctmgr(slurm, "qos", QOS))}
+    associations: list[Association] = []
+    defaults: dict[str, str] = {}
+    for at in range(0, len(users), _BATCH_SIZE):
+        names = ",".join(users[at : at + _BATCH_SIZE])
+        associations += parse_associations(await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, f"user={names}"))
+        defaults |= parse_default_accounts(await _sacctmgr(slurm, "user", DEFAULT_ACCOUNT, f"name={names}"))
+    accounting = Accounting(accounts, tuple(associations), qos, defaults, enforced=config.accounting_enforced)
+    return replace(accounting, used_minutes=await _used(slurm, accounting))
+
+
+async def _used(slurm: Installation, accounting: Accounting) -> Mapping[str, Mapping[str, int]]:
+    concerned = {above.account for user in accounting.users for above in accounting.above(user.account)}
+    limited = sorted(name for name in concerned if accounting.accounts[name].limits.group_minutes)
+    if not limited:
+        return {}
+    answer = await slurm.run("sshare", "-n", "-P", "-A", ",".join(limited), "-o", ",".join(USAGE))
+    return parse_usage(answer.output())
+
+
+async def _sacctmgr(slurm: Installation, what: str, fields: Sequence[str], *conditions: str) -> str:
+    where = ["where", *conditions] if conditions else []
+    answer = await slurm.run("sacctmgr", "-n", "-P", "show", what, *where, f"format={','.join(fields)}")
+    return answer.output()

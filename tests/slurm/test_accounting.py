@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.accounting import Association, Limits, Qos
-from jupyterhub_gpuspawner.slurm.accounting_reader import (
+from jupyterhub_gpuspawner.slurm.accounting import (
+    Association,
+    Limits,
+    Qos,
     parse_associations,
     parse_default_accounts,
     parse_qos,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.slurm.command_settings import check_commands
+from jupyterhub_gpuspawner.slurm.commands import check_commands
 
 
 @dataclass

@@ -48,7 +48,7 @@ async def test_answer_holds_exit_status_and_both_streams() -> None:
         environment=ENVIRONMENT,
         timeout=20,
     )
-    assert answer == Answer(3, "out\n", "err\n")
+    assert answer == Answer("it", 3, "out\n", "err\n")
 
 
 @pytest.mark.parametrize("end", [b"\n", b" "])

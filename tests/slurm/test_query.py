@@ -11,8 +11,8 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of
+from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, request
 

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Participa
 from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, course_taught, courses_taught
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
-from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 
 # The documents of ``/hub/api/gpuspawner/courses``, and how they are made.
 

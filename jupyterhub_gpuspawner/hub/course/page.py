@@ -53,7 +53,7 @@ from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLE
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
-from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 

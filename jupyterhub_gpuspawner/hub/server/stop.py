@@ -40,7 +40,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
-from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 
 

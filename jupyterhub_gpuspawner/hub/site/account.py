@@ -17,7 +17,7 @@ from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
-from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
+from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 

@@ -16,8 +16,8 @@ from jupyterhub_gpuspawner.cluster.capacity import warm
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.slurm import watcher
+from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.command_settings import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher

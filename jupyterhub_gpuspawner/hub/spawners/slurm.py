@@ -36,8 +36,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage, new_
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
-from jupyterhub_gpuspawner.slurm.command_settings import check_commands
-from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, sentence
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS

@@ -8,8 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
+from jupyterhub_gpuspawner.slurm.commands import Installation, operator_prefix
 
 PREFIX = ("env", "-u", "NOTHING")
 """A prefix that changes nothing."""
