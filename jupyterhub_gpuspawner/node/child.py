@@ -146,6 +146,15 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
         os._exit(0)
 
 
+def lives(pid: int) -> bool:
+    """Whether there is a process with this number."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
 def _end(pid: int) -> None:
     """Kill the child and everything it started; wait for its end, but not longer than :data:`_REAP`."""
     for kill in (os.killpg, os.kill):

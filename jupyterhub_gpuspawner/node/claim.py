@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.grant import UNMANAGED, GpuGrant
-from jupyterhub_gpuspawner.node.placing import Gpus, Placing
+from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement import choice
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _wait(descriptor: int, seconds: float) -> bool:
 class Claimant(Placing):
     """The launch of a server that may use only the GPUs it has claimed."""
 
-    without_choice = Gpus(visible="", why="No GPU could be claimed; the node's GPUs are hidden from this server.")
+    without_choice = GpuGrant().because("No GPU could be claimed; the node's GPUs are hidden from this server.")
 
     _visible = ""
 
@@ -276,7 +276,7 @@ class Claimant(Placing):
         finally:
             self.environ["CUDA_VISIBLE_DEVICES"] = self._visible
 
-    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         gpus = super()._gpus(topology, cpus)
         self._visible = gpus.visible or ""
         return gpus
@@ -284,14 +284,14 @@ class Claimant(Placing):
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         return claimed(super()._grant(topology, cpus), topology, self.plan, node=self.node, cpus=cpus)
 
-    def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> Gpus:  # noqa: ARG002 - the same in every case
+    def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> GpuGrant:  # noqa: ARG002 - the same in every case
         return self.without_choice
 
 
 class NoClaim(Claimant):
     """The launch of a server whose plan could not be read: any GPU might be claimed by another server."""
 
-    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:  # noqa: ARG002 - the same in every case
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:  # noqa: ARG002 - the same in every case
         self.problems.append(
             "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
         )
@@ -305,7 +305,7 @@ def claimed(
 
     If nothing can be claimed, the server gets no GPU, never one that another server may be using.
     """
-    if plan.claim is None or not granted.names:
+    if plan.claim is None or not len(granted):
         return granted
     problems = [problem for problem in granted.problems if problem != UNMANAGED]
     if granted.positions is None:
@@ -332,18 +332,8 @@ def claimed(
     if got.claimed_elsewhere and len(got.gpus) < wanted:
         others = format_cpulist(topology.gpus[gpu].index for gpu in got.claimed_elsewhere)
         problems.append(f"GPU {others} is claimed by other servers.")
-    return _part(granted, got.gpus, problems)
-
-
-def _part(granted: GpuGrant, gpus: Sequence[int], problems: Sequence[str]) -> GpuGrant:
-    indices = [n for n, position in enumerate(granted.positions or ()) if position in gpus]
-    return replace(
-        granted,
-        names=tuple(granted.names[n] for n in indices),
-        positions=tuple((granted.positions or ())[n] for n in indices),
-        slurm=tuple(granted.slurm[n] for n in indices) if granted.slurm else (),
-        problems=tuple(problems),
-    )
+    places = [n for n, gpu in enumerate(granted.positions) if gpu in got.gpus]
+    return replace(granted.take(places), problems=tuple(problems))
 
 
 def name_of(topology: NodeTopology, gpu: int, node: str) -> str:

@@ -44,11 +44,12 @@ _FIRST = 100
 _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def hold(folder: str) -> None:
-    """Lock ``folder`` for this process and the server it becomes, and remove unlocked folders of the same node.
+def hold(environ: Mapping[str, str]) -> None:
+    """Lock the launcher's folder for this process and the server it becomes; remove unlocked ones of the same node.
 
     Raises OSError.
     """
+    folder = os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", ""))
     parent, own = os.path.split(folder)
     own_match = _NAME.fullmatch(own)
     if not own_match:
@@ -134,11 +135,11 @@ def _keep_in_memory(command: str, script: bytes) -> None:
         raise PermissionError(f"nothing may be executed in {os.path.dirname(command)}")
 
 
-def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) -> None:
+def bring_companion(environ: MutableMapping[str, str], program: str = "") -> None:
     """Unpack the companion beside the launcher, and name its folder to Jupyter; raises OSError.
 
-    Where the launcher has no folder of its own (it is kept in memory) there is no companion. A container gets the
-    folder bound, read-only, unless it is in one of the places that Apptainer binds anyway.
+    Where the launcher has no folder of its own (it is kept in memory) there is no companion. If ``program``, the
+    server's, is a container, it gets the folder bound, read-only, unless Apptainer binds it anyway.
     """
     launcher = environ.get("GPUSPAWNER_LAUNCHER", "")
     parent, own = os.path.split(os.path.dirname(launcher))
@@ -150,6 +151,7 @@ def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) ->
         paths = [path for path in environ.get(name, "").split(os.pathsep) if path and path != folder]
         environ[name] = os.pathsep.join([*paths, folder])
     usual = (*USUALLY_BOUND, *filter(None, [environ.get("HOME")]))
+    in_container = os.path.basename(program) in CONTAINERS
     if in_container and not any(parent == prefix or parent.startswith(f"{prefix}/") for prefix in usual):
         for name in ("APPTAINER_BIND", "SINGULARITY_BIND"):
             environ[name] = ",".join(filter(None, [environ.get(name), f"{folder}:{folder}:ro"]))

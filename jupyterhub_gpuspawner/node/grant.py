@@ -16,28 +16,19 @@ numbers finds numbers, one that expects UUIDs finds UUIDs. CUDA takes no numbers
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.placement.affinity import kernel_cpus
+from jupyterhub_gpuspawner.placement.choice import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Protocol
+    from collections.abc import Iterable, Mapping
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.units import NodeAllocation
-
-    class Slurm(Protocol):
-        """Questions to slurmctld, asked only if the environment leaves something open: each costs slurmctld work."""
-
-        def job(self) -> GrantedJob:
-            """What this job was granted on this node."""
-
-        def hands_out_gpus(self) -> bool | None:
-            """Whether this node's GPUs are a generic resource at all; None if that cannot be known."""
 
 
 Numbers = tuple[int, ...]
@@ -60,17 +51,46 @@ class GrantedJob:
 
 @dataclass(frozen=True)
 class GpuGrant:
-    """The job's GPUs, in Slurm's order.
+    """GPUs of this job: first all that Slurm granted, in its order; at last those of the server, in that of its ring.
 
     ``positions`` is None if it is not known which devices of the topology they are; then only ``names`` is valid.
     """
 
-    names: Names = ()
-    """Entries for ``CUDA_VISIBLE_DEVICES``."""
+    names: Names | None = ()
+    """Entries for ``CUDA_VISIBLE_DEVICES``; None leaves that variable unchanged."""
     positions: Numbers | None = ()
     slurm: Numbers = ()
     """Slurm's indices, in the same order; empty if not known."""
     problems: tuple[str, ...] = ()
+    choice: Choice = field(default_factory=Choice)
+    """How they were chosen."""
+
+    def __len__(self) -> int:
+        return len(self.names or ())
+
+    @property
+    def visible(self) -> str | None:
+        """Value of ``CUDA_VISIBLE_DEVICES``."""
+        return None if self.names is None else ",".join(self.names)
+
+    def take(self, order: Iterable[int], *problems: str) -> GpuGrant:
+        """Some of these GPUs, by their place in the grant, in this order."""
+        places = tuple(order)
+        return replace(
+            self,
+            names=tuple((self.names or ())[n] for n in places),
+            positions=None if self.positions is None else tuple(self.positions[n] for n in places),
+            slurm=tuple(self.slurm[n] for n in places) if self.slurm else (),
+            problems=(*self.problems, *problems),
+        )
+
+    def because(self, why: str) -> GpuGrant:
+        """The same GPUs, with this sentence on the choice."""
+        return replace(self, choice=replace(self.choice, why=why))
+
+
+UNCHANGED = GpuGrant(names=None)
+"""No GPU that is known: the environment stays as it is."""
 
 
 def in_job(environ: Mapping[str, str]) -> bool:
@@ -205,7 +225,7 @@ def _paired(names: Names, indices: Numbers, topology: NodeTopology) -> list[tupl
 
 def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
     everything = _visible(None, topology)
-    if count == len(everything.names):
+    if count == len(everything):
         return everything
     visible = len(topology.gpus)
     problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''}, but does not say which; {visible} were found."
@@ -252,15 +272,7 @@ def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
     if not lost or not keep:
         return granted
     left_out = format_cpulist(topology.gpus[n].index for n in lost)
-    return GpuGrant(
-        names=tuple(granted.names[i] for i in keep),
-        positions=tuple(granted.positions[i] for i in keep),
-        slurm=tuple(granted.slurm[i] for i in keep) if granted.slurm else (),
-        problems=(
-            *granted.problems,
-            f"GPU {left_out} was granted but does not respond; it is not used.",
-        ),
-    )
+    return granted.take(keep, f"GPU {left_out} was granted but does not respond; it is not used.")
 
 
 def cpus(
@@ -294,9 +306,24 @@ SECONDS = 3.0
 """Time limit for one answer."""
 
 
-def show_job(environ: Mapping[str, str]) -> GrantedJob:
-    """Ask slurmctld about this job; fields that it does not answer in time are None."""
-    return parse_job(answer_about_job(environ), environ.get("SLURMD_NODENAME", ""))
+class Slurm:
+    """What slurmctld says about this job and its node: asked if the environment leaves something open, and once."""
+
+    def __init__(self, environ: Mapping[str, str], *, job: str | None = None, node: str | None = None) -> None:
+        """``job``, ``node``: answers of scontrol that are known already."""
+        self._environ, self._job, self._node = environ, job, node
+
+    def job(self) -> GrantedJob:
+        """What this job was granted on this node; None what is not answered in time."""
+        if self._job is None:
+            self._job = answer_about_job(self._environ)
+        return parse_job(self._job, self._environ.get("SLURMD_NODENAME", ""))
+
+    def hands_out_gpus(self) -> bool | None:
+        """Whether this node's GPUs, or shares of them, are a generic resource at all; None without an answer."""
+        if self._node is None:
+            self._node = _show("node", self._environ.get("SLURMD_NODENAME", ""))
+        return parse_node(self._node)
 
 
 def answer_about_job(environ: Mapping[str, str]) -> str:
@@ -310,16 +337,13 @@ def node_address(node: str) -> str:
     return next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), "")
 
 
-def show_node_gpus(environ: Mapping[str, str]) -> bool | None:
-    """Ask slurmctld whether this node's GPUs, or shares of them, are a generic resource; None without an answer."""
-    return parse_node(_show("node", environ.get("SLURMD_NODENAME", "")))
-
-
 def _show(what: str, name: str) -> str:
     if not name or name.startswith("-"):
         return ""
-    # --local: do not ask the other clusters of a federation
-    return child.run(["scontrol", "--local", "--details", "show", what, name], SECONDS).decode(errors="replace")
+    try:  # --local: do not ask the other clusters of a federation
+        return child.run(["scontrol", "--local", "--details", "show", what, name], SECONDS).decode(errors="replace")
+    except OSError:  # no process can be started
+        return ""
 
 
 def parse_job(text: str, node: str) -> GrantedJob:

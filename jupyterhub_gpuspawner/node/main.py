@@ -10,18 +10,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.hardware import observe
+from jupyterhub_gpuspawner.node import folder
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
     from typing import NoReturn
 
 USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
@@ -32,8 +29,6 @@ TAKEN = "--port-taken"
 """Argument used by the batch script after the server failed; exit code 0 if another process has taken its port."""
 RUN, RANK = "--run", "--rank"
 """First argument for ``gpuspawner-run``, and for each rank that it starts (:mod:`~jupyterhub_gpuspawner.node.run`)."""
-ANNOUNCE_DEADLINE = 20.0
-"""Seconds for picking the port and all tries of the first report together."""
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 GATE = "gpuspawner-gate"
@@ -45,159 +40,58 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
 
     Changes ``environ`` and this process's CPU affinity and memory policy. Problems are written to standard error too.
     """
-    node = environ.get("SLURMD_NODENAME") or os.uname().nodename
-    several = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
-    observe_node = partial(
-        observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=several
-    )
-    placing = _placing(plan, environ, node, observe_node)
+    placing = _placing(plan, environ)
     placing.problems.extend(problems)
-    document, topology = placing.attempt(
-        "Placing the server", placing.place, (PlacementDocument(node=node), NodeTopology())
+    document, topology = placing.attempt(  # observe, determine what was granted, choose, bind
+        "Placing the server", placing.place, (PlacementDocument(node=placing.node), NodeTopology())
     )
     if plan.report:
-        placing.attempt("Holding the launcher's folder", lambda: _hold_folder(environ), None)
-        placing.attempt("Providing gpuspawner-run", lambda: _bring_run(environ), None)
+        placing.attempt("Holding the launcher's folder", lambda: folder.hold(environ), None)
+        placing.attempt("Providing gpuspawner-run", lambda: folder.bring_run(environ), None)
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
         if plan.lab:
-            placing.attempt("Unpacking the companion of JupyterLab", lambda: _bring_companion(command, environ), None)
+            doing = "Unpacking the companion of JupyterLab"
+            placing.attempt(doing, lambda: folder.bring_companion(environ, command[0]), None)
     elif environ.get(VERBOSE):
-        complain(_summary(document, environ))
+        task = f" task {environ['SLURM_PROCID']}" if "SLURM_PROCID" in environ else ""
+        gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
+        cpus = f"CPUs {document.cpus or 'not known'}"
+        complain(f"{document.node}{task}: {gpus}; {cpus}; memory {document.memory_policy}")
     for problem in dict.fromkeys(placing.problems):
         complain(problem)
     if command[0] == GATE:
-        from jupyterhub_gpuspawner.node import folder
-
         command = folder.behind(command[1:], environ, complain)
     become(command, environ)
 
 
-def _placing(
-    plan: LaunchPlan, environ: MutableMapping[str, str], node: str, observe_node: Callable[[], NodeTopology]
-) -> Placing:
+def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
     """The class for this launch: claimed GPUs, one of several tasks of a job step, or the plain case."""
+    several_nodes = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
     if plan.claim is not None:
         from jupyterhub_gpuspawner.node.claim import Claimant, NoClaim
 
-        kind = NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant
-        return kind(plan, environ, node, observe_node)
+        return (NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant)(plan, environ, network=several_nodes)
     if not plan.report:
         from jupyterhub_gpuspawner.node.run.rank import StepPlacing, rank_of
 
         rank = rank_of(environ)
         if rank is not None:
-            return StepPlacing(plan, environ, node, observe_node, rank=rank)
-    return Placing(plan, environ, node, observe_node)
-
-
-def _summary(document: PlacementDocument, environ: Mapping[str, str]) -> str:
-    task = f" task {environ['SLURM_PROCID']}" if "SLURM_PROCID" in environ else ""
-    gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
-    return f"{document.node}{task}: {gpus}; CPUs {document.cpus or 'not known'}; memory {document.memory_policy}"
-
-
-def _hold_folder(environ: Mapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import folder
-
-    folder.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
-
-
-def _bring_run(environ: MutableMapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import folder
-
-    folder.bring_run(environ)
-
-
-def _bring_companion(command: Sequence[str], environ: MutableMapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import folder
-
-    folder.bring_companion(environ, in_container=os.path.basename(command[0]) in folder.CONTAINERS)
+            return StepPlacing(plan, environ, rank, network=several_nodes)
+    return Placing(plan, environ, network=several_nodes)
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
+    from jupyterhub_gpuspawner.node.report import announce
+
     nothing = not topology.gpus and not topology.numa_nodes
     report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology))
-    plan = placing.plan
-    announced = announce(
-        report, port_range=plan.port_range, environ=placing.environ, usage_interval=plan.usage_interval
-    )
+    announced = announce(report, placing.plan, placing.environ)
     placing.problems.extend(announced.problems)
     if announced.service_url:
         placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url
     return announced.port
-
-
-@dataclass(frozen=True)
-class Announcement:
-    """The server's port, its URL with that port, and what went wrong."""
-
-    port: int = 0
-    service_url: str | None = None
-    problems: tuple[str, ...] = ()
-
-
-def announce(
-    report: NodeReport,
-    *,
-    port_range: tuple[int, int] | None,
-    environ: Mapping[str, str],
-    deadline: float = ANNOUNCE_DEADLINE,
-    usage_interval: float = 0.0,
-) -> Announcement:
-    """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
-
-    The port itself is reported later, by a process beside the server, once the server listens there
-    (:mod:`~jupyterhub_gpuspawner.node.report`). That process also samples the server's use every
-    ``usage_interval`` seconds (:mod:`~jupyterhub_gpuspawner.node.sampler`); 0: it does not.
-    """
-    documents, finished = child.ask_documents(lambda say: _deliver(say, report, port_range, environ), deadline)
-    port, service_url, problems, retry = 0, None, [], not finished
-    placement = report.placement
-    for document in documents:
-        if "port" in document:  # problems with the port, which belong in the report
-            placement = replace(placement, problems=(*placement.problems, *document["problems"]))
-        port = document.get("port", port)
-        service_url = document.get("service_url", service_url)
-        problems += document.get("problems", ())
-        retry = document.get("again", retry)
-    if not finished:
-        problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
-    if port and environ.get("JUPYTERHUB_API_URL"):
-        if retry:
-            problems.append("The report will be sent again for up to ten minutes.")
-        server, report = os.getpid(), replace(report, placement=placement)
-        child.leave(
-            lambda: _accompany(report, port, environ, server, is_reported=not retry, usage_interval=usage_interval)
-        )
-    return Announcement(port, service_url, tuple(problems))
-
-
-def _deliver(
-    say: child.Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]
-) -> None:
-    try:
-        from jupyterhub_gpuspawner.node import report as reporting
-
-        reporting.deliver(say, report, port_range, environ)
-    except Exception as error:  # noqa: BLE001 - it belongs to this one file
-        say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
-
-
-def _accompany(
-    report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, is_reported: bool, usage_interval: float
-) -> None:
-    from jupyterhub_gpuspawner.node import report as reporting
-
-    reporter = reporting.PortReporter(report, port, environ, server)
-    if not usage_interval:
-        return reporter.run(is_reported=is_reported)
-    from jupyterhub_gpuspawner.node import sampler
-
-    return sampler.accompany(
-        report.placement, usage_interval, environ, server, meanwhile=lambda: reporter.run(is_reported=is_reported)
-    )
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
@@ -278,13 +172,6 @@ def _find_the_users_modules() -> None:
         sys.path += [path for path in paths if os.path.isabs(path)]
 
 
-def _unpack_certificates() -> None:
-    if any(name.startswith("JUPYTERHUB_SSL_") for name in os.environ):
-        from jupyterhub_gpuspawner.node import folder
-
-        folder.unpack_certificates(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
-
-
 def _step(arguments: Sequence[str]) -> NoReturn:
     """``gpuspawner-run``, or one of the ranks that it starts."""
     if arguments[0] == RUN:
@@ -320,7 +207,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if fault:
         problems.append(f"The launch plan could not be read: {fault}")
     try:
-        _unpack_certificates()
+        folder.unpack_certificates(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
     except (OSError, ValueError) as error:
         problems.append(f"The server's certificates could not be written: {error}")
     # for srun inside the server, with --bind

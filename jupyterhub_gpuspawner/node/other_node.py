@@ -11,13 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import folder
+from jupyterhub_gpuspawner.node import folder, grant
 from jupyterhub_gpuspawner.node import report as reporting
-from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob
-from jupyterhub_gpuspawner.node.hardware import observe
+from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm
 from jupyterhub_gpuspawner.node.main import complain
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
@@ -26,7 +24,6 @@ from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from jupyterhub_gpuspawner.node.placing import Gpus
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 PATIENCE = 300
@@ -39,14 +36,6 @@ NOT_CLAIMED = "GPUs are claimed on the server's own node only."
 class OtherNode(Placing):
     """Placing without slurmctld: what it would have to be asked is left open, since the hub knows the whole job."""
 
-    def job(self) -> GrantedJob:
-        """Nothing."""
-        return GrantedJob()
-
-    def hands_out_gpus(self) -> bool | None:
-        """Not known."""
-        return None
-
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         if self.plan.claim is not None:
             return GpuGrant(positions=None, problems=(NOT_CLAIMED,))
@@ -54,28 +43,17 @@ class OtherNode(Placing):
 
     def _granted_cpus(self, topology: NodeTopology, allowed: tuple[int, ...]) -> tuple[int, ...]:
         """The CPUs that this step sees; none if they are more than Slurm granted, since it is not known which."""
-        field = allowed
-        if topology.simulated:
-            field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus))
-        count = self.environ.get("SLURM_CPUS_ON_NODE", "")
-        return field if not count.isdigit() or len(field) <= int(count) else ()
-
-    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:
-        return super()._cpus(topology, granted, gpus) if granted else ()
-
-    def _bind_cpus(self, cpus: tuple[int, ...]) -> tuple[int, ...]:
-        return super()._bind_cpus(cpus) if cpus else ()
+        granted, unknown = grant.cpus(self.environ, topology, allowed, self.slurm)
+        return () if unknown else granted
 
 
 def place(plan: LaunchPlan, environ: MutableMapping[str, str], *problems: str) -> NodeReport:
     """What the job has on this node, as a report to the hub."""
-    node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     if "SLURM_STEP_GPUS" not in environ:
         environ.pop("SLURM_JOB_GPUS", None)  # from the batch script's environment: those of the first node
-    observe_node = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=True)
-    placing = OtherNode(plan, environ, node, observe_node)
+    placing = OtherNode(plan, environ, network=True, slurm=Slurm({}, job="", node=""))
     placing.problems.extend(problems)
-    nothing = (PlacementDocument(node=node), NodeTopology())
+    nothing = (PlacementDocument(node=placing.node), NodeTopology())
     document, topology = placing.attempt("Placing on this node", placing.place, nothing)
     is_read = bool(topology.gpus or topology.numa_nodes)
     return NodeReport(0, placing.with_problems(document), to_document(topology) if is_read else None, other_node=True)

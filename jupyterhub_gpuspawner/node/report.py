@@ -11,20 +11,22 @@ import os
 import signal
 import socket
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node import port as ports
 from jupyterhub_gpuspawner.node.port import Url, parse_url
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacedGpu, PlacementDocument, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any, TypeVar
 
     from jupyterhub_gpuspawner.node.child import Say
     from jupyterhub_gpuspawner.node.port import PortOwner
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
     Record = TypeVar("Record", PlacementDocument, PlacedGpu)
 
@@ -228,13 +230,61 @@ def _message(answer: bytes) -> str:
     return printable(message) if isinstance(message, str) else ""
 
 
-# The child's part of announcing a server: pick its port, and deliver the first report to the hub.
-#
-# It runs in a child process, because looking up a host name has no time limit of its own, and because the launcher
-# itself then needs no network code (:func:`jupyterhub_gpuspawner.node.main.announce`).
+# The announcement of a server: its port is picked, and the first report delivered, in a child process, because looking
+# up a host name has no time limit of its own.
 
-LAUNCHER = "GPUSPAWNER_LAUNCHER"
-"""Environment variable with the path of the launcher's archive, which lies in the job's own folder."""
+DEADLINE = 20.0
+"""Seconds for picking the port and all tries of the first report together."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The server's port, its URL with that port, and what went wrong."""
+
+    port: int = 0
+    service_url: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def announce(
+    report: NodeReport, plan: LaunchPlan, environ: Mapping[str, str], *, deadline: float = DEADLINE
+) -> Announcement:
+    """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
+
+    The port itself is reported later, by a process beside the server, once the server listens there
+    (:class:`PortReporter`). That process also samples the server's use (:mod:`.sampler`) if the plan says so.
+    """
+    documents, finished = child.ask_documents(lambda say: deliver(say, report, plan.port_range, environ), deadline)
+    port, service_url, problems, retry = 0, None, [], not finished
+    for document in documents:
+        if "port" in document:  # problems with the port, which belong in the report
+            report = with_problems(report, document["problems"])
+        port = document.get("port", port)
+        service_url = document.get("service_url", service_url)
+        problems += document.get("problems", ())
+        retry = document.get("again", retry)
+    if not finished:
+        problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
+    if port and environ.get("JUPYTERHUB_API_URL"):
+        if retry:
+            problems.append("The report will be sent again for up to ten minutes.")
+        reporter = PortReporter(report, port, environ, os.getpid())
+        child.leave(lambda: _accompany(reporter, plan.usage_interval, is_reported=not retry))
+    return Announcement(port, service_url, tuple(problems))
+
+
+def _accompany(reporter: PortReporter, usage_interval: float, *, is_reported: bool) -> None:
+    if not usage_interval:
+        return reporter.run(is_reported=is_reported)
+    from jupyterhub_gpuspawner.node import sampler
+
+    return sampler.accompany(
+        reporter.report.placement,
+        usage_interval,
+        reporter.environ,
+        reporter.server,
+        meanwhile=lambda: reporter.run(is_reported=is_reported),
+    )
 
 
 def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]) -> None:
@@ -243,23 +293,31 @@ def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, en
     What is said: ``port``, ``service_url`` and ``problems``; then, if the hub did not take the report, ``problems`` and
     ``again``, which is whether the report may be sent again later.
     """
-    number, service_url, problems = ports.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
-    folder = os.path.dirname(environ.get(LAUNCHER, ""))
-    lost = 0
-    if os.path.basename(folder).startswith("gpuspawner."):  # the job's own folder, removed with the job
-        lost = ports.remembered(folder)
-        ports.remember(folder, number)
-    if lost:
-        problems.append(
-            f"Another process took port {lost} before the server listened there; the server was "
-            "started again on another port."
-        )
-    say(port=number, service_url=service_url, problems=problems)
-    placement = replace(report.placement, problems=(*report.placement.problems, *problems))
-    door = Door("taken") if lost else None
-    failure, retry = attempt(replace(report, placement=placement, door=door), environ)
-    if failure:
-        say(problems=[failure], again=retry)
+    try:
+        number, service_url, problems = ports.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
+        folder = os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", ""))
+        lost = 0
+        if os.path.basename(folder).startswith("gpuspawner."):  # the job's own folder, removed with the job
+            lost = ports.remembered(folder)
+            ports.remember(folder, number)
+        if lost:
+            problems.append(
+                f"Another process took port {lost} before the server listened there; the server was "
+                "started again on another port."
+            )
+        say(port=number, service_url=service_url, problems=problems)
+        door = Door("taken") if lost else None
+        failure, retry = attempt(replace(with_problems(report, problems), door=door), environ)
+        if failure:
+            say(problems=[failure], again=retry)
+    except Exception as error:  # noqa: BLE001 - the server starts all the same
+        say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
+
+
+def with_problems(report: NodeReport, problems: Iterable[str]) -> NodeReport:
+    """The report with more problems in its placement."""
+    placement = report.placement
+    return replace(report, placement=replace(placement, problems=(*placement.problems, *problems)))
 
 
 # A process beside the server that reports its port to the hub, once the server listens on it.
@@ -299,41 +357,41 @@ class PortReporter:
     def run(self, *, is_reported: bool) -> None:
         """Check the port and report until the server has ended, or the hub has known the port for a while.
 
-        ``told`` is whether the hub already has the report, without the port.
+        ``is_reported``: whether the hub already has the report, without the port.
         """
         began = time.monotonic()
-        letter = None if is_reported else self.report
+        pending = None if is_reported else self.report
         due, gives_up, tries, reported_at = began, began + PATIENCE, 0, 0.0
         last = before = ports.PortOwner()
-        while _lives(self.server) and time.monotonic() - began < POLL_SECONDS[-1][0]:
+        while child.lives(self.server) and time.monotonic() - began < POLL_SECONDS[-1][0]:
             now, cost = time.monotonic(), time.process_time()
             owner = self.port_owner()
             cost = time.process_time() - cost
             # only if it is the same twice: a server opens several addresses one after the other
             if owner.state != ports.NOBODY and owner == before and (owner.state, owner.uid) != (last.state, last.uid):
-                last, letter = owner, self.letter(owner)
+                last, pending = owner, self.report_on(owner)
                 due, gives_up, tries = now, now + PATIENCE, 0
             before = owner
-            if letter is not None and now >= due:
-                retry, is_final = self._deliver(letter)
+            if pending is not None and now >= due:
+                retry, is_final = self._deliver(pending)
                 if is_final:
                     reported_at = time.monotonic()
-                elif not retry and letter.port:
+                elif not retry and pending.port:
                     return
                 if not retry or time.monotonic() > gives_up:
-                    letter = None
+                    pending = None
                 due = time.monotonic() + RETRY_PAUSES[min(tries, len(RETRY_PAUSES) - 1)]
                 tries += 1
-            ready = letter is None and last.state == ports.OURS
+            ready = pending is None and last.state == ports.OURS
             if ready and now - reported_at > AFTERWARDS:
                 return
             pause = _BETWEEN if ready else next(pause for until, pause in POLL_SECONDS if now - began <= until)
             time.sleep(min(max(pause, cost / _SHARE), _LONGEST))
 
-    def _deliver(self, letter: NodeReport) -> tuple[bool, bool]:
+    def _deliver(self, pending: NodeReport) -> tuple[bool, bool]:
         """Send the report; returns whether another try may succeed, and whether the hub accepted it."""
         signal.alarm(round(PATIENCE))  # looking up a name may take forever
-        failure, retry = attempt(letter, self.environ)
+        failure, retry = attempt(pending, self.environ)
         signal.alarm(0)
         return retry, failure is None
 
@@ -353,24 +411,12 @@ class PortReporter:
         self._sockets, self._whose = list(sockets), (time.monotonic(), port_owner)
         return port_owner
 
-    def letter(self, owner: PortOwner) -> NodeReport:
-        """The report of what was found at the port."""
+    def report_on(self, owner: PortOwner) -> NodeReport:
+        """The report that names who listens on the port."""
         if owner.state == ports.OURS:
             unseen = f"This node does not show which process listens on port {self.port}."
-            problems: tuple[str, ...] = (unseen,) if owner.seen == ports.UNSEEN else ()
-            return self._with(problems, self.port, Door(owner.seen, owner.addresses[:64]))
+            report = with_problems(self.report, (unseen,) if owner.seen == ports.UNSEEN else ())
+            return replace(report, port=self.port, door=Door(owner.seen, owner.addresses[:64]))
         whose = "another process of this user" if owner.uid == os.geteuid() else f"another user (uid {owner.uid})"
-        return self._with((f"Port {self.port} was taken by {whose} of this node.",), 0, Door(ports.OTHERS))
-
-    def _with(self, problems: tuple[str, ...], port: int, door: Door) -> NodeReport:
-        placement = self.report.placement
-        placement = replace(placement, problems=(*placement.problems, *problems))
-        return replace(self.report, port=port, placement=placement, door=door)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
+        report = with_problems(self.report, [f"Port {self.port} was taken by {whose} of this node."])
+        return replace(report, port=0, door=Door(ports.OTHERS))

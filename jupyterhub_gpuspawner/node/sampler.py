@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.node import child, usage
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
@@ -289,20 +289,12 @@ def until_over(server: int) -> Callable[[float], bool]:
         ends_at = time.monotonic() + seconds
         while True:
             left = max(0.0, ends_at - time.monotonic())
-            if poll.poll(min(left, longest) * 1000) or not _lives(server):
+            if poll.poll(min(left, longest) * 1000) or not child.lives(server):
                 return True
             if not left:
                 return False
 
     return over
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
 
 
 # Samples of a server's use, and the summary of those that the hub has not got yet. Pure.

@@ -11,8 +11,8 @@ import pytest
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.node import port
 from jupyterhub_gpuspawner.node import report as reporting
-from jupyterhub_gpuspawner.node.main import Announcement, announce
-from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.node.report import Announcement, announce
+from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
 REPORT = NodeReport(0, PlacementDocument(node="g1", problems=("One.",)))
@@ -21,7 +21,7 @@ REPORT = NodeReport(0, PlacementDocument(node="g1", problems=("One.",)))
 def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_on() -> None:
     """By this process, in the place of the server, at the port that stands in the server's URL."""
     with ReportHub() as hub:
-        told = announce(REPORT, port_range=None, environ=hub.environ)
+        told = announce(REPORT, LaunchPlan(), hub.environ)
         at_once = [parse_report(request.body) for request in hub.requests]
         with socket.create_server(("127.0.0.1", told.port)):
             ends_at = time.monotonic() + 60
@@ -41,7 +41,7 @@ def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        told = announce(REPORT, port_range=(number, number), environ=hub.environ)
+        told = announce(REPORT, LaunchPlan(port_range=(number, number)), hub.environ)
 
     problem = f"No port on 127.0.0.1: no port from {number} to {number} is free."
     assert told.problems == (problem,)
@@ -50,7 +50,7 @@ def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
 
 def test_a_hub_that_cannot_be_told_leaves_the_port() -> None:
     """The server starts on it."""
-    told = announce(REPORT, port_range=None, environ={"JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/"})
+    told = announce(REPORT, LaunchPlan(), {"JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/"})
 
     assert told.port >= 1024
     assert told.service_url == f"http://127.0.0.1:{told.port}/"
@@ -68,7 +68,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
     monkeypatch.setattr(reporting, "attempt", hang)
     start = time.monotonic()
     nobody = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}
-    told = announce(REPORT, port_range=None, environ=nobody, deadline=0.5)
+    told = announce(REPORT, LaunchPlan(), nobody, deadline=0.5)
 
     assert time.monotonic() - start < 10
     assert told.port >= 1024
@@ -85,6 +85,6 @@ def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("broken by the test")
 
     monkeypatch.setattr(port, "door", broken)
-    told = announce(REPORT, port_range=None, environ={})
+    told = announce(REPORT, LaunchPlan(), {})
 
     assert told == Announcement(0, None, ("Reporting to the hub failed: RuntimeError: broken by the test",))

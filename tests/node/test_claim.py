@@ -15,7 +15,7 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node import claim
 from jupyterhub_gpuspawner.node.claim import Claimant, name_of
-from jupyterhub_gpuspawner.node.grant import UNMANAGED, GrantedJob
+from jupyterhub_gpuspawner.node.grant import UNMANAGED, Slurm
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 from tests.standins.nvml import describe
@@ -36,13 +36,8 @@ class Server(Claimant):
         self, folder: Path, node: NodeTopology, gpus: int | None, environ: dict[str, str] | None = None
     ) -> None:
         plan = LaunchPlan(gpus=gpus, claim=str(folder))
-        super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, "n1", lambda: node)
-
-    def job(self) -> GrantedJob:
-        return GrantedJob()
-
-    def hands_out_gpus(self) -> bool | None:
-        return False
+        slurm = Slurm({}, job="", node="Gres=(null)")
+        super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, slurm=slurm, topology=node)
 
     def placed(self) -> PlacementDocument:
         return self.place()[0]

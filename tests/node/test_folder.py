@@ -18,9 +18,13 @@ from jupyterhub_gpuspawner.singleuser import companion_files
 HOLD = """
 import os, sys
 from jupyterhub_gpuspawner.node import folder as job_folder
-job_folder.hold(sys.argv[1])
+job_folder.hold({"GPUSPAWNER_LAUNCHER": sys.argv[1] + "/launch.pyz"})
 os.execvp("sh", ["sh", "-c", "echo held; read line"])
 """
+
+
+def hold(own: Path) -> None:
+    job_folder.hold({"GPUSPAWNER_LAUNCHER": f"{own}/launch.pyz"})
 
 
 def make(parent: Path, name: str, *, age: float = 3600.0) -> Path:
@@ -59,7 +63,7 @@ def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
     make(tmp_path, "gpuspawner.longer-name")
     (tmp_path / "gpuspawner.g1.EEEEEEEEEE").symlink_to(make(tmp_path, "elsewhere"))
 
-    job_folder.hold(str(own))
+    hold(own)
 
     assert left(tmp_path) == [
         *("elsewhere", "gpuspawner.g1.AAAAAAAAAA", "gpuspawner.g1.CCCCCCCCCC", "gpuspawner.g1.DDDDDDDDDD"),
@@ -76,7 +80,7 @@ def test_folders_of_other_nodes_stay(tmp_path: Path) -> None:
     make(tmp_path, "gpuspawner.g2.AAAAAAAAAA")
     make(tmp_path, "gpuspawner.g1.cluster.AAAAAAAAAA")
 
-    job_folder.hold(str(own))
+    hold(own)
 
     assert left(tmp_path) == [
         *("gpuspawner.g1.AAAAAAAAAA", "gpuspawner.g1.cluster.AAAAAAAAAA", "gpuspawner.g2.AAAAAAAAAA")
@@ -92,12 +96,12 @@ def test_a_folder_is_held_as_long_as_its_server_lives(tmp_path: Path) -> None:
         assert server.stdout is not None
         assert server.stdout.readline() == "held\n"
 
-        job_folder.hold(str(own))
+        hold(own)
 
         assert left(tmp_path) == [theirs.name, own.name]
 
         server.kill()
-    job_folder.hold(str(own))
+    hold(own)
 
     assert left(tmp_path) == [own.name]
 
@@ -112,7 +116,7 @@ def test_anothers_folder_is_not_touched(public_folder: Path, two_users: tuple[st
     for path in (theirs, *theirs.iterdir()):
         shutil.chown(path, two_users[0])
 
-    job_folder.hold(str(own))
+    hold(own)
 
     assert left(parent) == [theirs.name, own.name]
 
@@ -121,7 +125,7 @@ def test_a_launcher_that_runs_from_elsewhere_has_no_folder(tmp_path: Path) -> No
     """Nothing is locked, and nothing is swept."""
     make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
 
-    job_folder.hold(str(tmp_path))
+    hold(tmp_path)
 
     assert left(tmp_path) == ["gpuspawner.g1.BBBBBBBBBB"]
 
@@ -138,7 +142,7 @@ def test_the_companion_is_unpacked_and_named_to_jupyter(tmp_path: Path) -> None:
     """After the site's own folders, which keep their precedence; a second launch of the same job changes nothing."""
     environ = {"GPUSPAWNER_LAUNCHER": launcher_in(tmp_path), "JUPYTER_PATH": "/sw/share/jupyter", "HOME": "/home/ada"}
     for _ in range(2):
-        job_folder.bring_companion(environ, in_container=False)
+        job_folder.bring_companion(environ)
 
     folder = tmp_path / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
@@ -167,7 +171,7 @@ def test_a_container_gets_the_companions_folder(
         "HOME": str(parent) if home == "parent" else home,
         "APPTAINER_BIND": "/data",
     }
-    job_folder.bring_companion(environ, in_container=True)
+    job_folder.bring_companion(environ, "/usr/bin/apptainer")
 
     folder = parent / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     found = {name: environ.get(name) for name in ("APPTAINER_BIND", "SINGULARITY_BIND")}
@@ -179,7 +183,7 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
     """As one that is kept in memory, or the one for servers on the hub's machine."""
     environ = {"GPUSPAWNER_LAUNCHER": launcher_in(tmp_path, "gpuspawner-launcher-x")}
     before = dict(environ)
-    job_folder.bring_companion(environ, in_container=False)
+    job_folder.bring_companion(environ)
 
     assert environ == before
     assert left(tmp_path / "gpuspawner-launcher-x") == ["launch.pyz"]
@@ -188,11 +192,11 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
 def test_a_killed_jobs_companion_is_removed_with_its_folder(tmp_path: Path) -> None:
     """Whatever it contains."""
     gone = launcher_in(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
-    job_folder.bring_companion({"GPUSPAWNER_LAUNCHER": gone}, in_container=False)
+    job_folder.bring_companion({"GPUSPAWNER_LAUNCHER": gone})
     os.utime(Path(gone).parent, (0, 0))
     own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
 
-    job_folder.hold(str(own))
+    hold(own)
 
     assert left(tmp_path) == [own.name]
 
@@ -213,5 +217,5 @@ def test_gpuspawner_run_is_the_last_in_the_path(tmp_path: Path) -> None:
     assert os.access(command, os.X_OK)
 
     os.utime(folder, (0, 0))
-    job_folder.hold(str(make(tmp_path, "gpuspawner.g1.BBBBBBBBBB", age=0)))
+    hold(make(tmp_path, "gpuspawner.g1.BBBBBBBBBB", age=0))
     assert left(tmp_path) == ["gpuspawner.g1.BBBBBBBBBB"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob
+from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob, Slurm
 from jupyterhub_gpuspawner.placement import affinity
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 
 @dataclass
-class Slurmctld:
+class Slurmctld(Slurm):
     """Answers as told, and counts what it was asked."""
 
     detail: GrantedJob = field(default_factory=GrantedJob)

@@ -11,7 +11,7 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import bind
-from jupyterhub_gpuspawner.node.grant import GrantedJob
+from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -24,14 +24,8 @@ class Job(Placing):
 
     def __init__(self, node: NodeTopology | str, environ: dict[str, str], cpu_ids: str = "", **plan: Any) -> None:
         topology = load(str(MACHINES / f"{node}.json")) if isinstance(node, str) else node
-        super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, "n1", lambda: topology)
-        self.detail = GrantedJob(cpus=parse_cpulist(cpu_ids) or None)
-
-    def job(self) -> GrantedJob:
-        return self.detail
-
-    def hands_out_gpus(self) -> bool | None:
-        return None
+        slurm = Slurm({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
+        super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=topology)
 
     def placed(self) -> PlacementDocument:
         return self.place()[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import GrantedJob
+from jupyterhub_gpuspawner.node.grant import GrantedJob, Slurm
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
 
@@ -106,8 +106,8 @@ def test_the_command_is_asked_about_this_job_and_node() -> None:
     """By the numbers that Slurm put into the job's environment."""
     environ = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g1"}
 
-    assert grant.show_job(environ) == GrantedJob((2,), (4, 5))
-    assert grant.show_node_gpus(environ) is True
+    assert Slurm(environ).job() == GrantedJob((2,), (4, 5))
+    assert Slurm(environ).hands_out_gpus() is True
 
 
 @pytest.mark.usefixtures("command")
@@ -116,14 +116,14 @@ def test_a_controller_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(grant, "SECONDS", 0.5)
     start = time.monotonic()
 
-    assert grant.show_job({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}) == GrantedJob()
+    assert Slurm({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}).job() == GrantedJob()
     assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "--help"}, {"SLURM_JOB_ID": "99"}])
 def test_without_an_answer_nothing_is_known(environ: dict[str, str], command: Path) -> None:
     """No job number, an option in its place, an error, no such command."""
-    assert grant.show_job(environ) == GrantedJob()
-    assert grant.show_node_gpus(environ) is None
+    assert Slurm(environ).job() == GrantedJob()
+    assert Slurm(environ).hands_out_gpus() is None
     command.unlink()
-    assert grant.show_job({"SLURM_JOB_ID": "17"}) == GrantedJob()
+    assert Slurm({"SLURM_JOB_ID": "17"}).job() == GrantedJob()

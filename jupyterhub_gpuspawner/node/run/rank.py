@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child, grant
-from jupyterhub_gpuspawner.node.hardware import observe
-from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Gpus, Placing
+from jupyterhub_gpuspawner.node import child
+from jupyterhub_gpuspawner.node.grant import Slurm
+from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Placing
 from jupyterhub_gpuspawner.node.run import step, variables
 from jupyterhub_gpuspawner.node.run.srun import SPEC, loads
 from jupyterhub_gpuspawner.placement import choice
@@ -27,14 +27,15 @@ from jupyterhub_gpuspawner.wire.documents import recover_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
-    from typing import NoReturn, TypeVar
+    from typing import Any, NoReturn, TypeVar
 
-    from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob
+    from jupyterhub_gpuspawner.node.grant import GpuGrant
     from jupyterhub_gpuspawner.node.run.srun import Spec
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
     T = TypeVar("T")
+    Cpus = tuple[int, ...]
     Become = Callable[[Sequence[str], Mapping[str, str]], NoReturn]
     """Replaces this process with a command, see ``become`` of :mod:`~jupyterhub_gpuspawner.node.main`."""
 
@@ -157,17 +158,11 @@ def _is_near(topology: NodeTopology, cpu: int, gpus: Sequence[int]) -> bool:
 class StepPlacing(Placing):
     """The launch of one task. Its share follows from what all tasks of the step on this node know."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        environ: MutableMapping[str, str],
-        node: str,
-        observe_node: Callable[[], NodeTopology],
-        *,
-        rank: Rank,
-    ) -> None:
-        super().__init__(plan, environ, node, observe_node)
+    def __init__(self, plan: LaunchPlan, environ: MutableMapping[str, str], rank: Rank, **known: Any) -> None:
+        super().__init__(plan, environ, **known)
         self.rank = rank
+        self.keeps: tuple[str, ...] = ()
+        """What Slurm binds by the user's choice: ``gpu``, ``cpu``."""
         self.opened = False
         """Whether the ring of this node is part of one over several nodes."""
         self.in_order: tuple[str, ...] = ()
@@ -177,38 +172,31 @@ class StepPlacing(Placing):
         self.sharing = 1
         """Processes that have this task's CPUs."""
 
-    def _whole_grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
-        """The GPUs of all tasks on this node, or those of this task if Slurm has divided them."""
-        return super()._grant(topology, cpus)
-
-    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
-        granted = self._whole_grant(topology, cpus)
-        if has_own_gpus(self.environ, len(granted.names)):
+    def _grant(self, topology: NodeTopology, cpus: Cpus) -> GpuGrant:
+        """This task's part of the GPUs of all tasks on this node, or its own if Slurm has divided them."""
+        granted = super()._grant(topology, cpus)
+        if "gpu" in self.keeps:
+            return granted
+        if has_own_gpus(self.environ, len(granted)):
             self._beside = shares(_of_the_job(self.environ.get("SLURM_JOB_GPUS", ""), topology), self.rank.count)
             return granted
-        order = list(range(len(granted.names)))
+        order = list(range(len(granted)))
         if granted.positions:
-            count = len(granted.positions)
+            count = len(granted)
             ring = choice.choose(topology, granted=granted.positions, count=count, policy=self.plan.policy).gpus
             ring = opened(topology, ring) if self.opened else ring
             order = [granted.positions.index(position) for position in ring]
             self._beside = shares(ring, self.rank.count)
         if 0 < len(order) < self.rank.count and self.rank.local == 0:
             self.problems.append(f"{self.rank.count} tasks share {len(order)} GPUs on this node.")
-        self.in_order = tuple(granted.names[n] for n in order)
-        mine = self.rank.share(order)
-        return replace(
-            granted,
-            names=tuple(granted.names[n] for n in mine),
-            positions=None if granted.positions is None else tuple(granted.positions[n] for n in mine),
-            slurm=tuple(granted.slurm[n] for n in mine) if granted.slurm else (),
-        )
+        self.in_order = granted.take(order).names or ()
+        return granted.take(self.rank.share(order))
 
-    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
+    def _gpus(self, topology: NodeTopology, cpus: Cpus) -> GpuGrant:
         gpus = super()._gpus(topology, cpus)
-        return replace(gpus, why=f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.why}".rstrip())
+        return gpus.because(f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.choice.why}".rstrip())
 
-    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:  # noqa: ARG002 - only what all tasks know counts
+    def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:  # noqa: ARG002 - only what all tasks know counts
         if has_own_cpus(self.environ, len(granted)):
             return granted
         if self.plan.policy == "none":
@@ -219,14 +207,14 @@ class StepPlacing(Placing):
         per_task = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK"))
         return divide_cpus(topology, granted, self._beside, per_task=per_task)[self.rank.local]
 
-    def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
+    def _export(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> None:
         # What was set for the server of the whole job does not hold for a part of it.
         whole = self.environ.pop(THREADS_SET, None)
         for name in [name for name in THREADS if self.environ.get(name, "") == whole]:
             del self.environ[name]
         super()._export(topology, cpus, gpus)
 
-    def _threads(self, topology: NodeTopology, cpus: tuple[int, ...]) -> int:
+    def _threads(self, topology: NodeTopology, cpus: Cpus) -> int:
         return max(1, super()._threads(topology, cpus) // self.sharing)
 
 
@@ -249,58 +237,41 @@ class RankPlacing(StepPlacing):
         self,
         plan: LaunchPlan,
         environ: MutableMapping[str, str],
-        node: str,
-        observe_node: Callable[[], NodeTopology],
-        *,
         rank: Rank,
         spec: Spec,
         command: Sequence[str] = (),
+        **known: Any,
     ) -> None:
-        super().__init__(plan, environ, node, observe_node, rank=rank)
-        self.spec = spec
-        self.command = command
+        known.setdefault("slurm", Slurm(environ, job=spec.allocation or None))
+        super().__init__(plan, environ, rank, **known)
+        self.spec, self.command, self.keeps = spec, command, spec.keeps
         self.opened = environ.get("SLURM_STEP_NUM_NODES", "1") != "1"
 
-    def job(self) -> GrantedJob:
-        """From what ``gpuspawner-run`` has asked slurmctld; else slurmctld is asked."""
-        return grant.parse_job(self.spec.allocation, self.node) if self.spec.allocation else super().job()
-
-    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
-        if "gpu" in self.spec.keeps:
-            return self._whole_grant(topology, cpus)
-        return super()._grant(topology, cpus)
-
-    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
+    def _gpus(self, topology: NodeTopology, cpus: Cpus) -> GpuGrant:
         gpus = super()._gpus(topology, cpus)
-        if "gpu" in self.spec.keeps:
-            return replace(gpus, visible=None)
-        if not self.opened or not gpus.visible:
+        if "gpu" in self.keeps:
+            return replace(gpus, names=None)
+        if not self.opened or not gpus.visible or not gpus.positions:
             return gpus
-        names = dict(zip(gpus.positions, zip(gpus.visible.split(","), gpus.placed)))
-        ring = opened(topology, gpus.positions)
-        return replace(
-            gpus,
-            positions=ring,
-            visible=",".join(names[position][0] for position in ring),
-            placed=tuple(names[position][1] for position in ring),
-        )
+        return gpus.take(map(gpus.positions.index, opened(topology, gpus.positions)))
 
-    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:
-        if "cpu" not in self.spec.keeps:
+    def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:
+        if "cpu" not in self.keeps:
             return super()._cpus(topology, granted, gpus)
         self.sharing *= 1 if has_own_cpus(self.environ, len(granted)) else self.rank.count
         return granted
 
-    def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
+    def _export(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> None:
+        own = gpus.positions or ()
         if self.spec.torchrun:
             names = self.environ.get("CUDA_VISIBLE_DEVICES", "") if gpus.visible is None else gpus.visible
             self.sharing *= variables.processes(self.command, gpus=len(_words(names)), cpus=len(cpus))
         super()._export(topology, cpus, gpus)
         if self.spec.all_gpus and self.in_order and gpus.visible:
             self.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.in_order)
-        whole = self._beside if any(self._beside) else (gpus.positions,)
+        whole = self._beside if any(self._beside) else (own,)
         positions = tuple(dict.fromkeys(position for part in whole for position in part))
-        self.environ.update(variables.nearest_nics(self.environ, topology, gpus.positions, positions))
+        self.environ.update(variables.nearest_nics(self.environ, topology, own, positions))
 
 
 def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]) -> None:
@@ -309,11 +280,7 @@ def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]
     if "mem" in spec.keeps:
         plan = replace(plan, memory_policy="none")
     where = position(environ)
-    node = environ.get("SLURMD_NODENAME") or os.uname().nodename
-    observe_node = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
-    placing = RankPlacing(
-        plan, environ, node, observe_node, rank=Rank(where.local, where.beside), spec=spec, command=command
-    )
+    placing = RankPlacing(plan, environ, Rank(where.local, where.beside), spec, command)
     document, topology = placing.place()
     environ.update(variables.of_rank(where, environ, spec.master_addr, spec.master_port))
     route = variables.interface_to(environ.get("MASTER_ADDR", ""))
@@ -323,7 +290,7 @@ def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]
         for problem in dict.fromkeys(placing.problems):
             _say(problem)
     if spec.verbose:
-        _say(f"{node} rank {where.rank}: {binding(document, environ.get('CUDA_VISIBLE_DEVICES'))}")
+        _say(f"{placing.node} rank {where.rank}: {binding(document, environ.get('CUDA_VISIBLE_DEVICES'))}")
 
 
 def binding(document: PlacementDocument, gpus: str | None) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.grant import GrantedJob
 from jupyterhub_gpuspawner.node.run.rank import Rank, RankPlacing, binding
 from jupyterhub_gpuspawner.node.run.srun import Spec
 from jupyterhub_gpuspawner.placement.topology import load
@@ -17,11 +16,8 @@ K80 = load(str(Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 """Two sockets of twelve cores, with two GPUs each."""
 
 
-class OnK80(RankPlacing):
-    """A rank on such a node, of which its job has everything."""
-
-    def job(self) -> GrantedJob:
-        return GrantedJob(cpus=tuple(range(24)))
+ALL_OF_IT = "Nodes=n1 CPU_IDs=0-23 Mem=1 GRES="
+"""The allocation of a job that has such a node whole."""
 
 
 @pytest.mark.parametrize(
@@ -52,26 +48,17 @@ def test_the_threads_of_all_processes_are_no_more_than_the_cores(
         "GPUSPAWNER_THREADS": "24",
     }
     words = command.split()
-    placing = OnK80(
-        LaunchPlan(report=False, policy=policy),
-        environ,
-        "n1",
-        lambda: K80,
-        rank=Rank(0, ranks),
-        spec=Spec("token", "{}", keeps=keeps, torchrun=words[0] == "torchrun"),
-        command=words,
-    )
-    placing.place()
+    spec = Spec("token", "{}", keeps=keeps, torchrun=words[0] == "torchrun", allocation=ALL_OF_IT)
+    plan = LaunchPlan(report=False, policy=policy)
+    RankPlacing(plan, environ, Rank(0, ranks), spec, words, topology=K80).place()
     assert environ["OMP_NUM_THREADS"] == threads
 
 
 def test_ranks_that_share_cpus_are_told_so() -> None:
     """By the first of them."""
     environ = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "", "SLURM_GPUS_ON_NODE": "0"}
-    ranks = [
-        OnK80(LaunchPlan(report=False), dict(environ), "n1", lambda: K80, rank=Rank(n, 25), spec=Spec("", "{}"))
-        for n in range(2)
-    ]
+    plan, spec = LaunchPlan(report=False), Spec("", "{}", allocation=ALL_OF_IT)
+    ranks = [RankPlacing(plan, dict(environ), Rank(n, 25), spec, topology=K80) for n in range(2)]
     problems = [rank.place()[0].problems for rank in ranks]
     assert problems == [("25 tasks share 24 CPUs on this node.",), ()]
 

@@ -9,7 +9,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.node.grant import GrantedJob
+from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.node.run.rank import StepPlacing, rank_of
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -26,11 +26,8 @@ class Task(StepPlacing):
     def __init__(self, node: NodeTopology, environ: dict[str, str], cpu_ids: str, **plan: Any) -> None:
         rank = rank_of(environ)
         assert rank is not None
-        super().__init__(LaunchPlan(report=False, **plan), environ, "n1", lambda: node, rank=rank)
-        self.detail = GrantedJob(cpus=parse_cpulist(cpu_ids) or None)
-
-    def job(self) -> GrantedJob:
-        return self.detail
+        slurm = Slurm({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
+        super().__init__(LaunchPlan(report=False, **plan), environ, rank, slurm=slurm, topology=node)
 
 
 def step(
