@@ -324,6 +324,13 @@ MISTAKES: dict[str, Mistake] = {
         "least 512M. [value-doubtful]",
         "starts now, 106 of 120 cores free",
     ),
+    "a template without the server": Mistake(
+        one('"partition": "gpu"'),
+        "WRONG profile g: batch_script: the template has no {cmd} outside of its comments. Put {cmd} on the line where "
+        "jupyterhub-singleuser is to start. [profile-no-job]",
+        "starts now, 106 of 120 cores free",
+        settings="c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH --partition={partition}\\n'",
+    ),
     "a template that has to be mended": Mistake(
         one('"partition": "gpu"'),
         "warn  c.SlurmSpawner.batch_script: --uid=somebody is left out: only root may use it, and the job is "

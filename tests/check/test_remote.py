@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check.slurm import of_configuration
-from tests.cli.test_check import GOOD, check
+from tests.cli.runner import run
+from tests.cli.test_check import GOOD
 
 OURS = {
     "batchmode": "yes",
@@ -67,11 +68,12 @@ def test_a_login_node_that_cannot_be_reached(tmp_path: Path, said: str, told: st
     ssh = tmp_path / "ssh"
     ssh.write_text(SSH.format(said=said))
     ssh.chmod(0o755)
-    checked = check(
+    checked = run(
         tmp_path,
         f"{GOOD}c.GPUSlurmSpawner.query_prefix = '{ssh} login'\n"
         f"c.GPUSlurmSpawner.exec_prefix = '{ssh} login sudo -n -u {{username}}'\n"
         "c.GPUSlurmSpawner.wrapper_dir = '/usr/local/libexec/gpuspawner'\n",
+        "check",
     )
 
     assert checked.exit_code == 3
@@ -84,7 +86,7 @@ def test_a_login_node_that_cannot_be_reached(tmp_path: Path, said: str, told: st
 
 def test_ssh_without_the_scripts_loses_the_jobs_environment(tmp_path: Path) -> None:
     """The hub starts, but no server would."""
-    checked = check(tmp_path, f"{GOOD}c.GPUSlurmSpawner.exec_prefix = 'ssh login sudo -E -u {{username}}'\n")
+    checked = run(tmp_path, f"{GOOD}c.GPUSlurmSpawner.exec_prefix = 'ssh login sudo -E -u {{username}}'\n", "check")
 
     assert (
         "WRONG exec_prefix: ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's "

@@ -14,7 +14,8 @@ from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 from tests.check.sites import RecordedClient, context, found_in
-from tests.cli.test_check import ONE_ACCOUNT, check
+from tests.cli.runner import run
+from tests.cli.test_check import ONE_ACCOUNT
 
 FOUND = Finding(Severity.OK, "x", "x", "found before the error")
 PROFILE = 'c.GPUProfilesSpawner.profiles = [{"display_name": "CPU", "slurm": {"partition": "batch"}}]\n'
@@ -46,7 +47,7 @@ def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
         command.write_text(f"#!/bin/sh\necho '{text}'\n")
         command.chmod(0o755)
     lines = f"c.JupyterHub.spawner_class = 'gpu-profiles'\n{PROFILE}{ONE_ACCOUNT}"
-    checked = check(tmp_path, f"{lines}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n", None, "--json")
+    checked = run(tmp_path, f"{lines}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n", "check", "--json")
     found = json.loads(checked.stdout)["findings"]
 
     assert checked.exit_code == 1

@@ -7,11 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
-from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.cli.runner import cli_runner
+from tests.cli.runner import run
 
 GOOD = """
 c.JupyterHub.spawner_class = "gpu-profiles"
@@ -23,29 +21,20 @@ c.GPUProfilesSpawner.profiles = [
 ]
 c.JupyterHub.load_groups = {"course": ["ada"]}
 """
-DAYS = """
-c.GPUProfilesSpawner.profiles += [
-    {"display_name": "Course", "slurm": {"reservation": {"2020-01-01": "day-1"}}},
-]
-"""
 ONE_ACCOUNT = "c.GPUSlurmSpawner.exec_prefix = ''\nc.GPUSlurmSpawner.req_homedir = '/tmp'\n"
 NO_SLURM = "c.GPUSlurmSpawner.slurm_bin_dir = '/no/such/folder'\n"
 
 
-def check(folder: Path, lines: str, environment: dict[str, str] | None = None, *words: str) -> Result:
-    """Run the command with a configuration file."""
-    config = folder / "jupyterhub_config.py"
-    config.write_text(lines)
-    return cli_runner().invoke(main, ["check", "--config", str(config), *words], env=environment)
+def slurm_of(cluster: PrivateSlurm) -> str:
+    """The setting for the commands of a private Slurm."""
+    return f"c.GPUSlurmSpawner.slurm_bin_dir = {cluster.bin_dir!r}\n"
 
 
 @pytest.mark.slurm
 def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """One line for each profile, one for Slurm, and exit code 0."""
     version = slurm_cluster.run("sinfo", "--version").removeprefix("slurm-wlm ").removeprefix("slurm ")
-    checked = check(
-        tmp_path, f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n", slurm_cluster.environment
-    )
+    checked = run(tmp_path, GOOD + slurm_of(slurm_cluster), "check", environment=slurm_cluster.environment)
 
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [
@@ -61,7 +50,7 @@ def test_a_database_that_others_can_read_is_a_warning(tmp_path: Path, public_fol
     database = public_folder / "hub.sqlite"
     database.touch()
     database.chmod(0o644)
-    checked = check(tmp_path, f"{GOOD}c.JupyterHub.db_url = 'sqlite:///{database}'\n{NO_SLURM}")
+    checked = run(tmp_path, f"{GOOD}c.JupyterHub.db_url = 'sqlite:///{database}'\n{NO_SLURM}", "check")
     (told,) = [line for line in checked.stdout.splitlines() if " database: " in line]
 
     assert told == (
@@ -70,24 +59,12 @@ def test_a_database_that_others_can_read_is_a_warning(tmp_path: Path, public_fol
     )
 
 
-def test_a_memory_of_megabytes_that_was_meant_in_gigabytes(tmp_path: Path) -> None:
-    """A warning that says what the value is, and what was probably meant."""
-    small = 'c.GPUProfilesSpawner.profiles += [{"display_name": "Small", "slurm": {"memory": 24}}]\n'
-    checked = check(tmp_path, GOOD + small + NO_SLURM)
-
-    assert (
-        "warn  profile small: slurm.memory: 24 MiB is less than a notebook server needs; did you mean 24G? "
-        "Give at least 512M. [value-doubtful]"
-    ) in checked.stdout.splitlines()
-
-
 @pytest.mark.slurm
 def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Exit code 3, since the configuration is correct; the message says what to check."""
-    lines = f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
     slurm_cluster.stop_controller()
     try:
-        checked = check(tmp_path, lines, slurm_cluster.environment)
+        checked = run(tmp_path, GOOD + slurm_of(slurm_cluster), "check", environment=slurm_cluster.environment)
     finally:
         slurm_cluster.start_controller()
 
@@ -99,32 +76,13 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
 def test_there_is_no_slurm(tmp_path: Path) -> None:
     """Exit code 3, and the setting for the folder of Slurm's commands."""
-    checked = check(tmp_path, GOOD + NO_SLURM)
+    checked = run(tmp_path, GOOD + NO_SLURM, "check")
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
         "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' does not exist or cannot be executed. "
         "Set slurm_bin_dir to the folder with Slurm's commands. [slurm-silent]"
     )
-
-
-WRONG = {
-    "no reservation for today": (DAYS, "WRONG profile course: "),
-    "a template that cannot be filled in": (
-        "c.SlurmSpawner.batch_script = '{cmd} {nothing}'\n",
-        "WRONG profile gpu: batch_script: there is no value called 'nothing'. ",
-    ),
-}
-
-
-@pytest.mark.parametrize(("lines", "sentence"), WRONG.values(), ids=WRONG.keys())
-def test_a_profile_whose_job_cannot_be_written_today(tmp_path: Path, lines: str, sentence: str) -> None:
-    """Exit code 1, and the other profiles are still reported."""
-    checked = check(tmp_path, GOOD + NO_SLURM + lines)
-
-    assert checked.exit_code == 1
-    assert [line for line in checked.stdout.splitlines() if line.startswith(sentence)] != []
-    assert "ok    profile here: Here (local)" in checked.stdout
 
 
 REFUSED = {
@@ -153,6 +111,10 @@ REFUSED = {
         "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u {username}'",
         "gpuspawner: extend_prefix: 'sudo -n -u {username}' has a field, but the account is the same for all servers.",
     ),
+    "a name that Python does not know": (
+        "c.Spawner.cmd = undefined_name",
+        "jupyterhub_config.py: NameError: name 'undefined_name' is not defined",
+    ),
     "no profile": ("c.GPUProfilesSpawner.profiles = []", "gpuspawner: There is no profile to offer. "),
 }
 
@@ -160,18 +122,17 @@ REFUSED = {
 @pytest.mark.parametrize(("lines", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path, lines: str, sentence: str) -> None:
     """The message with which the hub would exit; exit code 1, and Slurm is not queried."""
-    checked = check(tmp_path, f"{GOOD}{NO_SLURM}{lines}\n")
+    checked = run(tmp_path, f"{GOOD}{NO_SLURM}{lines}\n", "check")
 
-    assert (checked.exit_code, checked.stdout) == (1, "")
-    assert checked.stderr.startswith(sentence)
+    assert (checked.exit_code, checked.stdout, sentence in checked.stderr) == (1, "", True)
 
 
 def test_a_hub_without_profiles(tmp_path: Path) -> None:
     """`gpu-slurm` without profiles is checked, too."""
     lines = f"c.JupyterHub.spawner_class = 'gpu-slurm'\n{NO_SLURM}"
 
-    assert check(tmp_path, lines).exit_code == 3
-    assert check(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n").stderr.startswith(
+    assert run(tmp_path, lines, "check").exit_code == 3
+    assert run(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n", "check").stderr.startswith(
         "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is not a valid time: "
     )
 
@@ -209,7 +170,7 @@ def test_whether_servers_can_be_extended(
     settings = {"slurm_bin_dir": slurm_cluster.bin_dir, "extend_prefix": "env A=1", "wrapper_dir": str(tmp_path)}
     settings["exec_prefix"] = ""  # the other scripts are not needed
     lines = "".join(f"c.GPUSlurmSpawner.{name} = {value!r}\n" for name, value in settings.items())
-    checked = check(tmp_path, GOOD + EXTENDED + lines, slurm_cluster.environment)
+    checked = run(tmp_path, GOOD + EXTENDED + lines, "check", environment=slurm_cluster.environment)
 
     told = [each for each in checked.stdout.splitlines() if " extend: " in each]
     assert (checked.exit_code, told) == (code, [line])
@@ -218,8 +179,8 @@ def test_whether_servers_can_be_extended(
 @pytest.mark.slurm
 def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Without `extend_prefix` that needs an operator, SlurmUser or root, as which this test runs."""
-    lines = f"{GOOD}{EXTENDED}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
-    checked = check(tmp_path, lines, slurm_cluster.environment)
+    lines = GOOD + EXTENDED + slurm_of(slurm_cluster)
+    checked = run(tmp_path, lines, "check", environment=slurm_cluster.environment)
 
     assert checked.stdout.splitlines()[-1] == "ok    extend: time limits are raised by root itself"
 
@@ -227,12 +188,12 @@ def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: 
 @pytest.mark.slurm
 def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Each profile that the user may use is tried without being submitted, and the seats of one are counted."""
-    lines = f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n{ONE_ACCOUNT}"
+    lines = GOOD + slurm_of(slurm_cluster) + ONE_ACCOUNT
     asked = ("--user", "ada", "--people", "2", "--profile", "gpu", "--json")
     deadline = time.monotonic() + 120
     while slurm_cluster.run("sinfo", "-h", "-p", "gpu", "-t", "unknown", "-o", "%N") and time.monotonic() < deadline:
         time.sleep(0.5)  # a slurmctld that another test has restarted does not know its nodes at once
-    checked = check(tmp_path, lines, slurm_cluster.environment, *asked)
+    checked = run(tmp_path, lines, "check", *asked, environment=slurm_cluster.environment)
     document = json.loads(checked.stdout)
 
     assert (checked.exit_code, document["version"]) == (0, 1)
@@ -248,7 +209,7 @@ def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -
 
 def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path) -> None:
     """The document has one finding, with the place and what would be right."""
-    checked = check(tmp_path, f"{GOOD}c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'", None, "--json")
+    checked = run(tmp_path, f"{GOOD}c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'", "check", "--json")
 
     assert (checked.exit_code, json.loads(checked.stdout)) == (
         1,
@@ -277,7 +238,82 @@ USAGE = {
 @pytest.mark.parametrize(("words", "told"), USAGE.values(), ids=USAGE.keys())
 def test_options_that_ask_for_nothing(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
     """They are refused, and nothing is checked."""
-    checked = check(tmp_path, f"{GOOD}{NO_SLURM}", None, *words)
+    checked = run(tmp_path, f"{GOOD}{NO_SLURM}", "check", *words)
 
     assert checked.exit_code != 0
     assert (checked.stdout, told in checked.stderr) == ("", True)
+
+
+def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_path: Path) -> None:
+    """The message has name, line and field, and the setting that would allow it; no link target is revealed."""
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("the-secret-of-the-hub\n")
+    (folder / "a.yaml").symlink_to(tmp_path / "secret")
+    (folder / "b.yaml").write_text("display_name: B\nenvironment: {setup: id}\n")
+    (folder / "c.yaml").write_text("[" * 300_000)
+    (folder / "d.yaml").write_text("display_name: D\nslurm: {memory: lots}\n")
+    checked = run(tmp_path, f"{GOOD}{NO_SLURM}c.GPUProfilesSpawner.profiles_dir = {str(folder)!r}", "check")
+
+    assert checked.exit_code == 1
+    *faults, memory = [line for line in checked.stdout.splitlines() if "yaml" in line]
+    assert faults == [
+        "WRONG a.yaml: the file is a symbolic link, which is not followed: use a copy of the file [profile-file]",
+        "WRONG b.yaml:2: environment.setup: this field is not allowed in a profile file. "
+        '"setup" in c.GPUProfilesSpawner.profiles_dir_allows would allow it. [profile-file]',
+        "WRONG c.yaml:1: tables and lists are nested more than 50 deep [profile-file]",
+    ]
+    assert memory.startswith("WRONG d.yaml:2: slurm.memory: ")
+    assert ("ok    profile gpu: GPU (slurm)" in checked.stdout, "the-secret-of" in checked.output) == (True, False)
+
+
+MISSING = "there is no partition gup (available: batch, gpu). Name a partition that exists. [partition-missing]"
+ANYWHERE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles = [{"display_name": "Any", "slurm": {"partition": None, "time": "8:00:00"}}]
+"""
+ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'"
+PARTITIONS = {
+    "a profile that says none": (GOOD.replace('"partition": "gpu", ', ""), 1, "c.SlurmSpawner.req_partition"),
+    "a profile that takes it away": (ANYWHERE, 0, ""),
+    "a hub without profiles": (ALONE, 1, "c.SlurmSpawner.req_partition"),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("lines", "code", "subject"), PARTITIONS.values(), ids=PARTITIONS.keys())
+def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, lines: str, code: int, subject: str
+) -> None:
+    """The partition that a job of the profile would get, wherever it is set."""
+    lines = f"{lines}\nc.SlurmSpawner.req_partition = 'gup'\n{slurm_of(slurm_cluster)}"
+    checked = run(tmp_path, lines, "check", environment=slurm_cluster.environment)
+    wrong = [line for line in checked.stdout.splitlines() if line.startswith("WRONG")]
+
+    assert (checked.exit_code, wrong) == (
+        code,
+        [f"WRONG {subject}: {MISSING}"] if code else [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("json", "'json' is not a spawner of this package."),
+        ("json.dumps", "'json.dumps' is not a spawner of this package."),
+        ("", "'' cannot be imported: ValueError: Empty module name"),
+        (["gpu-profiles"], "['gpu-profiles'] is not a spawner of this package."),
+        ("nothing.Of", "No module named 'nothing'"),
+    ],
+)
+def test_a_spawner_class_that_is_none_is_a_finding(value: object, text: str, tmp_path: Path) -> None:
+    """JupyterHub takes a class or its name; anything else is told at the setting."""
+    done = run(tmp_path, f"c.JupyterHub.spawner_class = {value!r}", "check", "--json")
+    finding = json.loads(done.stdout)["findings"][0]
+
+    assert (done.exit_code, finding["code"], finding["where"], finding["text"]) == (
+        1,
+        "configuration",
+        "c.JupyterHub.spawner_class",
+        text,
+    )

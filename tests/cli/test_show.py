@@ -10,12 +10,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.courses import job_of
-from tests.cli.runner import cli_runner
+from tests.cli.runner import cli_runner, run
 
 GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"
 ME = pwd.getpwuid(os.getuid())
@@ -48,17 +47,12 @@ c.GPUProfilesSpawner.profiles = [
 """
 
 
-def show(folder: Path, *words: str, lines: str = SITE) -> Result:
-    """Run ``gpuspawner show WORDS`` with a configuration file."""
-    config = folder / "jupyterhub_config.py"
-    config.write_text(lines)
-    return cli_runner().invoke(main, ["show", *words, "--config", str(config)])
-
-
 def test_the_script_is_shown_whole(tmp_path: Path) -> None:
     """Site, profile and choice in one script; nothing but the script is on standard output."""
-    shown = show(
+    shown = run(
         tmp_path,
+        SITE,
+        "show",
         "course",
         *("--user", "ada", "--group", "course", "--server", "second", "-o", "gpus=2", "--option", "image=new"),
     )
@@ -73,7 +67,7 @@ def test_the_script_is_shown_whole(tmp_path: Path) -> None:
 def test_home_and_name_are_the_accounts_own(tmp_path: Path) -> None:
     """Without req_homedir the home folder comes from the account database."""
     lines = SITE.replace("c.GPUSlurmSpawner.req_homedir", "# c.GPUSlurmSpawner.req_homedir")
-    shown = show(tmp_path, "open", "--user", ME.pw_name, lines=lines)
+    shown = run(tmp_path, lines, "show", "open", "--user", ME.pw_name)
 
     assert shown.exit_code == 0
     assert f"#SBATCH --chdir={ME.pw_dir}\n" in shown.stdout
@@ -99,13 +93,23 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
         "gpuspawner: Profile 'test' is not a Slurm job and has no batch script.",
     ),
     "no user": (("open",), 2, "Missing option '--user'"),
+    "an unknown profile": (
+        ("nope", "--user", "ada"),
+        1,
+        "There is no profile 'nope'. You can choose: Open, Test server.",
+    ),
+    "a value out of bounds": (
+        ("course", "--user", "ada", "--group", "course", "-o", "gpus=9"),
+        1,
+        "gpus: '9' is not allowed: it must be a number from 1 to 4.",
+    ),
 }
 
 
 @pytest.mark.parametrize(("words", "code", "sentence"), NOT_SHOWN.values(), ids=NOT_SHOWN.keys())
 def test_what_cannot_be_shown_is_said(tmp_path: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
     """Exit code 2 for a wrong call, 1 for a wrong choice; standard output stays empty."""
-    shown = show(tmp_path, *words)
+    shown = run(tmp_path, SITE, "show", *words)
 
     assert (shown.exit_code, shown.stdout) == (code, "")
     assert sentence in shown.stderr
@@ -138,7 +142,7 @@ BROKEN = {
 @pytest.mark.parametrize(("lines", "sentence"), BROKEN.values(), ids=BROKEN.keys())
 def test_a_site_whose_script_cannot_be_written_is_told_why(tmp_path: Path, lines: str, sentence: str) -> None:
     """The message names the setting or field, and the fault."""
-    shown = show(tmp_path, "open", "--user", "no-such-account", lines=lines)
+    shown = run(tmp_path, lines, "show", "open", "--user", "no-such-account")
 
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert shown.stderr.startswith(f"gpuspawner: {sentence}")
@@ -202,3 +206,75 @@ def test_the_hub_is_the_configured_one(tmp_path: Path, lines: str, address: str,
     assert (told["JUPYTERHUB_API_URL"], told["JUPYTERHUB_BASE_URL"]) == (address, base)
     assert told["JUPYTERHUB_OAUTH_CALLBACK_URL"] == f"{base}user/ada/oauth_callback"
     assert f"#SBATCH --comment=jupyterhub-gpuspawner/{name}/ada/" in script
+
+
+OLD = """
+c.SlurmSpawner.batch_script = '''#!/bin/bash
+#SBATCH --partition={partition}
+#SBATCH --export={keepvars}
+{cmd}
+'''
+"""
+
+
+def test_show_prints_an_admins_own_template_filled_in(tmp_path: Path) -> None:
+    """The script contains the names of the server's variables, but not their values."""
+    shown = run(tmp_path, SITE + OLD, "show", "open", "--user", "ada")
+
+    assert shown.exit_code == 0
+    assert "#SBATCH --partition=gpu\n" in shown.stdout
+    assert "JUPYTERHUB_API_TOKEN" in shown.stdout
+    assert "JUPYTERHUB_API_TOKEN=" not in shown.stdout
+
+
+LESSON = """
+c.GPUProfilesSpawner.profiles += [
+    {"display_name": "Lesson", "slurm": {"gpus": 1},
+     "profile_options": {"gpus": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}}}},
+]
+"""
+COURSE = """
+name: Deep learning
+instructors: carl
+roster: [ada]
+profile: {slug: lesson, options: {gpus: 2}}
+zone: UTC
+sessions: [{date: 2999-03-04, from: 9:00, to: 12:00, reservation: ml-%u}]
+start_ahead: 10min
+"""
+
+
+@pytest.mark.parametrize(("user", "notes"), [("ada", ""), ("bob", "bob is not on the roster of course deep")])
+def test_show_prints_the_script_of_a_course_as_of_its_session(user: str, notes: str, tmp_path: Path) -> None:
+    """With the course's options and the session's reservation, and a time limit that ends with the session."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(COURSE)
+    lines = f"{SITE}{LESSON}c.GPUProfilesSpawner.courses_dir = {str(courses)!r}\n"
+
+    shown = run(tmp_path, lines, "show", "course-deep", "--user", user)
+
+    assert (shown.exit_code, re.findall("^#SBATCH --(time|gres|reservation)=(.*)", shown.stdout, re.MULTILINE)) == (
+        0,
+        [("reservation", "ml-1"), ("time", "3:09:00"), ("gres", "gpu:2")],
+    )
+    assert shown.stderr.splitlines() == [
+        "note: This is the script at 2999-03-04 08:50 UTC, for the session 2999-03-04.",
+        *([f"note: {notes}, as far as is known here."] if notes else []),
+    ]
+
+
+def test_show_takes_no_option_for_a_course_and_names_the_courses(tmp_path: Path) -> None:
+    """A participant chooses nothing; a course that is not there is told with those that are."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(COURSE)
+    lines = f"{SITE}{LESSON}c.GPUProfilesSpawner.courses_dir = {str(courses)!r}\n"
+
+    assert [
+        run(tmp_path, lines, "show", slug, "--user", "ada", *more).stderr
+        for slug, more in (("course-deep", ("-o", "gpus=4")), ("course-deeper", ()))
+    ] == [
+        "gpuspawner: Deep learning has no option 'gpus'. It has no options.\n",
+        "gpuspawner: there is no course 'deeper'. Courses are: deep.\n",
+    ]
