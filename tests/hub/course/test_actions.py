@@ -1,25 +1,49 @@
 """What instructors do for the people of a course, without a hub."""
+# ruff: noqa: ASYNC110 - what is waited for has no event
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from jupyterhub import orm, roles
+from jupyterhub.utils import make_ssl_context
+from sqlalchemy.exc import IntegrityError
 
 from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.actions import NO_SESSION, Answer, CourseActions, Outcome, Result, shown_until
+from jupyterhub_gpuspawner.hub.course import actions
+from jupyterhub_gpuspawner.hub.course.actions import (
+    NO_SESSION,
+    Answer,
+    CourseActions,
+    Outcome,
+    Pace,
+    Queue,
+    Result,
+    ServiceAccount,
+    shown_until,
+)
 from jupyterhub_gpuspawner.hub.course.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts, ServerKey, Stage
+from jupyterhub_gpuspawner.hub.course.page import keep_actions, latest_actions
+from jupyterhub_gpuspawner.hub.course.participants import (
+    RETENTION_SECONDS,
+    CourseStart,
+    CourseStarts,
+    ServerKey,
+    Stage,
+    State,
+)
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -245,7 +269,7 @@ def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: 
 
 async def done(actions: CourseActions) -> None:
     """Wait until nothing is under way."""
-    while any(actions.pace.kind(name) for name in COURSE.people):  # noqa: ASYNC110 - there is no event for it
+    while any(actions.pace.kind(name) for name in COURSE.people):
         await asyncio.sleep(0.01)
 
 
@@ -467,3 +491,233 @@ async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any)
 
     stages = {name: start.stage for name, start in CourseStarts(app.db).find("deep", "today").items()}
     assert (account.asked, stages) == ([("stop", "ada/")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})
+
+
+START_QUEUE, STOP_QUEUE = Queue("deep", State.STARTING), Queue("deep", State.STOPPING)
+
+
+class Log:
+    """Work that can be held up, and what of it has begun and ended."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.gate = asyncio.Event()
+
+    async def work(self, name: str) -> None:
+        """Wait at the gate."""
+        self.begun.append(name)
+        await self.gate.wait()
+        self.ended.append(name)
+
+
+async def until(pace: Pace, *people: str) -> None:
+    """Wait until there is no work for these people."""
+    while any(pace.kind(person) for person in people):
+        await asyncio.sleep(0)
+
+
+async def test_no_more_are_under_way_than_is_allowed() -> None:
+    """The others wait until one has ended."""
+    log, pace = Log(), Pace(0.0, 2)
+    for name in ("ada", "bob", "eve"):
+        pace.put(START_QUEUE, name, lambda name=name: log.work(name))  # type: ignore[misc]
+    while len(log.begun) < 2:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert log.begun == ["ada", "bob"]
+
+    log.gate.set()
+    await until(pace, "ada", "bob", "eve")
+
+    assert log.ended == ["ada", "bob", "eve"]
+
+
+async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
+    """The last word for a person counts; a failure of one does not stop the others."""
+    log, pace = Log(), Pace(0.0, 1)
+    log.gate.set()
+
+    async def fails() -> None:
+        raise RuntimeError
+
+    pace.put(START_QUEUE, "ada", fails)
+    pace.put(START_QUEUE, "bob", lambda: log.work("start bob"))
+    pace.put(STOP_QUEUE, "bob", lambda: log.work("stop bob"))
+    pace.put(START_QUEUE, "eve", lambda: log.work("start eve"))
+    assert (pace.drop("eve"), pace.drop("eve"), pace.kind("eve")) == (True, False, None)
+
+    await until(pace, "ada", "bob")
+
+    assert log.ended == ["stop bob"]
+
+
+async def test_two_pieces_for_one_person_are_not_done_at_once() -> None:
+    """A stop that is asked for while a start is under way comes after it."""
+    log, pace = Log(), Pace(0.001, 5)
+    pace.put(START_QUEUE, "ada", lambda: log.work("start"))
+    while not log.begun:
+        await asyncio.sleep(0)
+    pace.put(STOP_QUEUE, "ada", lambda: log.work("stop"))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert log.begun == ["start"]
+
+    log.gate.set()
+    await until(pace, "ada")
+
+    assert log.ended == ["start", "stop"]
+
+
+async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_course() -> None:
+    """Even where no more starts may be under way, and the next one's turn is a minute away."""
+    log, pace = Log(), Pace(60.0, 2)
+    log.gate.set()
+    for person in ("ada", "bob", "eve"):
+        pace.put(START_QUEUE, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
+    pace.put(STOP_QUEUE, "zoe", lambda: log.work("stop zoe"))
+    pace.put(Queue("maths", State.STARTING), "kim", lambda: log.work("start kim"))
+
+    await until(pace, "ada", "zoe", "kim")
+
+    assert (log.ended, [pace.kind(person) for person in ("ada", "bob")]) == (
+        ["start ada", "stop zoe", "start kim"],
+        [None, State.STARTING],
+    )
+
+
+async def answer_to_stop(how: str) -> Answer:
+    """Ask a server that behaves so to stop a server."""
+
+    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if how == "hangs":
+            await reader.read()  # until the client gives up
+        writer.close()
+
+    listening = await asyncio.start_server(behave, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        app: Any = SimpleNamespace(hub=SimpleNamespace(api_url=f"http://127.0.0.1:{port}/hub/api"), internal_ssl=False)
+        return await ServiceAccount(app, 20).stop(ServerKey("ada"))
+
+
+@pytest.mark.parametrize("how", ["hangs", "closes the connection"])
+def test_no_answer_is_status_599(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what was noted for a stop is taken back, and a start is tried again."""
+    monkeypatch.setattr(actions, "TIME_LIMIT", 0.5)
+
+    answer = asyncio.run(answer_to_stop(how))
+
+    assert (answer.status, answer.is_success) == (599, False)
+
+
+async def test_as_many_starts_are_under_way_as_the_setting_says() -> None:
+    """JupyterHub holds each for up to ten seconds; tornado's shared client has ten requests for the whole hub."""
+    all_there, held = asyncio.Event(), list[str]()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        held.append(request.decode().split()[1])
+        if len(held) == 15:
+            all_there.set()
+        await all_there.wait()
+        writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        app: Any = SimpleNamespace(hub=SimpleNamespace(api_url=f"http://127.0.0.1:{port}/hub/api"), internal_ssl=False)
+        account = ServiceAccount(app, 15)
+        starts = asyncio.gather(*(account.start(ServerKey(f"u{number}", "lab"), {}) for number in range(15)))
+        answers = await asyncio.wait_for(starts, 30)
+
+    assert (set(answers), sorted(held)) == (
+        {Answer(201)},
+        sorted(f"/hub/api/users/u{number}/servers/lab" for number in range(15)),
+    )
+
+
+async def test_with_internal_ssl_the_account_shows_the_hubs_certificate(tmp_path: Path) -> None:
+    """And accepts an answer only of who has one of the same authority."""
+    certificates = pytest.importorskip("certipy").Certipy(store_dir=str(tmp_path))
+    certificates.create_ca("authority")
+    certificates.create_signed_pair("hub", "authority", alt_names=["IP:127.0.0.1", "DNS:localhost"])
+    hub, authority = (certificates.store.get_record(name)["files"] for name in ("hub", "authority"))
+    names = {"internal_ssl_key": hub["key"], "internal_ssl_cert": hub["cert"], "internal_ssl_ca": authority["cert"]}
+    context = make_ssl_context(hub["key"], hub["cert"], authority["cert"], purpose=ssl.Purpose.CLIENT_AUTH)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        api = SimpleNamespace(api_url=f"https://127.0.0.1:{port}/hub/api")
+        app: Any = SimpleNamespace(hub=api, internal_ssl=True, **names)
+        found = await ServiceAccount(app, 20).stop(ServerKey("ada"))
+
+    assert found == Answer(204)
+
+
+ASKED = {name: CourseStart(name, Stage.ASKED, 1, 1000.0) for name in ("ada", "bob")}
+
+
+def test_starts_are_written_in_the_place_of_those_before() -> None:
+    """Those of other people and of other sessions stay."""
+    with hub_session() as session:
+        starts = CourseStarts(session)
+        starts.keep("deep", "monday", *ASKED.values())
+        starts.keep("deep", "tuesday", ASKED["ada"])
+        begun = {name: CourseStart(name, Stage.STARTED, 1, 1000.0, 1100.0) for name in ("ada", "eve")}
+
+        starts.keep("deep", "monday", *begun.values())
+        starts.keep("deep", "monday")
+
+        assert starts.find("deep", "monday") == {**ASKED, **begun}
+        assert starts.find("deep", "tuesday") == {"ada": ASKED["ada"]}
+
+
+def test_of_starts_that_cannot_all_be_written_none_is() -> None:
+    """Those of before are still there, and the session can be used."""
+    with hub_session() as session:
+        starts = CourseStarts(session)
+        starts.keep("deep", "monday", *ASKED.values())
+        without_time = CourseStart("eve", Stage.LEFT, asked_at=None)  # type: ignore[arg-type]
+
+        with pytest.raises(IntegrityError):
+            starts.keep("deep", "monday", CourseStart("ada", Stage.VISITED), without_time)
+
+        assert starts.find("deep", "monday") == ASKED
+
+
+def test_old_starts_are_forgotten() -> None:
+    """They name people, and are kept for thirty days."""
+    with hub_session() as session:
+        now, starts = time.time(), CourseStarts(session)
+        new = CourseStart("ben", Stage.STARTED, asked_at=now)
+        starts.keep("deep", "monday", CourseStart("ada", Stage.STARTED, asked_at=now - RETENTION_SECONDS - 60), new)
+        starts.forget_old()
+
+        assert starts.find("deep", "monday") == {"ben": new}
+
+
+def test_the_last_actions_of_a_course_outlive_the_hub() -> None:
+    """Newest first, also of those done at one time; what is a month old goes, and other courses have their own."""
+    now = time.time()
+    with hub_session() as session:
+        keep_actions(session, "deep", ["ada is starting 3 servers."], now - RETENTION_SECONDS - 60)
+        keep_actions(session, "deep", ["ada stopped 2 servers.", "1 server cannot be stopped."], now - 60)
+        keep_actions(session, "maths", ["carl sent a message to 1 person."], now - 30)
+        keep_actions(session, "deep", ["ada sent a message to 2 people."], now)
+
+        assert latest_actions(session, "deep") == (
+            ("ada sent a message to 2 people.", now),
+            ("1 server cannot be stopped.", now - 60),
+            ("ada stopped 2 servers.", now - 60),
+        )
+        assert latest_actions(session, "other") == ()

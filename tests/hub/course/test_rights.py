@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from jupyterhub import orm, roles
 from jupyterhub.auth import Authenticator
 from sqlalchemy import event
+from sqlalchemy.orm import Session
+from traitlets import TraitError
 
 from jupyterhub_gpuspawner.courses.course import parse_course
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, RoleStatus, with_people
+from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT, CourseFile
+from jupyterhub_gpuspawner.hub.course.actions import ServiceAccount
+from jupyterhub_gpuspawner.hub.course.ahead import update_courses
+from jupyterhub_gpuspawner.hub.course.book import (
+    CROWDED,
+    NAMES_LIMIT,
+    CourseBook,
+    HubCourse,
+    HubPeople,
+    RoleStatus,
+    enrolled,
+    too_many,
+    with_people,
+)
 from jupyterhub_gpuspawner.hub.course.rights import (
+    MARK,
     GPUCourses,
+    files_of_courses,
     instructor_scopes,
     on_changes,
     people_of_hub,
@@ -192,3 +209,224 @@ async def test_instructors_whom_nobody_knows_cost_no_query_each(app: Any) -> Non
     await statements(["carl"])
 
     assert await statements(["carl", *(f"g{number}" for number in range(100))]) == await statements(["carl"])
+
+
+FILE = """
+name: A course
+instructors: carl
+roster: {roster}
+profile: light
+sessions: [{{date: 2999-03-04, from: 9:00, to: 17:00}}]
+"""
+
+
+class Enrolment(NamedTuple):
+    """The people of a course, and what is wrong."""
+
+    people: tuple[str, ...] = ()
+    instructors: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+HUB = HubPeople(
+    groups={"physics": ["ada", "root", "zoe"], "staff": ["carl"], "empty": []},
+    admins={"root"},
+    user_name=lambda name: None if name.startswith(".") else name.lower(),
+)
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...], HubPeople, Enrolment]] = {
+    "names, a range, a group and a file": (
+        {"roster": {"names": ["Bob", "t[1-2]"], "groups": ["physics"]}, "instructors": "carl"},
+        ("eve", "ada"),
+        HubPeople(HUB.groups, (), HUB.user_name),
+        Enrolment(("bob", "t1", "t2", "ada", "root", "zoe", "eve"), ("carl",)),
+    ),
+    "administrators, named and in a group": (
+        {"roster": {"names": ["root", "bob"], "groups": ["physics"]}, "instructors": "carl"},
+        (),
+        HUB,
+        Enrolment(
+            ("bob", "ada", "zoe"),
+            ("carl",),
+            faults=("The roster names administrators of the hub, who are left out: root.",),
+        ),
+    ),
+    "names beyond the admin's pattern": (
+        {"roster": "[bob, t1, t2, t3, t4, t5, t6]".strip("[]").split(", "), "instructors": "carl"},
+        (),
+        HubPeople(HUB.groups, (), HUB.user_name, pattern="[a-z]+"),
+        Enrolment(
+            ("bob",),
+            ("carl",),
+            faults=("The roster names people whom this hub does not allow on courses: t1, t2, t3, t4, t5 and 1 more.",),
+        ),
+    ),
+    "a pattern is for the whole name": (
+        {"roster": ["bob", "bobby"], "instructors": "carl"},
+        (),
+        HubPeople(HUB.groups, (), HUB.user_name, pattern="bob"),
+        Enrolment(
+            ("bob",), ("carl",), faults=("The roster names people whom this hub does not allow on courses: bobby.",)
+        ),
+    ),
+    "people outside the admin's groups": (
+        {"roster": ["ada", "bob"], "instructors": "carl"},
+        (),
+        HubPeople(HUB.groups, (), HUB.user_name, within=("physics", "missing")),
+        Enrolment(
+            ("ada",), ("carl",), faults=("The roster names people whom this hub does not allow on courses: bob.",)
+        ),
+    ),
+    "groups of instructors, and unknown ones": (
+        {"roster": {"names": ["bob"], "groups": ["nobody"]}, "instructors": {"groups": ["staff", "elsewhere"]}},
+        (),
+        HUB,
+        Enrolment(
+            ("bob",),
+            (),
+            ("staff",),
+            faults=(
+                "The roster names groups that JupyterHub does not have: nobody.",
+                "The instructors include groups that JupyterHub does not have: elsewhere.",
+            ),
+        ),
+    ),
+    "names that no user can have": (
+        {"roster": [".bob", "eve"], "instructors": ["carl", ".dan"]},
+        (),
+        HUB,
+        Enrolment(
+            ("eve",),
+            ("carl",),
+            faults=(
+                "The roster names people who cannot be users of this hub: .bob.",
+                "The instructors include names that cannot be users of this hub: .dan.",
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "listed", "hub", "found"), CASES.values(), ids=CASES.keys())
+def test_people_are_resolved_against_the_hub(
+    file: dict[str, Any], listed: tuple[str, ...], hub: HubPeople, found: Enrolment
+) -> None:
+    """Whoever may not be on a course is left out, and a sentence says so."""
+    session = {"date": "2026-03-02", "from": "9:00", "to": "12:00"}
+    course = parse_course({"name": "C", "profile": "light", "sessions": [session], **file}, str)
+
+    seen = enrolled(course, CourseFile("c", course, listed=listed), hub)
+    assert Enrolment(seen.people, seen.instructors, seen.instructor_groups, seen.faults) == found
+
+
+def course_file(slug: str, roster: dict[str, Any]) -> CourseFile:
+    """The file of a course with this roster and one instructor."""
+    session = {"date": "2026-03-02", "from": "9:00", "to": "12:00"}
+    fields = {"name": slug, "profile": "light", "sessions": [session], "roster": roster, "instructors": "carl"}
+    return CourseFile(slug, parse_course(fields, str))
+
+
+def test_the_names_of_all_courses_are_limited_and_the_first_courses_stay() -> None:
+    """Members of groups count for each course, since each of them is looked up for each; smaller courses still fit."""
+    groups = {"all": [f"u{number}" for number in range(NAMES_LIMIT - 10)]}
+    first = course_file("first", {"names": ["t[1-9]"]})
+    large, small = course_file("large", {"groups": ["all"]}), course_file("small", {"names": ["ada"]})
+
+    assert too_many([first, large, small], groups) == {"large"}
+    assert too_many([large, first, small], groups) == {"first"}
+
+
+async def test_a_course_beyond_the_limit_is_left_out_and_its_instructors_read_why(tmp_path: Path) -> None:
+    """Its group and role stay as they are, as for a file that has never been good."""
+    for slug, roster in (("large", "{groups: all}"), ("small", "[ada]")):
+        (tmp_path / f"{slug}.yaml").write_text(FILE.format(roster=roster))
+    hub = HubPeople({"all": [f"u{number}" for number in range(NAMES_LIMIT)]})
+    book = CourseBook(str(tmp_path), lambda _groups: hub)
+
+    await book.refresh(0)
+
+    assert [(each.slug, each.course is None, each.people, each.faults) for each in book.courses()] == [
+        ("large", True, (), (CROWDED,)),
+        ("small", False, ("ada",), ()),
+    ]
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A hub's database with the group of a course."""
+    with hub_session() as session:
+        session.add(orm.Group(name="course-deep", properties={MARK: "deep"}))
+        session.commit()
+        yield session
+
+
+def update(session: Session, courses_dir: Path) -> dict[str, str]:
+    """The first update of a hub that has just been started: the title of each course."""
+    app: Any = SimpleNamespace(db=session, authenticator=Authenticator())
+    book = CourseBook(str(courses_dir), lambda _groups: HubPeople({}), owners=files_of_courses(session))
+    asyncio.run(update_courses(app, book, ServiceAccount(app, 20)))
+    return {course.slug: course.title for course in book.courses()}
+
+
+def test_the_group_of_a_course_that_is_gone_is_deleted(session: Session, tmp_path: Path) -> None:
+    """The folder is there, and the course's file is not."""
+    update(session, tmp_path)
+
+    assert orm.Group.find(session, "course-deep") is None
+
+
+def test_groups_stay_while_the_folder_cannot_be_read(session: Session, tmp_path: Path) -> None:
+    """As when a hub starts before its file system is mounted: the courses are unknown, and not gone."""
+    update(session, tmp_path / "not-mounted")
+
+    assert orm.Group.find(session, "course-deep") is not None
+
+
+COURSE = """
+name: {title}
+instructors: {{groups: staff}}
+roster: {{groups: physics}}
+profile: light
+sessions: [{{date: 2999-03-04, from: 9:00, to: 17:00}}]
+"""
+
+
+@pytest.mark.parametrize("intruder", ["deep.yaml", "deep.yml"])
+def test_a_course_stays_that_of_its_file_when_the_hub_starts_again(
+    intruder: str, session: Session, tmp_path: Path
+) -> None:
+    """Also if its instructor has edited it since, so that the other file is older."""
+    own = tmp_path / ("deep.yml" if intruder == "deep.yaml" else "deep.yaml")
+    own.write_text(COURSE.format(title="Mine"))
+    first = update(session, tmp_path)
+    (tmp_path / intruder).write_text(COURSE.format(title="Theirs"))
+    own.write_text(COURSE.format(title="Mine, edited"))
+
+    assert (first, update(session, tmp_path)) == ({"deep": "Mine"}, {"deep": "Mine, edited"})
+
+
+def test_courses_beyond_the_limit_displace_none_when_the_hub_starts_again(session: Session, tmp_path: Path) -> None:
+    """Those that have a group come first, whatever the others are called."""
+    (tmp_path / "zoology.yaml").write_text(COURSE.format(title="Zoology"))
+    update(session, tmp_path)
+    for number in range(COURSES_LIMIT):
+        (tmp_path / f"a{number}.yaml").write_text("x")
+    (tmp_path / "zoology.yaml").write_text(COURSE.format(title="Zoology II"))
+    courses = update(session, tmp_path)
+
+    assert (len(courses), courses["zoology"]) == (COURSES_LIMIT, "Zoology II")
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no expression": ({"people": "train["}, "GPUCourses.people: 'train[' is not a regular expression: "),
+    "no pause": ({"every": 0}, "every: 0 must be from 0.1 to 60 seconds."),
+    "no start": ({"at_once": 0}, "at_once: 0 must be a whole number from 1 to 500."),
+}
+
+
+@pytest.mark.parametrize(("settings", "fault"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], fault: str) -> None:
+    """The hub does not start with it; the message names the setting and its bounds."""
+    with pytest.raises(TraitError) as raised:
+        GPUCourses(**settings)
+    assert str(raised.value).startswith(fault)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import pwd
 import threading
 from collections.abc import Callable, Coroutine
@@ -145,3 +146,31 @@ async def test_a_name_service_that_hangs_holds_nothing_else(
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+
+
+ME = pwd.getpwnam("nobody").pw_name
+MINE = grp.getgrgid(pwd.getpwnam(ME).pw_gid).gr_name
+
+
+def kept_for(*groups: str) -> ClusterSnapshot:
+    """Return a cluster with one partition that allows these groups."""
+    return ClusterSnapshot(partitions=(Partition("gpu", allow_groups=groups), Partition("all")))
+
+
+async def test_an_account_is_in_its_groups_and_in_no_other() -> None:
+    """A group or account that the machine does not know is left out: only Slurm can tell."""
+    found = await allowed_groups(kept_for(MINE, "root", "no-such-group"), ME)
+    assert found == {MINE: True, "root": False}
+    assert await allowed_groups(kept_for(MINE), "no-such-account") == {}
+
+
+async def test_root_may_use_every_partition() -> None:
+    """As in Slurm: whatever groups root is in, and also if the group exists only on the cluster."""
+    assert await allowed_groups(kept_for(MINE, "no-such-group"), "root") == {MINE: True, "no-such-group": True}
+
+
+async def test_nothing_is_asked_if_no_partition_is_restricted() -> None:
+    """Nor if the owner of the jobs is unknown, or Slurm has not responded yet."""
+    assert await allowed_groups(kept_for(), ME) == {}
+    assert await allowed_groups(kept_for(MINE), "") == {}
+    assert await allowed_groups(None, ME) == {}
