@@ -13,9 +13,10 @@ from enum import Enum
 from itertools import islice
 from math import inf
 from types import MappingProxyType
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeSet
+from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
@@ -27,7 +28,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     partitions_of,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
 
 STALE = 900.0
@@ -64,6 +65,16 @@ class Availability:
     """The nodes on which it would start, where Slurm itself was asked."""
 
 
+class _Asker(NamedTuple):
+    """Who asks, and when; see :func:`availability`."""
+
+    now: float
+    user: str
+    shared: bool
+    own_jobs: Collection[str]
+    groups: Mapping[str, bool]
+
+
 def availability(
     resources: Resources,
     snapshot: ClusterSnapshot | None,
@@ -87,13 +98,9 @@ def availability(
         return _dated(_never(fault), snapshot)
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
+    asker = _Asker(now, user, shared, own_jobs, groups)
     by_partition = [
-        replace(
-            _in_partition(
-                resources, snapshot, name, now=now, user=user, shared=shared, own_jobs=own_jobs, groups=groups
-            ),
-            partition=name,
-        )
+        replace(_in_partition(resources, snapshot, name, asker), partition=name)
         for name in partitions_of(resources, snapshot)
     ]
     best = _dated(min(by_partition, key=_rank), snapshot)
@@ -115,7 +122,7 @@ def beyond(expected: float | None, limit: float | None, *, now: float) -> str:
 
 
 def within(answer: Availability, limit: float | None, *, now: float) -> Availability:
-    """``found`` with a warning where its start is expected :func:`beyond` ``limit``."""
+    """``answer`` with a warning where its start is expected :func:`beyond` ``limit``."""
     expected = answer.starts_at if answer.starts_at is not None else answer.expected_at
     return replace(answer, sentence=answer.sentence + beyond(expected, limit, now=now))
 
@@ -150,194 +157,158 @@ def _has_unchecked_options(resources: Resources) -> bool:
     return any(word.startswith("-") and not _NEUTRAL.match(word) for word in words)
 
 
-def _in_partition(
-    resources: Resources,
-    snapshot: ClusterSnapshot,
-    name: str,
-    *,
-    now: float,
-    user: str,
-    shared: bool,
-    own_jobs: Collection[str],
-    groups: Mapping[str, bool],
-) -> Availability:
+def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, asker: _Asker) -> Availability:
     partition = snapshot.partition_by_name[name]
     own = snapshot.reservation_by_name.get(resources.reservation_name)
-    fault = fault_in(resources, snapshot, name, now=now, groups=groups)
+    fault = fault_in(resources, snapshot, name, now=asker.now, groups=asker.groups)
     if fault is not None:
         return _never(fault)
     if partition.unread:
         return _unknown(f"the description of partition {name} could not be read")
-    if in_allowed_group(partition, groups) is None:
+    if in_allowed_group(partition, asker.groups) is None:
         members = " or ".join(partition.allow_groups)
         return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")
-    if own is not None and own.start is not None and own.start > now:
-        return _before_reservation(own)
-    nodes = capacity_of(snapshot).nodes(
-        name, constraint=resources.constraint or "", reservation=own.name if own is not None else ""
-    )
-    return _on_nodes(resources, nodes, snapshot, partition, now=now, user=user, shared=shared, own_jobs=own_jobs)
-
-
-def _on_nodes(
-    resources: Resources,
-    nodes: NodeSet,
-    snapshot: ClusterSnapshot,
-    partition: Partition,
-    *,
-    now: float,
-    user: str,
-    shared: bool,
-    own_jobs: Collection[str],
-) -> Availability:
-    need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
+    if own is not None and own.start is not None and own.start > asker.now:
+        return Availability(
+            Chance.LATER,
+            f"not yet: reservation {own.name} starts {{time}}",
+            starts_at=own.start,
+            field="slurm.reservation",
+        )
+    need, capacity = need_of(resources, partition, snapshot), capacity_of(snapshot)
+    nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=own.name if own is not None else "")
     if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown("Slurm does not show the nodes that could run this job")
-    competition = capacity_of(snapshot).competition(partition.name, resources.reservation_name, need, own_jobs)
-    open_now = (node for node in nodes.fitting(need) if node.open_at(now, length) == now)
-    chosen = list(islice(open_now, resources.node_count))
-    if len(chosen) < resources.node_count:
-        if competition is None and _may_preempt(
-            need, resources.node_count, nodes, snapshot, partition, now=now, length=length
-        ):
-            return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
-        return _full(need, resources.node_count, nodes, competition, now=now, length=length, user=user, shared=shared)
-    if snapshot.partial:
-        return _unknown("part of Slurm's list of jobs could not be read")
-    number, free = _free(nodes, need, now, length)
-    if competition is None or _delays_none(competition, nodes, need, resources.node_count, now=now, length=length):
-        power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
-        return Availability(Chance.NOW, f"starts now, {free} free{power_on}")
-    ahead = _ahead(competition, user, shared=shared, verb=True)
-    return Availability(Chance.LATER, f"{free} {'is' if number == 1 else 'are'} free, but {ahead}")
+    competition = capacity.competition(name, resources.reservation_name, need, asker.own_jobs)
+    length = length_of(resources, partition)
+    return _Fit(need, resources.node_count, length, nodes, competition, partition, snapshot, asker).availability()
 
 
-def _delays_none(
-    competition: Competition, nodes: NodeSet, need: Need, count: int, *, now: float, length: float
-) -> bool:
-    """Whether no pending job is delayed: this one ends before the first starts, or takes GPUs that none requests."""
-    if competition.first_start is not None and now + length <= competition.first_start:
-        return True
-    wanted = competition.gpu_types
-    if not need.gpus or need.gpu_type or ANY in wanted:
-        return False
-    free = (
-        node
-        for node in nodes.fitting(need)
-        if node.open_at(now, length) == now
-        and node.free_gpus[ANY] - sum(node.free_gpus.get(kind, 0) for kind in wanted) >= need.gpus
-    )
-    return len(list(islice(free, count))) == count
+@dataclass(frozen=True)
+class _Fit:
+    """A job on the nodes of a partition."""
 
+    need: Need
+    count: int
+    """The number of nodes that it requests."""
+    length: float
+    nodes: NodeSet
+    competition: Competition | None
+    partition: Partition
+    snapshot: ClusterSnapshot
+    asker: _Asker
 
-def _may_preempt(
-    need: Need,
-    count: int,
-    nodes: NodeSet,
-    snapshot: ClusterSnapshot,
-    partition: Partition,
-    *,
-    now: float,
-    length: float,
-) -> bool:
-    """Whether the job would fit if all jobs were gone that it may preempt (slurm.conf(5), PreemptType).
+    def availability(self) -> Availability:
+        chosen = list(islice(filter(self._is_open, self.nodes.fitting(self.need)), self.count))
+        if len(chosen) < self.count:
+            if self.competition is None and self._may_preempt():
+                return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
+            return self._full()
+        if self.snapshot.partial:
+            return _unknown("part of Slurm's list of jobs could not be read")
+        number, free = self._free()
+        if self.competition is None or self._delays_none(self.competition):
+            power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
+            return Availability(Chance.NOW, f"starts now, {free} free{power_on}")
+        ahead = self._ahead(self.competition, verb=True)
+        return Availability(Chance.LATER, f"{free} {'is' if number == 1 else 'are'} free, but {ahead}")
 
-    With preemption by QOS these may be any: which QOS preempts which is known to Slurm's accounting alone.
-    """
-    if not snapshot.preemption:
-        return False
-    lower = {
-        other.name
-        for other in snapshot.partitions
-        if other.preemptable and other.priority_tier < partition.priority_tier
-    }
-    jobs = snapshot.job_table
-    partitions = jobs.column("partitions")
-    preempted = 0
-    for node in nodes.usable:
-        if not node.offers(need) or node.open_at(now, length) != now:
-            continue
-        freed = Freed()
-        for job in node.jobs:
-            if snapshot.preemption == "qos" or not lower.isdisjoint(partitions[job]):
-                one = jobs[job]
-                freed.add(one.cpus // one.node_count, one.memory_mib // one.node_count, one.gpus, node.only_type)
-        preempted += node.has_after(need, freed)
-        if preempted >= count:
+    def _is_open(self, node: NodeFit) -> bool:
+        """Whether no reservation for others begins on the node before the job's end."""
+        return node.open_at(self.asker.now, self.length) == self.asker.now
+
+    def _delays_none(self, competition: Competition) -> bool:
+        """Whether no pending job is delayed: it ends before the first starts, or takes GPUs that none requests."""
+        if competition.first_start is not None and self.asker.now + self.length <= competition.first_start:
             return True
-    return False
+        need, wanted = self.need, competition.gpu_types
+        if not need.gpus or need.gpu_type or ANY in wanted:
+            return False
+        free = (
+            node
+            for node in filter(self._is_open, self.nodes.fitting(need))
+            if node.free_gpus[ANY] - sum(node.free_gpus.get(kind, 0) for kind in wanted) >= need.gpus
+        )
+        return len(list(islice(free, self.count))) == self.count
 
+    def _may_preempt(self) -> bool:
+        """Whether the job would fit if all jobs were gone that it may preempt (slurm.conf(5), PreemptType).
 
-def _full(
-    need: Need,
-    count: int,
-    nodes: NodeSet,
-    competition: Competition | None,
-    *,
-    now: float,
-    length: float,
-    user: str,
-    shared: bool,
-) -> Availability:
-    if nodes.count_capable(need, usable=True) < count:
-        return Availability(Chance.LATER, f"not available now: {_out_of_service(nodes, need)}")
-    start = nodes.earliest_start(need, count, now=now, length=length)
-    if competition is not None:
-        last = competition.last_start
-        wait = f". Expected wait: about {rounded(last - now)}" if last and last > now else ""
-        sentence = f"full, {_ahead(competition, user, shared=shared)}{wait}"
-        return Availability(Chance.LATER, sentence, expected_at=last)
-    if start is None or start == inf:
-        return Availability(Chance.LATER, "full, and it is not known for how long")
-    if start <= now:
-        return Availability(Chance.LATER, "full, but a job is about to end", starts_at=now)
-    return Availability(Chance.LATER, f"full. Expected wait: up to {rounded(start - now)}", starts_at=start)
+        With preemption by QOS these may be any: which QOS preempts which is known to Slurm's accounting alone.
+        """
+        if not self.snapshot.preemption:
+            return False
+        lower = {
+            other.name
+            for other in self.snapshot.partitions
+            if other.preemptable and other.priority_tier < self.partition.priority_tier
+        }
+        jobs = self.snapshot.job_table
+        partitions = jobs.column("partitions")
+        preempted = 0
+        for node in self.nodes.usable:
+            if not node.offers(self.need) or not self._is_open(node):
+                continue
+            freed = Freed()
+            for job in node.jobs:
+                if self.snapshot.preemption == "qos" or not lower.isdisjoint(partitions[job]):
+                    one = jobs[job]
+                    freed.add(one.cpus // one.node_count, one.memory_mib // one.node_count, one.gpus, node.only_type)
+            preempted += node.has_after(self.need, freed)
+            if preempted >= self.count:
+                return True
+        return False
 
+    def _full(self) -> Availability:
+        if self.nodes.count_capable(self.need, usable=True) < self.count:
+            return Availability(Chance.LATER, f"not available now: {self._out_of_service()}")
+        now, competition = self.asker.now, self.competition
+        if competition is not None:
+            last = competition.last_start
+            wait = f". Expected wait: about {rounded(last - now)}" if last and last > now else ""
+            return Availability(Chance.LATER, f"full, {self._ahead(competition)}{wait}", expected_at=last)
+        start = self.nodes.earliest_start(self.need, self.count, now=now, length=self.length)
+        if start is None or start == inf:
+            return Availability(Chance.LATER, "full, and it is not known for how long")
+        if start <= now:
+            return Availability(Chance.LATER, "full, but a job is about to end", starts_at=now)
+        return Availability(Chance.LATER, f"full. Expected wait: up to {rounded(start - now)}", starts_at=start)
 
-def _ahead(competition: Competition, user: str, *, shared: bool, verb: bool = False) -> str:
-    others = len(competition.users.keys() - {user})
-    if shared:
-        others += max(0, competition.users.get(user, 0) - competition.own)
-    if not others:
-        return "your own job is ahead"
-    count_is = (" is" if others == 1 else " are") if verb else ""
-    return f"{people(others)}{count_is} ahead of you"
+    def _ahead(self, competition: Competition, *, verb: bool = False) -> str:
+        others = len(competition.users.keys() - {self.asker.user})
+        if self.asker.shared:
+            others += max(0, competition.users.get(self.asker.user, 0) - competition.own)
+        if not others:
+            return "your own job is ahead"
+        count_is = (" is" if others == 1 else " are") if verb else ""
+        return f"{people(others)}{count_is} ahead of you"
 
+    def _out_of_service(self) -> str:
+        out = [node for node in self.nodes.all if node.offers(self.need) and not node.usable]
+        names = [f"{node.name} ({node.reason})" if node.reason else node.name for node in out[:3]]
+        if len(out) > 3:
+            names.append(f"{len(out) - 3} more")
+        listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+        return f"{listed} {'are' if len(names) > 1 else 'is'} out of service"
 
-def _out_of_service(nodes: NodeSet, need: Need) -> str:
-    out = [node for node in nodes.all if node.offers(need) and not node.usable]
-    names = [f"{node.name} ({node.reason})" if node.reason else node.name for node in out[:3]]
-    if len(out) > 3:
-        names.append(f"{len(out) - 3} more")
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-    return f"{listed} {'are' if len(names) > 1 else 'is'} out of service"
-
-
-def _free(nodes: NodeSet, need: Need, now: float, length: float) -> tuple[int, str]:
-    """How many are free, as a number and such as ``6 of 16 K80``."""
-    if need.exclusive or need.all_memory:
-        what, unit = "node", "nodes"
-    elif need.gpus:
-        what = f"gpu:{need.gpu_type}"
-        gpu_type = need.gpu_type or (nodes.types[0] if len(nodes.types) == 1 else ANY)
-        unit = gpu_model(gpu_type).name if gpu_type else "GPUs"
-    elif need.shards:
-        what, unit = "shard", "GPU shards"
-    else:
-        free, of = nodes.count("cpu", now, length)
-        per_core = nodes.cpus_per_core
+    def _free(self) -> tuple[int, str]:
+        """How many are free, as a number and such as ``6 of 16 K80``."""
+        need, nodes = self.need, self.nodes
+        per_core = 0
+        if need.exclusive or need.all_memory:
+            what, unit = "node", "nodes"
+        elif need.gpus:
+            what = f"gpu:{need.gpu_type}"
+            gpu_type = need.gpu_type or (nodes.types[0] if len(nodes.types) == 1 else ANY)
+            unit = gpu_model(gpu_type).name if gpu_type else "GPUs"
+        elif need.shards:
+            what, unit = "shard", "GPU shards"
+        else:
+            what, unit, per_core = "cpu", "", nodes.cpus_per_core
+        free, of = nodes.count(what, self.asker.now, self.length)
+        if unit:
+            return free, f"{free:,} of {of:,} {unit}"
         if per_core < 2:
             return free, f"{free:,} of {cpus(of, per_core=per_core)}"
         in_cores = f"{free // per_core:,} of {cpus(of // per_core, per_core=1)}"
         return free, f"{free:,} of {cpus(of, per_core=0)} ({in_cores})"
-    free, of = nodes.count(what, now, length)
-    return free, f"{free:,} of {of:,} {unit}"
-
-
-def _before_reservation(own: Reservation) -> Availability:
-    return Availability(
-        Chance.LATER,
-        f"not yet: reservation {own.name} starts {{time}}",
-        starts_at=own.start,
-        field="slurm.reservation",
-    )

@@ -264,28 +264,6 @@ class ReservedPeriod(NamedTuple):
 class NodeFit:
     """One node's total and free resources. Plain attributes, since a page may examine thousands of nodes."""
 
-    __slots__ = (
-        "complete",
-        "cpus",
-        "cpus_per_core",
-        "features",
-        "free_cpus",
-        "free_gpus",
-        "free_memory",
-        "free_shards",
-        "gpus",
-        "idle",
-        "jobs",
-        "memory",
-        "name",
-        "powered_down",
-        "reason",
-        "reserved",
-        "shards",
-        "step",
-        "usable",
-    )
-
     def __init__(
         self,
         node: NodeState,
@@ -296,7 +274,7 @@ class NodeFit:
         cpu_unit: str = "core",
         oversubscribed: tuple[int, int] | None = None,
     ) -> None:
-        """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node.
+        """``jobs`` are positions in the snapshot's jobs; ``complete``: they are every job on the node.
 
         ``cpu_unit``: see :attr:`CpuAllocation.unit`. ``oversubscribed``, in a partition where each CPU is given to
         several jobs (OverSubscribe=FORCE): to how many, and the CPUs of the jobs that are on the node.
@@ -417,8 +395,6 @@ def _free_shards(gpus: int, shards: int, used: tuple[Gres, ...]) -> int:
 
 class Freed:
     """Resources that ended jobs have released on one node."""
-
-    __slots__ = ("cpus", "gpus", "jobs", "memory", "shards")
 
     def __init__(self) -> None:
         self.jobs = self.cpus = self.memory = self.shards = 0
