@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Reservation, rank, waits_for_resources
-from jupyterhub_gpuspawner.table import Table
+from jupyterhub_gpuspawner.slurm.snapshot import (
+    ClusterJob,
+    ClusterSnapshot,
+    Reservation,
+    Table,
+    rank,
+    waits_for_resources,
+)
 from jupyterhub_gpuspawner.units import Gres
 
 _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))

@@ -12,8 +12,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, free_gpus_of, gpus_of
-from jupyterhub_gpuspawner.table import Table
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, Table, free_gpus_of, gpus_of
 from jupyterhub_gpuspawner.units import Gres
 
 # Evaluates ``--constraint`` against the features of a node. Source: sbatch(1).

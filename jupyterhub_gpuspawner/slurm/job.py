@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.units import NodeAllocation
@@ -166,21 +167,51 @@ _PHASES_IN_WORDS = {
     Phase.ENDING: "The job is ending.",
     Phase.UNKNOWN: "The job's state ({state}) is unknown to this hub, which keeps the server.",
 }
-_ENDS_IN_WORDS: dict[End | None, str] = {
-    End.FINISHED: "The job has finished.",
-    End.CANCELLED: "The job was cancelled.",
-    End.TIME_LIMIT: "The job reached its time limit.",
-    End.OUT_OF_MEMORY: "The job exceeded its memory limit.",
-    End.NODE_FAILED: "The node of the job failed.",
-    End.PREEMPTED: "The job was preempted: a job with higher priority needed its resources.",
-    End.VANISHED: "Slurm no longer has a record of the job.",
-    End.REPLACED: "Slurm has lost the job: its id now belongs to another job.",
-}
-_END_HINTS: dict[End | None, str] = {
-    End.TIME_LIMIT: "Give the profile more time.",
-    End.OUT_OF_MEMORY: "Give the profile more memory.",
-    End.VANISHED: "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
-    End.REPLACED: "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
+
+
+class EndWords(NamedTuple):
+    """What is said of an end."""
+
+    sentence: str
+    """For a participant; empty where :func:`sentence` has more to say."""
+    advice: str
+    """What a participant may do, in words that need no knowledge of Slurm, with ``{contact}`` as whom they may ask."""
+    hint: str = ""
+    """For an admin."""
+
+
+_ENDS_IN_WORDS: dict[End, EndWords] = {
+    End.FINISHED: EndWords("The job has finished.", "The last lines of its log may say why."),
+    End.FAILED: EndWords("", "The last lines of its log may say why. If they do not help, send them to {contact}."),
+    End.CANCELLED: EndWords("The job was cancelled.", "If you did not cancel it yourself, contact {contact}."),
+    End.TIME_LIMIT: EndWords(
+        "The job reached its time limit.",
+        "Your files are kept as you last saved them. Start again, with more time if you can choose it.",
+        "Give the profile more time.",
+    ),
+    End.OUT_OF_MEMORY: EndWords(
+        "The job exceeded its memory limit.",
+        "Start again with more memory if you can choose it, or work on less data at a time.",
+        "Give the profile more memory.",
+    ),
+    End.NODE_FAILED: EndWords(
+        "The node of the job failed.",
+        "This was not caused by you. Start again: Slurm uses another node if one is available.",
+    ),
+    End.PREEMPTED: EndWords(
+        "The job was preempted: a job with higher priority needed its resources.",
+        "Start again; the new server may have to wait in the queue.",
+    ),
+    End.VANISHED: EndWords(
+        "Slurm no longer has a record of the job.",
+        "Start again. If it happens again, contact {contact}.",
+        "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
+    ),
+    End.REPLACED: EndWords(
+        "Slurm has lost the job: its id now belongs to another job.",
+        "This was not caused by you. Start again. If it happens again, contact {contact}.",
+        "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
+    ),
 }
 _IN_USE = "All matching {} are in use."
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
@@ -201,7 +232,9 @@ def sentence(status: Job, *, matching: str = "resources") -> str:
     if status.phase is Phase.QUEUED:
         return _IN_USE.format(matching) if status.reason == "Resources" else meaning(status.reason).sentence
     if status.phase is Phase.ENDED:
-        return _failed(status) if status.end is End.FAILED else _ENDS_IN_WORDS.get(status.end, "The job has ended.")
+        if status.end is None:
+            return "The job has ended."
+        return _ENDS_IN_WORDS[status.end].sentence or _failed(status)
     host = status.batch_host
     return _PHASES_IN_WORDS[status.phase].format(
         node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=status.state or "none"
@@ -230,28 +263,18 @@ def admin_hint(status: Job) -> str:
         return "slurmd could not open the job's output file or its working folder: check the log folder on the node."
     if status.phase is Phase.QUEUED:
         return meaning(status.reason).hint
-    return _END_HINTS.get(status.end) or (meaning(status.reason).hint if status.end and status.reason else "")
+    if status.end is None:
+        return ""
+    return _ENDS_IN_WORDS[status.end].hint or (meaning(status.reason).hint if status.reason else "")
 
 
-# Advice for a participant whose job has ended, in words that need no knowledge of Slurm; for one that is pending see
-# :mod:`.reason`.
-
-_ENDED: dict[End, str] = {
-    End.FINISHED: "The last lines of its log may say why.",
-    End.FAILED: "The last lines of its log may say why. If they do not help, send them to {contact}.",
-    End.CANCELLED: "If you did not cancel it yourself, contact {contact}.",
-    End.TIME_LIMIT: "Your files are kept as you last saved them. Start again, with more time if you can choose it.",
-    End.OUT_OF_MEMORY: "Start again with more memory if you can choose it, or work on less data at a time.",
-    End.NODE_FAILED: "This was not caused by you. Start again: Slurm uses another node if one is available.",
-    End.PREEMPTED: "Start again; the new server may have to wait in the queue.",
-    End.VANISHED: "Start again. If it happens again, contact {contact}.",
-    End.REPLACED: "This was not caused by you. Start again. If it happens again, contact {contact}.",
-}
 _KILLED = (
     "A process killed in this way has usually exceeded its memory limit. "
     "Start again with more memory if you can choose it, or work on less data at a time."
 )
 _SET_UP = "A program is missing on the node: please send {contact} the last lines of the log."
+_FAILURES = {"126:0": _SET_UP, "127:0": _SET_UP, "0:9": _KILLED, "137:0": _KILLED}
+"""Advice for exit codes that say more."""
 SILENT = (
     "If the job's log is empty, your login profile ended the job before the server could start: look for exec or "
     "exit in ~/.bash_profile, ~/.bash_login or ~/.profile, and run these in interactive shells only."
@@ -261,16 +284,11 @@ SILENT = (
 
 def advice(status: Job, *, contact: str = "your administrator") -> str:
     """One or two sentences; empty where there is no advice. ``contact`` is whom a participant may ask."""
-    return _advice(status).replace("{contact}", contact)
-
-
-def _advice(status: Job) -> str:
+    text = ""
     if status.phase is Phase.QUEUED:
-        return meaning(status.reason).advice
-    if status.phase is not Phase.ENDED or status.end is None:
-        return ""
-    if status.end is End.FAILED and status.exit_code in ("126:0", "127:0"):
-        return _SET_UP
-    if status.end is End.FAILED and status.exit_code in ("0:9", "137:0"):
-        return _KILLED
-    return _ENDED[status.end]
+        text = meaning(status.reason).advice
+    elif status.phase is Phase.ENDED and status.end is not None:
+        text = _ENDS_IN_WORDS[status.end].advice
+        if status.end is End.FAILED:
+            text = _FAILURES.get(status.exit_code, text)
+    return text.replace("{contact}", contact)

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Table, Unread
 from jupyterhub_gpuspawner.slurm.text import (
     Notice,
     default_per_gpu,
@@ -26,7 +26,6 @@ from jupyterhub_gpuspawner.slurm.text import (
     readable,
     words,
 )
-from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_walltime
 
 T = TypeVar("T")

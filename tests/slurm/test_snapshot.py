@@ -9,8 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState
-from jupyterhub_gpuspawner.table import Table
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Table
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import VERSIONS, recorded
 from tests.snapshots import free_gpus
