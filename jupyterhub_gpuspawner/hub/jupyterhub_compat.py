@@ -172,17 +172,6 @@ class LogName:
             return super()._log_name
 
 
-class GroupOverrides:
-    """A mixin for spawners that check what JupyterHub's ``group_overrides`` set on them."""
-
-    def _apply_overrides(self, spawner_override: dict[str, Any]) -> None:
-        self.override_settings(spawner_override, super()._apply_overrides)  # type: ignore[misc]
-
-    def override_settings(self, settings: dict[str, Any], apply: Callable[[dict[str, Any]], None]) -> None:
-        """Call ``apply``, JupyterHub's own method, which sets each of the settings and raises what that raises."""
-        raise NotImplementedError
-
-
 NO_TIME_LIMIT = 10 * 366 * 86400
 """Seconds: what JupyterHub reads as the ``start_timeout`` of a start that it must not end."""
 

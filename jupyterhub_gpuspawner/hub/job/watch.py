@@ -223,25 +223,20 @@ VERDICT_QUESTIONS = 3
 async def verdict(
     watch: Watch,
     *,
-    first_answer: Callable[[Job], None] = lambda _: None,
     on_status: Callable[[Job | None], None] = lambda _: None,
     sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
 ) -> Job:
     """Wait until the job has ended or can never start, and return the status that says so.
 
     Two answers in a row must say that it can never start: Slurm may report BadConstraints once while nodes register.
-    While Slurm does not answer, nothing is decided. ``first_answer`` is called once, with the first status,
-    and ``look`` at each look, with the status; None before the first one.
+    While Slurm does not answer, nothing is decided. ``on_status`` is called at each look, with the status; None before
+    the first one.
     """
-    answered = False
     first: tuple[str, int] | None = None
     """A reason that never clears, and the number of the answer that gave it first."""
     while True:
         status = watch.status
         on_status(status)
-        if status is not None and not answered:
-            answered = True
-            first_answer(status)
         if status is not None and status.phase is Phase.ENDED:
             return status
         if status is None or not _never_starts(status):

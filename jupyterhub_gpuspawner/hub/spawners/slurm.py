@@ -7,7 +7,7 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -49,7 +49,7 @@ DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
 
-class GPUSlurmSpawner(compat.LogName, compat.GroupOverrides, compat.OwnStartTimeout, CheckedTimeouts, SlurmSettings):
+class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, CheckedTimeouts, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = compat.UserOptions()
@@ -118,13 +118,13 @@ class GPUSlurmSpawner(compat.LogName, compat.GroupOverrides, compat.OwnStartTime
         owner = GPUSlurmSpawner if GPUSlurmSpawner.class_traits().get(name) is not None else type(self)
         return f"c.{next(holders, owner).__name__}.{name}"
 
-    def override_settings(self, settings: dict[str, Any], apply: Callable[[dict[str, Any]], None]) -> None:
+    def _apply_overrides(self, spawner_override: dict[str, Any]) -> None:
         """Apply the overrides of a user's group; raises HTTPError for a value that is not valid."""
         where = "c.Spawner.group_overrides"
-        if "idle" in settings:
+        if "idle" in spawner_override:
             self.log.warning("%s: idle has no effect for a group. Set it in a profile.", where)
         try:
-            apply(settings)
+            super()._apply_overrides(spawner_override)  # type: ignore[misc]
         except TraitError as error:
             failure = ConfigError(str(error), where=where)
             raise endings.spawn_failure(failure, server=self._log_name, contact=self.contact) from error
@@ -325,7 +325,7 @@ class GPUSlurmSpawner(compat.LogName, compat.GroupOverrides, compat.OwnStartTime
 
     def _serves(self) -> None:
         """The server answers from now on."""
-        self.life.ready(self.attempt.reached)
+        self.life.ready({stage.value: at for stage, at in self.attempt.reached.items()})
         self.report.hand_over()
         self.row.count_age_from_now()
         self.watch.serves()

@@ -120,8 +120,8 @@ class Attempt:
     """The job's start as Slurm reports it, from which :attr:`since` was worked out."""
     restored_at: Moment | None = None
     """When a restarted hub took the attempt up: it has :data:`AFTER_RESTART` seconds from then at least."""
-    reached: dict[str, float] = field(default_factory=dict)
-    """When each :class:`Stage` was reached, in seconds since the epoch."""
+    reached: dict[Stage, float] = field(default_factory=dict)
+    """When each stage was reached, in seconds since the epoch."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Environment variables with the contents of the certificates' files; empty without ``internal_ssl``."""
     latest: float | None = None
@@ -133,17 +133,17 @@ class Attempt:
 
     def queued(self, now: Moment) -> None:
         """sbatch has made the job, or Slurm has requeued it."""
-        self.reached.setdefault(Stage.QUEUED.value, now.wall)
+        self.reached.setdefault(Stage.QUEUED, now.wall)
         self.stage, self.since, self.starts_at = Stage.QUEUED, now.ago(), None
 
     def reported(self, now: Moment) -> None:
         """The launcher has reported."""
-        self.reached.setdefault(Stage.STARTING.value, now.wall)
+        self.reached.setdefault(Stage.STARTING, now.wall)
 
     def job_started(self, at: float | None) -> None:
         """Slurm started the job then, in seconds since the epoch; None where it does not say."""
         if at is not None:
-            self.reached[Stage.ALLOCATED.value] = at
+            self.reached[Stage.ALLOCATED] = at
 
     def follow(self, job: Job | None, now: Moment, *, since_pending: float | None) -> bool:
         """Take note of Slurm's last answer about the job; return whether another limit counts from now on.
@@ -157,7 +157,7 @@ class Attempt:
         if self.stage is None:
             return False
         has_node = job is not None and job.phase in _HAS_NODE
-        if not has_node and Stage.STARTING.value not in self.reached:
+        if not has_node and Stage.STARTING not in self.reached:
             requeued = self.stage is Stage.ALLOCATED and job is not None and job.phase is Phase.QUEUED
             if requeued:
                 self.queued(now)
@@ -214,7 +214,7 @@ class Attempt:
             state["clock"] = {"stage": self.stage.value, "since": self.since.to_json(), "timeouts": timeouts}
             if self.starts_at is not None:
                 state["clock"]["starts_at"] = self.starts_at
-        state |= {"reached": dict(self.reached)} if self.reached else {}
+        state |= {"reached": {stage.value: at for stage, at in self.reached.items()}} if self.reached else {}
         state |= {"reasons": list(self.reasons)} if self.reasons else {}
         return state | ({"latest_start": self.latest} if self.latest is not None else {})
 
@@ -228,7 +228,7 @@ def new_attempt(mark: str, *, start_timeout: float, queue_timeout: float | None)
         since=now.ago(),
         start_timeout=start_timeout,
         queue_timeout=queue_timeout,
-        reached={Stage.SUBMITTED.value: now.wall},
+        reached={Stage.SUBMITTED: now.wall},
     )
 
 
@@ -242,16 +242,16 @@ def stored_attempt(state: Mapping[str, Any], now: Moment, *, start_timeout: floa
     attempt = Attempt(
         start_timeout=start_timeout,
         reached={
-            str(stage): at
+            _STORED_STAGES[stage]: at
             for stage, at in (reached.items() if isinstance(reached, dict) else ())
-            if isinstance(at, (int, float))
+            if stage in _STORED_STAGES and isinstance(at, (int, float))
         },
         latest=float(latest) if isinstance(latest, (int, float)) else None,
         reasons=dict.fromkeys(map(str, reasons if isinstance(reasons, list) else ())),
     )
     if "clock" not in state and not _is_number(state.get("start_by")):
         return attempt
-    queued_at = attempt.reached.get(Stage.QUEUED.value)
+    queued_at = attempt.reached.get(Stage.QUEUED)
     attempt.stage, attempt.restored_at = Stage.QUEUED, now.ago()
     attempt.since = now.ago() if queued_at is None else Moment(queued_at)
     clock = state.get("clock")

@@ -40,7 +40,7 @@ class StartFacts:
     """What is known of a start that is under way; times are seconds since the epoch."""
 
     job_id: str = ""
-    reached: Mapping[str, float] = field(default_factory=dict)
+    reached: Mapping[Stage, float] = field(default_factory=dict)
     """By the hub's clock: when it was ``submitted``, ``queued`` (sbatch answered) and ``starting`` (the node reported).
     Empty for a start that another version of this package began."""
     job: Job | None = None
@@ -122,7 +122,7 @@ def stages(facts: StartFacts) -> tuple[StageProgress, ...]:
     )
 
 
-def _took(times: Mapping[str, float], stage_and_next: Sequence[Stage]) -> int | None:
+def _took(times: Mapping[Stage, float], stage_and_next: Sequence[Stage]) -> int | None:
     began, ended = (times.get(stage) for stage in stage_and_next)
     return None if began is None or ended is None else max(0, round(ended - began))
 

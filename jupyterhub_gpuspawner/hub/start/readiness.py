@@ -76,24 +76,23 @@ class Readiness:
                 # while Slurm does not answer, the job may have left the queue
                 if self.attempt.in_queue and self.job.silent:
                     continue
-                raise self._limit_error()
-
-    def _limit_error(self) -> Exception:
-        limit = self.attempt.limit or 0.0
-        if self.attempt.in_queue:
-            return self.ending.waited_too_long(limit)
-        facts = start_facts(self.attempt, self.job, self.report.placement, self.request)
-        return self.ending.timed_out(limit, event(facts, now=time.time())["message"])
+                limit = self.attempt.limit or 0.0
+                if self.attempt.in_queue:
+                    raise self.ending.waited_too_long(limit)
+                facts = start_facts(self.attempt, self.job, self.report.placement, self.request)
+                raise self.ending.timed_out(limit, event(facts, now=time.time())["message"])
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
+        if status is not None and self.job.submitted_as is not None:
+            check_comment(status, self.job.submitted_as, self.spawner.log)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         self.job.notify()
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
-        status = await verdict(self.job.watch(), first_answer=self._check_comment, on_status=self._follow)
+        status = await verdict(self.job.watch(), on_status=self._follow)
         if status.phase is Phase.ENDED:
             raise await self.ending.died(status, reported=self.report.reported.is_set())
         why = await why_never(
@@ -103,11 +102,6 @@ class Readiness:
             since=self.attempt.reached.get(Stage.SUBMITTED, 0.0),
         )
         raise self.ending.never_starts(status, why=why)
-
-    def _check_comment(self, status: Job) -> None:
-        identity = self.job.submitted_as
-        if identity is not None:
-            check_comment(status, identity, self.spawner.log)
 
     async def _until_ready(self) -> None:
         await self.report.reported.wait()

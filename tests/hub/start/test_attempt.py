@@ -81,7 +81,7 @@ def test_the_machines_own_clock_goes_on() -> None:
 BEGUN = Attempt(stage=Stage.SUBMITTED, since=NOW, start_timeout=300.0, queue_timeout=3600.0)
 QUEUED = replace(BEGUN, stage=Stage.QUEUED, since=later(2))
 ALLOCATED = replace(QUEUED, stage=Stage.ALLOCATED, since=later(1000), starts_at=NOW.wall + 1000)
-REPORTED = replace(QUEUED, reached={"starting": NOW.wall + 1003})
+REPORTED = replace(QUEUED, reached={Stage.STARTING: NOW.wall + 1003})
 PENDING = Job("7", Phase.QUEUED, "PENDING", starts_at=NOW.wall + 9000)
 RUNNING = Job("7", Phase.RUNNING, "RUNNING", starts_at=NOW.wall + 1000)
 
@@ -216,7 +216,7 @@ RESTORED: dict[str, tuple[dict[str, Any], Attempt]] = {
     "batchspawner's": ({}, UNKNOWN),
     "an older version's": (
         {"start_by": 1_000_300, "start_by_boot": ["this", 5300.0], "reached": {"queued": NOW.wall - 20}},
-        replace(WAITING, since=Moment(NOW.wall - 20), reached={"queued": NOW.wall - 20}),
+        replace(WAITING, since=Moment(NOW.wall - 20), reached={Stage.QUEUED: NOW.wall - 20}),
     ),
     "one with earlier names of the stages": (
         {"clock": {**CLOCK, "stage": "start"}},

@@ -11,6 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start import progress
+from jupyterhub_gpuspawner.hub.start.attempt import Stage
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -19,8 +20,8 @@ NOON = 1_800_000_000.0
 QUEUED = Job("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
 RUNNING = Job("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", partition="gpu", starts_at=NOON + 60)
 PLACED = PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7")
-REACHED = {"submitted": NOON, "queued": NOON + 1}
-REPORTED = {**REACHED, "starting": NOON + 62}
+REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1}
+REPORTED = {**REACHED, Stage.STARTING: NOON + 62}
 LINE, WAITING, STARTING = "Jobs with a higher priority start first.", "Waiting in line", "Starting"
 SILENT = "Slurm is not responding at the moment. Your server is not affected."
 ON_G1 = "unning on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7"
@@ -79,7 +80,7 @@ def test_what_is_known_becomes_one_sentence(
 
 
 STAGES: dict[str, tuple[StartFacts, list[float | None], list[int]]] = {
-    "sbatch has not answered": (StartFacts(reached={"submitted": NOON}), [NOON], []),
+    "sbatch has not answered": (StartFacts(reached={Stage.SUBMITTED: NOON}), [NOON], []),
     "it waits": (StartFacts("7", REACHED, QUEUED), [NOON, NOON + 1], [1]),
     "it was put back": (
         StartFacts("7", REACHED, Job("7", Phase.QUEUED, "REQUEUED", starts_at=NOON + 900)),
@@ -93,7 +94,7 @@ STAGES: dict[str, tuple[StartFacts, list[float | None], list[int]]] = {
     ),
     "it has reported": (StartFacts("7", REPORTED, RUNNING), [NOON, NOON + 1, NOON + 60, NOON + 62], [1, 59, 2]),
     "Slurm's clock is behind": (
-        StartFacts("7", {**REACHED, "queued": NOON + 90}, RUNNING),
+        StartFacts("7", {**REACHED, Stage.QUEUED: NOON + 90}, RUNNING),
         [NOON, NOON + 90, NOON + 60],
         [90, 0],
     ),
