@@ -39,6 +39,9 @@ class Guard:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C at the terminal is for the parent alone
         )
+        assert self._process.stdin is not None  # noqa: S101 - for mypy
+        assert self._process.stdout is not None  # noqa: S101 - for mypy
+        self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def start(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], output: Path) -> int:
         """Start a program under a name and return its process id. Its output and errors are appended to ``output``."""
@@ -53,20 +56,16 @@ class Guard:
 
     def stop(self) -> None:
         """End everything."""
-        assert self._process.stdin is not None  # noqa: S101 - for mypy
-        assert self._process.stdout is not None  # noqa: S101 - for mypy
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self._requests.close()
         self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
 
     def _ask(self, **question: object) -> dict[str, Any]:
-        assert self._process.stdin is not None  # noqa: S101 - for mypy
-        assert self._process.stdout is not None  # noqa: S101 - for mypy
         try:
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            self._process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+            self._requests.write(json.dumps(question).encode() + b"\n")
+            self._requests.flush()
+            answer: dict[str, Any] = json.loads(self._answers.readline())
         except (OSError, ValueError) as error:
             raise GuardLost(f"The process that guards the daemons has ended ({error}).") from error
         return answer

@@ -10,11 +10,8 @@ So a view that contradicts several others counts only when as many in a row, or 
 
 from __future__ import annotations
 
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -105,17 +102,9 @@ class NodeRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The record as it is stored; version 1."""
-        return {
-            "version": VERSION,
-            "node": self.node,
-            "topology": to_document(self.topology),
-            "seen": list(self.seen),
-            "seen_at": self.seen_at,
-            "whole_at": self.whole_at,
-            "gres": self.gres,
-            "agreeing": self.agreeing,
-            "doubt": None if self.doubt is None else self.doubt.to_json(),
-        }
+        document = {field.name: getattr(self, field.name) for field in fields(self)}
+        doubt = self.doubt.to_json() if self.doubt is not None else None
+        return {"version": VERSION, **document, "topology": to_document(self.topology), "doubt": doubt}
 
 
 def record_from(document: Mapping[str, Any]) -> NodeRecord:
@@ -275,21 +264,20 @@ def _remaining(old: NodeRecord, view: View) -> list[int]:
 def _link(new: NodeTopology, before: NodeTopology, a: _Positions, b: _Positions) -> str:
     if a == b:
         return "X"
-    words = [
-        topology.link(one, other)
-        for topology, one, other in zip((new, before), a, b, strict=True)
-        if one is not None and other is not None
-    ]
-    return next((word for word in words if word != "?"), "?")
+    pairs = zip((new, before), a, b, strict=True)
+    return _first_known(topology.link(x, y) for topology, x, y in pairs if x is not None and y is not None)
 
 
 def _nic_link(new: NodeTopology, before: NodeTopology, nic: str, gpu: _Positions) -> str:
-    words = [
+    return _first_known(
         topology.nic_links[topology.nics.index(nic)][position]
         for topology, position in zip((new, before), gpu, strict=True)
         if position is not None and nic in topology.nics and topology.nic_links
-    ]
-    return next((word for word in words if word != "?"), "?")
+    )
+
+
+def _first_known(links: Iterable[str]) -> str:
+    return next((link for link in links if link != "?"), "?")
 
 
 def _ordered(topology: NodeTopology, order: Sequence[int]) -> NodeTopology:

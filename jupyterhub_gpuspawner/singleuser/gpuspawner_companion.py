@@ -122,52 +122,6 @@ class Hub:
         self._away = not valid
 
 
-class _Handler(APIHandler):
-    _track_activity = False
-    """A page that counts the time down is no activity of its user: an idle server stays idle."""
-
-    @property
-    def hub(self) -> Hub:
-        """The hub of this server."""
-        hub: Hub = self.settings["gpuspawner_hub"]
-        return hub
-
-    async def finish_or_204(
-        self, content: dict[str, Any] | bytes | None, content_type: str = "application/json"
-    ) -> None:
-        """Answer with the content, or with 204 where there is none."""
-        if content is None:
-            self.set_status(204)
-            await self.finish()
-        else:
-            await self.finish(content, set_content_type=content_type)
-
-
-class SessionHandler(_Handler):
-    """The hub's session document as it is; 204 where the hub does not answer."""
-
-    @web.authenticated
-    async def get(self) -> None:
-        """200 or 204."""
-        answer = await self.hub.session()
-        await self.finish_or_204(answer.document() if answer.status else None)
-
-
-class ActionHandler(_Handler):
-    """*More time* and *Keep*; the hub's answer with its status, and 503 where there is none."""
-
-    def initialize(self, action: str) -> None:
-        """``action``: as the hub calls it."""
-        self.action = action
-
-    @web.authenticated
-    async def post(self) -> None:
-        """Ask the hub."""
-        answer = await self.hub.change(self.action)
-        self.set_status(answer.status or 503)
-        await self.finish(answer.document() or {"message": "The hub does not answer at the moment. Try again later."})
-
-
 def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
     """The last sample of the server's GPUs, with its age in seconds; None where nothing is measured.
 
@@ -185,13 +139,50 @@ def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
     return {**usage, "age": round(age)}
 
 
+class _Handler(APIHandler):
+    _track_activity = False
+    """A page that counts the time down is no activity of its user: an idle server stays idle."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub of this server."""
+        hub: Hub = self.settings["gpuspawner_hub"]
+        return hub
+
+    async def answer(self, content: dict[str, Any] | bytes | None, content_type: str = "application/json") -> None:
+        """Answer with the content, or with 204 where there is none."""
+        self.set_status(200 if content is not None else 204)
+        await self.finish(content, set_content_type=content_type)
+
+
+class SessionHandler(_Handler):
+    """The hub's session document as it is; 204 where the hub does not answer."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """200 or 204."""
+        session = await self.hub.session()
+        await self.answer(session.document() if session.status else None)
+
+
+class ActionHandler(_Handler):
+    """*More time* and *Keep*; the hub's answer with its status, and 503 where there is none."""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Ask the hub."""
+        done = await self.hub.change(self.request.path.rpartition("/")[2])
+        self.set_status(done.status or 503)
+        await self.finish(done.document() or {"message": "The hub does not answer at the moment. Try again later."})
+
+
 class UsageHandler(_Handler):
     """The last sample of the server's own GPUs, also while the hub does not answer; 204 where nothing is measured."""
 
     @web.authenticated
     async def get(self) -> None:
         """200 or 204."""
-        await self.finish_or_204(latest_usage(USAGE_FILE, time.time()))
+        await self.answer(latest_usage(USAGE_FILE, time.time()))
 
 
 class PictureHandler(_Handler):
@@ -200,10 +191,10 @@ class PictureHandler(_Handler):
     @web.authenticated
     async def get(self) -> None:
         """200 or 204."""
-        answer = await self.hub.picture()
+        picture = await self.hub.picture()
         self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
         self.set_header("X-Content-Type-Options", "nosniff")
-        await self.finish_or_204(answer.body if answer.status == 200 else None, "image/svg+xml")
+        await self.answer(picture.body if picture.status == 200 else None, "image/svg+xml")
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -216,12 +207,12 @@ def _load_jupyter_server_extension(app: Any) -> None:
         return
     web_app = app.web_app
     web_app.settings["gpuspawner_hub"] = Hub(dict(os.environ), app.log)
+    handlers: dict[str, type[_Handler]] = {
+        "session": SessionHandler,
+        "extend": ActionHandler,
+        "keep": ActionHandler,
+        "usage": UsageHandler,
+        "picture": PictureHandler,
+    }
     base = url_path_join(web_app.settings["base_url"], "gpuspawner")
-    handlers: list[tuple[Any, ...]] = [
-        (url_path_join(base, "session"), SessionHandler),
-        (url_path_join(base, "extend"), ActionHandler, {"action": "extend"}),
-        (url_path_join(base, "keep"), ActionHandler, {"action": "keep"}),
-        (url_path_join(base, "usage"), UsageHandler),
-        (url_path_join(base, "picture"), PictureHandler),
-    ]
-    web_app.add_handlers(".*$", handlers)
+    web_app.add_handlers(".*$", [(url_path_join(base, name), handler) for name, handler in handlers.items()])
