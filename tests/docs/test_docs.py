@@ -23,14 +23,9 @@ from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from docs.reference_pages import FOLDER, rendered
-from docs.reference_pages.commands import walk
 from docs.reference_pages.documents import EXAMPLE
-from docs.reference_pages.errors import error_classes
-from docs.reference_pages.profile import MODELS
-from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
-from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.reader import parse_placement
@@ -98,15 +93,6 @@ def _anchors(path: Path) -> frozenset[str]:
     return frozenset(anchor(title.replace("`", "")) for title in re.findall(r"^#+ (.+)$", _prose(path), re.MULTILINE))
 
 
-def test_every_how_to_guide_has_its_door() -> None:
-    """The first page and the overview list each of them once, in the same order."""
-    guides = {path.name for path in (ROOT / "docs" / "howto").glob("*.md")} - {"README.md"}
-    overview = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "howto" / "README.md").read_text("utf-8"))
-    first = re.findall(r"\]\(howto/([a-z][\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text("utf-8"))
-    assert sorted(overview) == sorted(guides)
-    assert first == overview
-
-
 # --- examples --------------------------------------------------------------------------------------
 
 
@@ -131,14 +117,6 @@ def test_every_python_example_is_configuration_that_loads(text: str, tmp_path: P
     for name in ("GPUProfilesSpawner", "ProfilesSpawner"):
         profiles = config.get(name, {}).get("profiles", [])
         assert len(parse_profiles(profiles)) == len(profiles)
-
-
-@pytest.mark.parametrize("text", _blocks("python3"))
-def test_every_program_is_one_that_can_be_tried(text: str) -> None:
-    """It compiles, and scripts/try-frameworks has a command for it; ``python`` marks configuration."""
-    name = text.partition("\n")[0].removeprefix("# ")
-    compile(text, name, "exec")
-    assert f'"{name}"]' in (ROOT / "scripts" / "try-frameworks").read_text("utf-8")
 
 
 @cache
@@ -298,39 +276,6 @@ def verified(names: list[str], folder: Path) -> tuple[int, str]:
 def test_the_reference_is_what_the_code_says_today(name: str) -> None:
     """The reference is up to date; after a change in the code, run scripts/reference."""
     assert (FOLDER / name).read_text("utf-8") == rendered()[name], "run scripts/reference"
-
-
-OWN = [
-    base
-    for cls in CONFIGURED
-    for base in cls.__mro__
-    if base.__module__.startswith("jupyterhub_gpuspawner") and issubclass(base, Configurable)
-]
-
-
-def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
-    """The generator omits nothing: the names are taken from the classes themselves."""
-    wanted = {
-        "settings.md": [
-            *(f"## {cls.__name__}\n" for cls in CONFIGURED),
-            *(f"| `{name}` |" for cls in OWN for name in cls.class_own_traits(config=True)),
-        ],
-        "profile.md": [
-            *(f"## {model.__name__}\n" for model in MODELS),
-            *(f"| `{field.alias or name}` |" for model in MODELS for name, field in model.model_fields.items()),
-        ],
-        "course.md": [f"| `{name}` |" for name in Course.model_fields],
-        "commands.md": [
-            word
-            for words, command in walk("gpuspawner", gpuspawner)
-            for word in (f"## {words}\n", *(each.opts[-1] for each in command.params if each.opts[0][0] == "-"))
-        ],
-        "errors.md": [f"| `{cls.__name__}` |" for cls in error_classes()],
-    }
-    pages = rendered()
-    assert {page: [name for name in names if name not in pages[page]] for page, names in wanted.items()} == {
-        page: [] for page in wanted
-    }
 
 
 def test_the_documented_placement_is_one_that_the_hub_reads() -> None:

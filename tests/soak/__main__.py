@@ -18,8 +18,6 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -184,43 +182,21 @@ class Soak:
             return False
 
     def table(self) -> str:
-        """What was done, and what the log contains."""
+        """What was done, and what the hub's log has of it."""
         log = self.hub.log.read_text(errors="replace")
         for name, words in {
             "log: jobs submitted": r"Submitted \S+ as job",
             "log: servers ready": r"Job \d+ of \S+ serves at",
             "log: jobs ended under a server": r"Job \d+ of \S+ has ended",
             "log: starts taken up by the next hub": "taking it up",
-            "log: servers still running after a restart": "still running",
             "log: jobs of starts given up, cancelled": "was cancelled: cancelling",
-            "log: jobs of unanswered sbatch, cancelled": "sbatch failed, but created job",
             "log: orphans cancelled": "belongs to no server: cancelling",
             "log: outages of Slurm": "Slurm is not responding",
-            "database: reports asked to come again": r"503 POST /hub/api/gpuspawner/report",
-            "database: outages that a start or a stop waited for": "database does not accept changes at the moment",
-            "database: states stored later": "is not in the hub's database yet",
-            "database: starts that ended with a sentence": "database did not respond while your server",
-            "database: servers taken up again": "was not watched: taking it up",
-            "database: servers half ended, stopped": "was left half started or half stopped",
+            "log: outages of the database": "database does not accept changes at the moment",
             "log: tracebacks": "Traceback",
         }.items():
             self.count[name] = len(re.findall(words, log))
-        return "\n".join(_rows(self.count))
-
-
-def _rows(count: Counter[str]) -> Iterator[str]:
-    """The counters as a table."""
-    parts: dict[str, list[tuple[str, int]]] = {}
-    for name, number in sorted(count.items()):
-        part, colon, what = name.partition(": ")
-        parts.setdefault(part if colon else "people", []).append((what if colon else name, number))
-    width = max(len(what) for rows in parts.values() for what, _ in rows)
-    line = f"+-{'-' * width}-+----------+"
-    for part, rows in parts.items():
-        yield line
-        yield f"| {part.upper():{width}} |          |"
-        yield from (f"| {what:{width}} | {number:8} |" for what, number in rows)
-    yield line
+        return "\n".join(f"{number:8} {name}" for name, number in sorted(self.count.items()))
 
 
 def _job_of(answer: requests.Response) -> str:
