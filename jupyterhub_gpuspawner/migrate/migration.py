@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from traitlets.config import Config
-from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import Effect
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
-from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, read_old_hub
+from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Difference, Kind, Migration
 from jupyterhub_gpuspawner.migrate.settings import (
     INHERITED,
@@ -130,7 +129,7 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         raise ConfigError(str(error), where=where) from error
     document.setdefault("slug", slug_of(document["display_name"]))
     spawner_class = document.get("spawner_class", "")
-    if spawner_class and not _can_be_imported(spawner_class):
+    if spawner_class and not can_be_imported(spawner_class):
         migration.decide(
             where,
             f"{document['display_name']} ({spawner_class})",
@@ -154,14 +153,6 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     document = {name: value for name, value in document.items() if value not in ({}, None)}
     migration.profiles.append(ConvertedProfile(document, was))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
-
-
-def _can_be_imported(dotted_name: str) -> bool:
-    try:
-        import_item(dotted_name)
-    except ImportError:
-        return False
-    return True
 
 
 def _without_constants(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:

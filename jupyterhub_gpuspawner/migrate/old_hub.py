@@ -89,30 +89,32 @@ def read_old_hub(path: Path) -> OldHub:
     """Execute a configuration file; raises ConfigError if that fails, or if it is of no spawner that is known here."""
     try:
         config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
-    except ImportError as error:
-        raise ConfigError(
-            f"{type(error).__name__}: {error}", where=str(path), hint="Run the command where the hub's packages are."
-        ) from error
     except Exception as error:
-        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
+        hint = "Run the command where the hub's packages are." if isinstance(error, ImportError) else ""
+        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path), hint=hint) from error
     names = _class_names(config.JupyterHub.get("spawner_class", ""))
     system, sections = _system(names, config)
     return OldHub(config, system, names[0], sections)
 
 
+def can_be_imported(dotted_name: str) -> bool:
+    """Whether there is a class of this name here."""
+    try:
+        import_item(dotted_name)
+    except ImportError:
+        return False
+    return True
+
+
 def _class_names(named: object) -> tuple[str, ...]:
     """The names of a spawner class and of those that it is derived from; of an unknown one, its own name alone."""
+    named_class = named
     if isinstance(named, str):
         entry_point = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None)
         path = entry_point.value.replace(":", ".") if entry_point else named
-        try:
-            named_class = import_item(path) if "." in path else None
-        except ImportError:
-            named_class = None
-        if named_class is None:
+        if "." not in path or not can_be_imported(path):
             return (named.rpartition(".")[2],)
-    else:
-        named_class = named
+        named_class = import_item(path)
     if not isinstance(named_class, type):
         raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
     return tuple(base.__name__ for base in named_class.__mro__ if base.__name__ not in _GENERAL)
