@@ -1,9 +1,28 @@
-"""What a check finds: a finding, and the codes of findings."""
+"""What a check gets, and what it finds: the context of a check, a finding, and the codes of findings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, time
 from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.start.build import SETTINGS
+from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
+from jupyterhub_gpuspawner.profiles.option import ProfileOption
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, slug_of
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, moment_of, resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
+from jupyterhub_gpuspawner.site.people import People
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 
 class Severity(str, Enum):
@@ -60,3 +79,206 @@ class Code:
     def error(self, where: str, text: str, fix: str = "") -> Finding:
         """A finding because of which starts will fail."""
         return Finding(Severity.ERROR, self.name, where, text, fix)
+
+
+# What every check is given: the configuration, the profiles with all requests that they allow, and Slurm's answer.
+
+Values = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for beyond the usual checks."""
+
+    user: str = ""
+    """A user whose jobs are tried, without submitting them."""
+    groups: tuple[str, ...] = ()
+    """JupyterHub groups of that user."""
+    people: int = 0
+    """How many people would start at once; 0: not asked."""
+    profile: str = ""
+    """The only profile to try, and to count the seats of; empty: each."""
+    submit: bool = False
+    """Submit one small job of the user in each partition, and look at its node."""
+
+
+DEFAULTS = Options()
+"""Nothing beyond the usual checks."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request that a user can make with a profile: the options that differ from their defaults."""
+
+    profile: Profile
+    options: Values = field(default_factory=dict)
+    option: str = ""
+    """The option that is tried; empty for the unchanged profile."""
+    path: tuple[str, ...] = ()
+    """Its field in the profile, such as ``profile_options.gpus.range.max``."""
+
+
+def cases_of(profile: Profile) -> Iterator[Case]:
+    """The unchanged profile first; then the values of each option that are not its default."""
+    yield Case(profile)
+    settings = profile.as_override()
+    for name, option in profile.profile_options.items():
+        for part, value in values_of(option):
+            if value != option.initial(settings):
+                yield Case(profile, {name: value}, name, ("profile_options", name, *part))
+
+
+def values_of(option: ProfileOption) -> list[tuple[tuple[str, ...], str | int | float]]:
+    """Each choice of an option, or both ends of its range, with its field.
+
+    The largest value of a range need not be its maximum: it goes in steps.
+    """
+    if option.range is not None:
+        ends = {option.range.min: "min", option.range.nearest(option.range.max): "max"}
+        return [(("range", end), value) for value, end in ends.items()]
+    return [(("choices", key), key) for key in option.choices]
+
+
+@dataclass(frozen=True)
+class Context:
+    """A site at one moment."""
+
+    site: Site
+    spawner: Any
+    """The spawner of a user ``nobody``, with the settings of all Slurm servers."""
+    client: SlurmClient
+    profiles: tuple[Profile, ...]
+    """None in a hub without profiles."""
+    defaults: Resources
+    """The site's defaults for Slurm jobs."""
+    people: People
+    """JupyterHub's users and groups, as far as they are known."""
+    now: datetime
+    """With a time zone."""
+    version: str = ""
+    """Slurm's."""
+    snapshot: ClusterSnapshot | None = None
+    """None if Slurm did not answer, or not so that it can be read; then :attr:`slurm_error` says why."""
+    slurm_error: SlurmUnavailable | SlurmOutputError | None = None
+    options: Options = DEFAULTS
+
+    @cached_property
+    def requests(self) -> tuple[tuple[Case, Resources], ...]:
+        """All that users can request with the Slurm profiles, each profile unchanged first.
+
+        What is no request at all is left out: a finding of the check of requests.
+        """
+        requests = []
+        for profile in self.of_slurm():
+            for case in cases_of(profile):
+                with suppress(RequestError):
+                    requests.append((case, self.request(case).resources))
+        return tuple(requests)
+
+    def of_slurm(self) -> Iterator[Profile]:
+        """The profiles whose servers are jobs."""
+        return (profile for profile in self.profiles if profile.kind == "slurm")
+
+    def chosen(self) -> Iterator[Profile]:
+        """The same; the one alone that the command line names, if it names one."""
+        return (profile for profile in self.of_slurm() if self.options.profile in ("", profile.slug))
+
+    def unchanged(self, profile: Profile) -> Resources | None:
+        """What a profile requests where the user chooses nothing; None where that is no request, or no job."""
+        pairs = (resources for case, resources in self.requests if case.profile is profile and not case.option)
+        return next(pairs, None)
+
+    def request(
+        self, case: Case, *, user: str = SOMEBODY.name, groups: tuple[str, ...] = (), now: datetime | None = None
+    ) -> JobRequest:
+        """The request of a user who may use the profile; raises RequestError."""
+        return resolve(
+            (case.profile.model_copy(update={"allow": Allow()}),),
+            {"profile": case.profile.slug, **case.options},
+            username=user,
+            groups=groups,
+            server_name="",
+            now=now or self.first_moment(case.profile),
+            defaults=self.defaults,
+        )
+
+    def first_moment(self, profile: Profile) -> datetime:
+        """The first moment from now on at which the profile can be used, as far as its own dates say."""
+        opens, now = profile.allow.from_, self.now
+        if opens is not None:
+            now = max(now, moment_of(opens))
+        rule = profile.slurm.reservation
+        if rule is not None and rule.pattern is None and rule.default is None and now.date() not in rule.dates:
+            later = [day for day in rule.dates if day > now.date()]
+            now = moment_of(min(later), time(12)) if later else now
+        return now
+
+    # Where a field of a profile is written: the file and line, or the hub's configuration.
+
+    @property
+    def has_profiles(self) -> bool:
+        """False in a hub of ``gpu-slurm``, which offers none."""
+        return isinstance(self.spawner, GPUProfilesSpawner)
+
+    def location(self, profile: Profile, *path: str) -> str:
+        """``profile gpu: slurm.gpus``, or ``profile gpu (site.yaml:7): slurm.gpus`` of one in a file."""
+        head = f"profile {profile.slug}"
+        if self.has_profiles and (folder := self.spawner.source.folder) is not None:
+            name, configured = folder.file_of(profile.slug), self.spawner.source.configured_profiles()
+            if name and profile.slug not in [other.slug for other in configured]:
+                head = f"{head} ({shown_name(name)}:{self._line(Path(folder.path, name), profile.slug, path)})"
+        return f"{head}: {'.'.join(path)}" if path else head
+
+    def location_of(self, case: Case, field: str) -> str:
+        """The place of the value that ``field`` of ``slurm`` has in a case: an option, the profile, or a setting."""
+        profile, unchanged = case.profile, case.profile.as_override()
+        path: tuple[str, ...] = ("slurm", field) if field in profile.slurm.model_fields_set else ()
+        for name, option in profile.profile_options.items():
+            value = case.options.get(name, option.initial(unchanged))
+            if value is None:
+                continue
+            if field in option.choose(value)[1].slurm.model_fields_set:
+                part = ("choices", str(value), "slurm", field) if option.choices else ("range",)
+                path = ("profile_options", name, *part)
+        if case.path and (path[:2] != case.path[:2] or case.path[-2:-1] == ("range",)):
+            path = case.path  # also where the value of another option made the difference
+        if path:
+            return self.location(profile, *path)
+        if getattr(self.defaults, field, None) is not None:
+            return self.setting(f"req_{SETTINGS.get(field, field)}")
+        return self.location(profile, "slurm", field)
+
+    def setting(self, name: str) -> str:
+        """A setting of Slurm servers as the admin wrote it, such as ``c.SlurmSpawner.req_partition``."""
+        return str(self.spawner.configured_as(name))
+
+    @cached_property
+    def _documents(self) -> dict[Path, Document | None]:
+        return {}
+
+    def _line(self, file: Path, slug: str, path: tuple[str, ...]) -> int:
+        if file not in self._documents:
+            try:
+                self._documents[file] = read_document(file.read_text("utf-8"))
+            except (OSError, ValueError, ConfigError):  # its last good version is offered
+                self._documents[file] = None
+        document = self._documents[file]
+        return document.line([*_base(document.value, slug), *path]) if document is not None else 1
+
+
+def _base(value: Any, slug: str) -> tuple[str | int, ...]:
+    """The path of a profile in its file."""
+    inside: tuple[str | int, ...] = ()
+    if isinstance(value, dict) and "profiles" in value:
+        value, inside = value["profiles"], ("profiles",)
+    for position, item in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(item, dict) and slug == (item.get("slug") or slug_of(str(item.get("display_name", "")))):
+            return (*inside, position)
+    return inside
+
+
+Check = Callable[[Context], AsyncIterator[Finding]]
+"""One question that ``gpuspawner check`` asks.
+
+Its findings are in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer.
+"""

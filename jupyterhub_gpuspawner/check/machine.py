@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from jupyterhub_gpuspawner.check.context import Case, Context, cases_of
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, cases_of
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import date, datetime, time, timedelta
 
 from jupyterhub_gpuspawner.batch.script import options_of
-from jupyterhub_gpuspawner.check.context import Case, Context
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.courses.limits import licenses_of

@@ -8,8 +8,7 @@ from decimal import Decimal
 from itertools import islice, product
 from typing import Any
 
-from jupyterhub_gpuspawner.check.context import Case, Context, Values, cases_of, values_of
-from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, Severity, Values, cases_of, values_of
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError

@@ -14,15 +14,13 @@ from typing import Any
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check import machine, people, profiles, requests, run_as, settings, slurm, submit
-from jupyterhub_gpuspawner.check.context import DEFAULTS, Check, Context, Options
-from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.site.configuration import Site, refusal
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
-from jupyterhub_gpuspawner.site.values import refusal
 
 HUB_CHECKS: tuple[Check, ...] = (
     settings.check_names,

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Code, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.accounts import own_account

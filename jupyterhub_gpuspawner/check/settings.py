@@ -15,8 +15,7 @@ from traitlets.config import Configurable
 from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
@@ -24,8 +23,7 @@ from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
-from jupyterhub_gpuspawner.site.configuration import CONFIG_FILE, application, is_unseen, sqlite_file
-from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused
+from jupyterhub_gpuspawner.site import configuration
 
 IGNORED = Code("setting-ignored", "A setting of batchspawner, wrapspawner or an earlier version has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
@@ -57,9 +55,9 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
     for text in lost_parts(configured_value(config.JupyterHub.get("template_paths", []))):
         yield TEMPLATE.warning("c.JupyterHub.template_paths", text)
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
-    if is_unseen(db_url):
+    if configuration.is_unseen(db_url):
         if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
-            yield UNSEEN.ok("database", _HIDDEN.format(sqlite_file(db_url)))
+            yield UNSEEN.ok("database", _HIDDEN.format(configuration.sqlite_file(db_url)))
     elif exposed := exposed_database(db_url):
         yield EXPOSED.warning("database", exposed)
 
@@ -80,7 +78,7 @@ _ADDED = {Set: ("set", _OF_LISTS), Dict: ("dict", _OF_LISTS), List: ("list", {"u
 """Of each kind of setting: the names in which traitlets keeps what is added without effect, and the methods."""
 
 
-def doubtful(setting: ConfiguredValue) -> Iterator[Finding]:
+def doubtful(setting: configuration.ConfiguredValue) -> Iterator[Finding]:
     """Whether a setting is accepted, and does not mean what it seems to."""
     if isinstance(setting.trait, Command):
         yield from _of_command(setting)
@@ -96,7 +94,7 @@ def doubtful(setting: ConfiguredValue) -> Iterator[Finding]:
             )
 
 
-def _of_command(setting: ConfiguredValue) -> Iterator[Finding]:
+def _of_command(setting: configuration.ConfiguredValue) -> Iterator[Finding]:
     words = [setting.value] if isinstance(setting.value, str) else setting.value
     program = words[0] if isinstance(words, (list, tuple)) and words else ""
     if not isinstance(program, str) or len(program.split()) < 2 or Path(program).exists():
@@ -133,13 +131,13 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
     """Look at each name in the configuration."""
     config = context.site.config
     try:
-        app = application(config)
+        app = configuration.application(config)
         used = classes_in_use(context, app)
     except ConfigError as error:
         yield _invalid(error)
         return
     except ImportError as error:
-        yield INVALID.error(CONFIG_FILE, str(error))
+        yield INVALID.error(configuration.CONFIG_FILE, str(error))
         return
     if "spawner_class" not in config.JupyterHub:
         yield DEFAULT_SPAWNER.error(
@@ -154,15 +152,15 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
             yield finding
     wrong: dict[str, Finding] = {}
     for cls in used:
-        doubts = (finding for setting in configured_values(config, cls) for finding in doubtful(setting))
-        for finding in (*map(_invalid, refused(config, cls)), *doubts):
+        doubts = (finding for setting in configuration.configured_values(config, cls) for finding in doubtful(setting))
+        for finding in (*map(_invalid, configuration.refused(config, cls)), *doubts):
             wrong.setdefault(finding.where, finding)  # a setting of a base class is that of several
     for finding in wrong.values():
         yield finding
 
 
 def _invalid(error: ConfigError) -> Finding:
-    where = error.where or CONFIG_FILE
+    where = error.where or configuration.CONFIG_FILE
     return INVALID.error(where, error.message.removeprefix(f"{where}: "), error.hint)
 
 
@@ -173,7 +171,7 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
         try:
             classes.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
-            raise ConfigError(problem_of(error), where=f"c.JupyterHub.{name}") from error
+            raise ConfigError(configuration.problem_of(error), where=f"c.JupyterHub.{name}") from error
     classes += [import_item(profile.spawner_class) for profile in context.profiles if profile.spawner_class is not None]
     return tuple(dict.fromkeys(classes))
 

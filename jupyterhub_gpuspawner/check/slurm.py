@@ -7,8 +7,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.machine import START_TIMEOUT
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run

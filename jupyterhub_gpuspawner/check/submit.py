@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
 from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
-from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Code, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.machine import START, HubAddress, hub_address
 from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.check.run_as import PREFIX

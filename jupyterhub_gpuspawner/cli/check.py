@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from jupyterhub_gpuspawner.check import run
-from jupyterhub_gpuspawner.check.context import Options
-from jupyterhub_gpuspawner.check.finding import Finding
+from jupyterhub_gpuspawner.check.finding import Finding, Options
 from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of

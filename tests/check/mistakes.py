@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.context import DEFAULTS, Options
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Qos
 from jupyterhub_gpuspawner.slurm.messages import rejected

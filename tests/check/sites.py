@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.check.context import DEFAULTS, Context, Options
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
 from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.accounting import Accounting

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.check import machine, people, run, run_as, settings, slurm
-from jupyterhub_gpuspawner.check.context import DEFAULTS, Check, Options
-from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Options, Severity
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.site.configuration import load_site

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import run, submit
-from jupyterhub_gpuspawner.check.context import Options
-from jupyterhub_gpuspawner.check.finding import Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Finding, Options, Severity
 from jupyterhub_gpuspawner.check.machine import START
 from jupyterhub_gpuspawner.check.submit import FollowedJob, ProbeJob, findings_of, parse_log
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm

@@ -18,7 +18,7 @@ from tests.slurm.recorded import recorded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Context
 
 
 def site(folder: Path, mistake: Mistake) -> Context:

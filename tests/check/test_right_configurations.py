@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.context import Options
-from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.profiles.files import read_document
 from jupyterhub_gpuspawner.profiles.profile import slug_of
 from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from jupyterhub_gpuspawner.check import requests
-from jupyterhub_gpuspawner.check.context import Context
-from jupyterhub_gpuspawner.check.finding import Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
