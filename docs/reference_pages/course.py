@@ -5,9 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, Instructors, Materials
-from jupyterhub_gpuspawner.courses.dates import SESSIONS_LIMIT, SessionRule
-from jupyterhub_gpuspawner.courses.roster import GROUPS_LIMIT, INSTRUCTORS_LIMIT, PEOPLE_LIMIT, Roster
+from jupyterhub_gpuspawner.courses.course import (
+    GROUPS_LIMIT,
+    INSTRUCTORS_LIMIT,
+    PEOPLE_LIMIT,
+    SESSIONS_LIMIT,
+    ChosenProfile,
+    Course,
+    Instructors,
+    Materials,
+    Roster,
+    SessionRule,
+)
 from jupyterhub_gpuspawner.hub.course.book import NAMES_LIMIT
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 

@@ -2,29 +2,329 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, tzinfo
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from jupyterhub_gpuspawner.courses.dates import CourseDate, SessionRule, Zone, dates_of
-from jupyterhub_gpuspawner.courses.roster import Groups, InstructorNames, Roster
 from jupyterhub_gpuspawner.profiles.profile import SLUG
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, as_rule
 from jupyterhub_gpuspawner.profiles.schema import (
+    TEXT_LIMIT,
     BadValue,
+    Checked,
     Duration,
     Frozen,
     Memory,
+    OneOrMany,
     Prose,
+    Text,
     Time,
     matching,
     validated,
     whole,
 )
+from jupyterhub_gpuspawner.units import TooManyNames, expand_nodelist
+
+# The dates of a course: single days and weekly rules, with their times in a zone and their reservation.
+
+SESSIONS_LIMIT = 400
+"""Maximum number of sessions of a course."""
+YEARS = (2000, 2999)
+"""The first and the last year of a session: calendars and time zones cannot reckon at the ends of Python's."""
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+
+def _clock(value: object) -> time:
+    match = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})", str(value), re.ASCII)
+    if match is None or int(match[1]) > 23 or int(match[2]) > 59:
+        raise BadValue("is not a valid time of day: use for example 9:00 or 17:30", value)
+    return time(int(match[1]), int(match[2]))
+
+
+def _day(value: object) -> date:
+    try:
+        day = datetime.strptime(str(value), "%Y-%m-%d").date()  # noqa: DTZ007 - a day has no zone
+    except ValueError:
+        raise BadValue("is not a valid date: use for example 2026-03-02", value) from None
+    if not YEARS[0] <= day.year <= YEARS[1]:
+        raise BadValue(f"must be in the years {YEARS[0]} to {YEARS[1]}", value)
+    return day
+
+
+def _zone(value: object) -> str:
+    try:
+        return ZoneInfo(str(value)).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadValue("is not a time zone: use a name such as Europe/Brussels or UTC", value) from None
+
+
+ClockTime = Annotated[time, Checked(_clock, {"type": "string", "examples": ["9:00"]})]
+Day = Annotated[date, Checked(_day, {"type": "string", "format": "date"})]
+Zone = Annotated[str, Checked(_zone, {"type": "string", "examples": ["Europe/Brussels"]})]
+
+
+class SessionRule(Frozen):
+    """One session on a date, or one each week between two dates."""
+
+    date_: Day | None = Field(default=None, alias="date")
+    """The day of a single session."""
+    weekly: Annotated[tuple[Weekday, ...], OneOrMany] = ()
+    """Days of the week, such as ``[monday, thursday]``; with ``first`` and ``last``."""
+    first: Day | None = None
+    """The first day on which a weekly session may be."""
+    last: Day | None = None
+    """The last one."""
+    except_: tuple[Day, ...] = Field(default=(), alias="except")
+    """Days without a session, such as holidays."""
+    from_: ClockTime = Field(alias="from")
+    """When it begins."""
+    to: ClockTime
+    """When it ends, on the same day."""
+    reservation: Annotated[ReservationRule | None, BeforeValidator(as_rule)] = None
+    """Slurm's reservation: a name, or a pattern such as ``ml-hpc-%u``. Default: that of the profile."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SessionRule:
+        if (self.date_ is None) == (not self.weekly):
+            raise BadValue("must have either a date, or weekly with first and last")
+        if self.weekly and (self.first is None or self.last is None):
+            raise BadValue("a weekly session must have first and last")
+        if self.first is not None and self.last is not None and self.last < self.first:
+            raise BadValue("last must not be before first")
+        if self.date_ is not None and (self.first or self.last or self.except_):
+            raise BadValue("first, last and except belong to weekly sessions")
+        if self.to <= self.from_:
+            raise BadValue("to must be later than from")
+        return self
+
+    def days(self) -> Iterator[date]:
+        """Each day with a session, in order."""
+        if self.date_ is not None:
+            yield self.date_
+            return
+        assert self.first is not None and self.last is not None  # noqa: S101, PT018 - _consistent
+        wanted = {WEEKDAYS.index(name) for name in self.weekly}
+        without = frozenset(self.except_)
+        day = self.first
+        while day <= self.last:
+            if day.weekday() in wanted and day not in without:
+                yield day
+            day += timedelta(days=1)
+
+
+@dataclass(frozen=True, order=True)
+class CourseDate:
+    """One session of a course."""
+
+    start: datetime
+    end: datetime
+    name: str
+    """Its date; with its time where a day has several sessions, such as ``2026-03-02T13:00``."""
+    reservation: str | None = None
+    """None: that of the profile."""
+
+
+def dates_of(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[CourseDate, ...]:
+    """All sessions in the order of time; raises BadValue if they overlap, or are too many.
+
+    Without a zone, times are those of this machine, with or without summer time as on the session's day.
+    """
+    moments: list[tuple[datetime, datetime, str | None]] = []
+    for rule in rules:
+        for day in rule.days():
+            if len(moments) >= SESSIONS_LIMIT:
+                raise BadValue(f"there are more than {SESSIONS_LIMIT} sessions")
+            begin, end = (_at(day, clock, zone) for clock in (rule.from_, rule.to))
+            if end.timestamp() <= begin.timestamp():
+                raise BadValue(f"the change of the clock on {day.isoformat()} leaves no time between from and to")
+            moments.append((begin, end, _reservation(rule, day)))
+    moments.sort(key=lambda moment: moment[0])
+    for (_, end, _), (begin, _, _) in pairwise(moments):
+        if begin < end:
+            raise BadValue(f"two sessions overlap on {begin.date().isoformat()}")
+    days = Counter(begin.date() for begin, _, _ in moments)
+    return tuple(
+        CourseDate(begin, end, f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
+        for begin, end, name in moments
+    )
+
+
+def _at(day: date, clock: time, zone: tzinfo | None) -> datetime:
+    moment = datetime.combine(day, clock, tzinfo=zone)
+    return moment if zone is not None else moment.astimezone()
+
+
+def _reservation(rule: SessionRule, day: date) -> str | None:
+    if rule.reservation is None:
+        return None
+    try:
+        return rule.reservation.on(day)
+    except LookupError as error:
+        raise BadValue(str(error.args[0])) from None
+
+
+# The people of a course: names, ranges such as ``train[001-050]``, JupyterHub groups, or a CSV file.
+
+PEOPLE_LIMIT = 2000
+"""Maximum number of people whom a roster names, and of those in its file."""
+INSTRUCTORS_LIMIT = 100
+"""Maximum number of instructors whom a course names."""
+GROUPS_LIMIT = 100
+"""Maximum number of groups in a roster, and of groups of instructors."""
+_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
+
+
+def _names(value: object) -> str:
+    names = _expanded(value, PEOPLE_LIMIT)
+    if not names or any(_NAME.fullmatch(name) is None for name in names):
+        raise BadValue("must be a user name, or names with a range such as train[001-050]", value)
+    return str(value).strip()
+
+
+def _expanded(value: object, limit: int) -> tuple[str, ...]:
+    """The names of one text; empty if it is none. Raises TooManyNames."""
+    if isinstance(value, (bool, dict, list)) or len(text := str(value).strip()) > TEXT_LIMIT:
+        return ()
+    try:
+        return expand_nodelist(text, limit=limit)
+    except TooManyNames:
+        raise
+    except ValueError:
+        return ()
+
+
+def _at_most(limit: int) -> Callable[[object], object]:
+    """Refuses a list of names and ranges as soon as there are more than ``limit``, before the rest is looked at."""
+
+    def count(value: object) -> object:
+        left = limit
+        for item in value if isinstance(value, list) else ():
+            try:
+                left -= max(1, len(_expanded(item, left)))
+            except TooManyNames:
+                left = -1
+            if left < 0:
+                raise BadValue(f"names more than {limit} people")
+        return value
+
+    return count
+
+
+def _few_groups(value: object) -> object:
+    if isinstance(value, list) and len(value) > GROUPS_LIMIT:
+        raise BadValue(f"names more than {GROUPS_LIMIT} groups")
+    return value
+
+
+def _every_name(value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for text in value for name in expand_nodelist(text)))
+
+
+UserNames = Annotated[str, Checked(_names, {"type": "string", "examples": ["ada", "train[001-050]"]})]
+FileName = Annotated[
+    str, matching(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}\.csv", "the name of a CSV file beside the course's file")
+]
+# pydantic calls the last of the validators before a value first
+RosterNames = Annotated[
+    tuple[UserNames, ...], BeforeValidator(_at_most(PEOPLE_LIMIT)), OneOrMany, AfterValidator(_every_name)
+]
+"""Every name in a list of names and ranges, each once."""
+InstructorNames = Annotated[
+    tuple[UserNames, ...], BeforeValidator(_at_most(INSTRUCTORS_LIMIT)), OneOrMany, AfterValidator(_every_name)
+]
+Groups = Annotated[tuple[Text, ...], BeforeValidator(_few_groups), OneOrMany]
+
+
+class Roster(Frozen):
+    """The people of a course; a name that occurs twice counts once."""
+
+    names: RosterNames = ()
+    """User names, and ranges such as ``train[001-050]``."""
+    groups: Groups = ()
+    """JupyterHub groups: all their members."""
+    file: FileName | None = None
+    """A CSV file in the same folder, with a user name on each line."""
+    column: Text = "username"
+    """The column of the file with the user names; without a header of this name, the first column."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        """A name or a list of names stands for ``names``."""
+        return {"names": value} if isinstance(value, (str, list)) else value
+
+    @model_validator(mode="after")
+    def _somebody(self) -> Roster:
+        if not (self.names or self.groups or self.file):
+            raise BadValue("must name people: names, groups, or a file")
+        return self
+
+
+@dataclass(frozen=True)
+class People:
+    """The user names of a roster, and the groups that do not exist."""
+
+    names: tuple[str, ...] = ()
+    unknown_groups: tuple[str, ...] = ()
+
+
+def people(roster: Roster, listed: Collection[str], groups: Mapping[str, Collection[str]]) -> People:
+    """Everybody on the roster, in its order. ``listed``: the names in its file; ``groups``: the hub's, with members."""
+    names = dict.fromkeys(roster.names)
+    for group in roster.groups:
+        names.update(dict.fromkeys(sorted(groups.get(group, ()))))
+    names.update(dict.fromkeys(listed))
+    return People(tuple(names), tuple(group for group in roster.groups if group not in groups))
+
+
+def parse_people(text: str, column: str = "username") -> tuple[str, ...]:
+    """The user names in a CSV file; raises BadValue, which names the line and quotes nothing.
+
+    Separators are commas, semicolons or tabs, whichever the first line has. A line without a name is skipped.
+    """
+    lines = text.lstrip("\ufeff").splitlines()
+    first = lines[0] if lines else ""
+    separator = max(",;\t", key=first.count)
+    header = [cell.strip().lower() for _, row in _rows([first], separator, 1) for cell in row]
+    wanted = column.strip().lower()
+    position, skipped = (header.index(wanted), 1) if wanted in header else (0, 0)
+    names: dict[str, None] = {}
+    for number, row in _rows(lines[skipped:], separator, skipped + 1):
+        name = row[position].strip() if position < len(row) else ""
+        if not name:
+            continue
+        if _NAME.fullmatch(name) is None:
+            raise BadValue(f"line {number} has no valid user name in column {position + 1}")
+        names[name] = None
+        if len(names) > PEOPLE_LIMIT:
+            raise BadValue(f"the file names more than {PEOPLE_LIMIT} people")
+    return tuple(names)
+
+
+def _rows(lines: Sequence[str], separator: str, number: int) -> Iterator[tuple[int, list[str]]]:
+    """The rows of these lines, the first of which has ``number``; raises BadValue."""
+    rows = csv.reader(lines, delimiter=separator)
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error:  # such as a cell of more than 128 KiB
+            raise BadValue(f"line {number} is not a row of a CSV file") from None
+        if row is None:
+            return
+        yield number, row
+        number += 1
 
 
 class Instructors(Frozen):

@@ -11,8 +11,7 @@ from datetime import datetime, time, timedelta
 from math import inf
 from urllib.parse import quote, urlencode, urlsplit
 
-from jupyterhub_gpuspawner.courses.course import Course
-from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import Override, put_over

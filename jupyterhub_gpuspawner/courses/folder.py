@@ -15,8 +15,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 
-from jupyterhub_gpuspawner.courses.course import Course, parse_course
-from jupyterhub_gpuspawner.courses.roster import parse_people
+from jupyterhub_gpuspawner.courses.course import Course, parse_course, parse_people
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import (
     FOLDER_FLAGS,

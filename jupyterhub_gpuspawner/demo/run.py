@@ -20,8 +20,7 @@ from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.node.folder import PROXY
-from jupyterhub_gpuspawner.profiles.file_rights import Rights
-from jupyterhub_gpuspawner.profiles.files import ProfileFolder
+from jupyterhub_gpuspawner.profiles.files import ProfileFolder, Rights
 
 SLUG = "deep-learning"
 """Its name on the command line and in addresses."""

@@ -20,8 +20,7 @@ from jupyterhub_gpuspawner.migrate.template import (
     read_template,
     sbatch_options,
 )
-from jupyterhub_gpuspawner.profiles.profile import SLUG, slug_of
-from jupyterhub_gpuspawner.profiles.wrapspawner import typed_fields
+from jupyterhub_gpuspawner.profiles.profile import SLUG, slug_of, typed_fields
 from jupyterhub_gpuspawner.units import format_walltime
 
 _TEXTS = {

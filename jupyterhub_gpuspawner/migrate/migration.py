@@ -32,10 +32,9 @@ from jupyterhub_gpuspawner.migrate.template import (
     spelled,
     why_different,
 )
-from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
-from jupyterhub_gpuspawner.profiles.profile import parse_profile, slug_of
+from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
+from jupyterhub_gpuspawner.profiles.profile import TYPED, as_document, parse_profile, slug_of, typed_fields
 from jupyterhub_gpuspawner.profiles.schema import dotted
-from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED, as_document, typed_fields
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 
 _SPAWNERS = (
@@ -124,7 +123,7 @@ def _convert_profiles(migration: Migration) -> None:
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     template = migration.template
     try:
-        document = as_document(item, slug_of)
+        document = as_document(item)
     except ValueError as error:
         raise ConfigError(str(error), where=where) from error
     document.setdefault("slug", slug_of(document["display_name"]))

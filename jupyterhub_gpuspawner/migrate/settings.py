@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, swallows_the_script
-from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
+from jupyterhub_gpuspawner.profiles.profile import TYPED
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote, programs
 
 REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})

@@ -1,7 +1,7 @@
 """YAML files with profiles, which people other than the admin may write: a file's value, and a folder of such files.
 
 Their content is treated as data: only regular files are read; their size, depth and number are bounded, as are the
-fields they may use (:mod:`.file_rights`); a fault affects one file only, names file and line, and quotes no value,
+fields they may use (:class:`.Rights`); a fault affects one file only, names file and line, and quotes no value,
 since a file may contain secrets. Reading blocks, so the hub does it in a thread.
 """
 
@@ -11,7 +11,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,11 +22,98 @@ from typing import Any, ClassVar
 import yaml
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.profiles.file_rights import NOTHING, Rights, require, require_traits
+from jupyterhub_gpuspawner.profiles.option import UnlistedChoice
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken, parse_profile
-from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
-from jupyterhub_gpuspawner.profiles.schema import Frozen, dotted
-from jupyterhub_gpuspawner.profiles.user_options import options_schema
+from jupyterhub_gpuspawner.profiles.resolve import options_schema, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resources import Environment
+from jupyterhub_gpuspawner.profiles.schema import Frozen, Guarded, dotted
+
+# Which fields a profile in a file may use, and which of them the admin has to allow first.
+#
+# By default a file may use typed Slurm requests, modules of the site, texts, times and options. Fields that name code
+# or a path are :class:`~.schema.Guarded`. Nothing that would run as the hub's account, or be read by it, can be
+# allowed: of the spawner's settings a file may set those in :data:`TRAITS` only. A list of forbidden settings would be
+# outdated by the next release of JupyterHub, batchspawner or Slurm: ``ip`` sends people's requests to any address,
+# ``env_keep`` reveals the hub's secrets, ``consecutive_failure_limit`` stops the hub, and ``server_token_scopes`` gives
+# a server's token administrator rights.
+#
+# A profile in the hub's configuration may use every field, since its author has the hub's account anyway.
+
+SETTING = "c.GPUProfilesSpawner.profiles_dir_allows"
+CLASSES_SETTING = "c.GPUProfilesSpawner.profiles_dir_classes"
+ALLOWANCES = {
+    "software": "`environment.container`, `venv`, `module_use`, and `conda` with a path",
+    "variables": "`environment.variables`",
+    "command": "`command`",
+    "setup": "`environment.setup`",
+    "extra": "`slurm.extra`",
+    "local": "`kind: local`, a server on the hub's machine",
+    "traits": "`traits`, limited to a few",
+}
+"""What each word in the setting allows in files."""
+TRAITS = ("cpu_guarantee", "cpu_limit", "disable_user_config", "mem_guarantee", "mem_limit")
+"""Spawner settings that a file may set where ``traits`` is allowed: no paths, addresses, code or rights.
+
+Other useful settings have fields of their own, with their own rules."""
+
+FieldPath = tuple[str | int, ...]
+Where = Callable[[Sequence[str | int]], str]
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What the admin allows in the files of a folder."""
+
+    allowed: frozenset[str] = frozenset()
+    """Words of :data:`ALLOWANCES`."""
+    classes: frozenset[str] = frozenset()
+    """Dotted names of spawner classes for ``kind: other``."""
+
+
+NOTHING = Rights()
+EVERYTHING = Rights(frozenset(ALLOWANCES))
+"""Everything that the one setting can allow; classes are not included."""
+
+
+def _require_traits(traits: object, where: Where) -> None:
+    """Raise ConfigError for the first of a file's ``traits`` that no setting allows."""
+    for name in sorted(map(str, traits)) if isinstance(traits, Mapping) else ():
+        if name not in TRAITS:
+            hint = f"Files may set {', '.join(TRAITS)}; a profile in jupyterhub_config.py may set any."
+            raise _not_allowed(where(("traits", name)), hint)
+
+
+def require(profile: Profile, rights: Rights, where: Where) -> None:
+    """Raise ConfigError for the first field of a file's profile that ``rights`` do not allow."""
+    _require_traits(profile.traits, where)
+    if profile.spawner_class is not None and profile.spawner_class not in rights.classes:
+        raise _not_allowed(where(("spawner_class",)), f"The class in {CLASSES_SETTING} would allow it.")
+    traits: list[tuple[FieldPath, str]] = [(("traits", name), "traits") for name in sorted(profile.traits)]
+    for path, word in (*traits, *_guarded_fields(profile)):
+        if word not in rights.allowed:
+            raise _not_allowed(where(path), f'"{word}" in {SETTING} would allow it.')
+
+
+def _not_allowed(where: str, hint: str) -> ConfigError:
+    return ConfigError("this field is not allowed in a profile file.", where=where, hint=hint)
+
+
+def _guarded_fields(part: Frozen, at: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
+    """The fields that are set in a part of a profile and need a word, with that word."""
+    for name, field in type(part).model_fields.items():
+        value, path = getattr(part, name), (*at, name)
+        for mark in field.metadata:
+            if isinstance(mark, Guarded) and value and not re.fullmatch(mark.free, str(value)):
+                yield path, mark.word
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            if isinstance(inner, Frozen):
+                yield from _guarded_fields(inner, (*path, key))
+        if isinstance(value, Frozen):
+            yield from _guarded_fields(value, path)
+    if isinstance(part, UnlistedChoice) and part.sets.startswith("environment."):
+        field = Environment.model_fields[part.sets.split(".")[1]]
+        yield from (((*at, "sets"), mark.word) for mark in field.metadata if isinstance(mark, Guarded))
+
 
 # The value of a YAML file and the line of each part, with bounded depth, size and time.
 #
@@ -48,8 +135,6 @@ _CORE = {
 _DIRECTIVE = re.compile(r"(?m)^%")
 _TAB = re.compile(r" *\t")
 """A line whose indentation contains a tab."""
-
-FieldPath = tuple[str | int, ...]
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -345,7 +430,7 @@ def _profiles(document: Document, rights: Rights) -> tuple[Profile, ...]:
     profiles: dict[str, Profile] = {}
     for path, item in items.items():
         where = partial(document.where, within=path)
-        require_traits(item, where)
+        _require_traits(item.get("traits") if isinstance(item, dict) else None, where)
         profile = parse_profile(item, where, quoting=False)
         require(profile, rights, where)
         if profile.slug in profiles:

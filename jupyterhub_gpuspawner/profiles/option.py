@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,
     Frozen,
+    Guarded,
     Prose,
     Text,
     UrlPath,
@@ -54,7 +55,7 @@ class Override(Frozen):
     slurm: Resources = Resources()
     environment: Environment = Environment()
     placement: PlacementRules = PlacementRules()
-    command: tuple[Text, ...] | None = None
+    command: Annotated[tuple[Text, ...] | None, Guarded("command")] = None
     default_url: UrlPath | None = None
 
 

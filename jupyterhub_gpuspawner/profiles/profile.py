@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Checked,
     Duration,
     Frozen,
+    Guarded,
     OneOrMany,
     Prose,
     Seconds,
@@ -38,7 +39,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     validated,
     whole,
 )
-from jupyterhub_gpuspawner.profiles.wrapspawner import as_document, typed_fields
+from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
 from jupyterhub_gpuspawner.words import memory
 
 # Applications whose command, socket and readiness are known, by their names.
@@ -370,7 +371,7 @@ class Profile(Frozen):
     description: Prose = ""
     default: bool = False
     """Used if the user chooses no profile; of several, the first one that the user may use."""
-    kind: Literal["slurm", "local", "other"] = "slurm"
+    kind: Annotated[Literal["slurm", "local", "other"], Guarded("local", free="slurm|other")] = "slurm"
     """A Slurm job, a process on the hub's machine, or another spawner class."""
     spawner_class: Text | None = None
     """Dotted name of that class, for kind ``other``."""
@@ -398,9 +399,9 @@ class Profile(Frozen):
     lab: bool = True
     """Whether JupyterLab shows the time left, notices and *More time* (``c.GPUSlurmSpawner.lab_companion``); Slurm jobs
     only."""
-    command: Annotated[tuple[Text, ...], BeforeValidator(words)] | None = None
+    command: Annotated[Annotated[tuple[Text, ...], BeforeValidator(words)] | None, Guarded("command")] = None
     """The server's command; default: the hub's (``jupyterhub-singleuser``)."""
-    app: Application | None = None
+    app: Annotated[Application | None, Guarded("command")] = None
     """A web application in the place of JupyterLab, by the name of a known kind or as a table; Slurm jobs only.
     Default: JupyterLab, or what ``command`` starts."""
     default_url: UrlPath | None = None
@@ -543,7 +544,7 @@ def parse_profile(value: object, where: Where, *, quoting: bool = True) -> Profi
         return value
     if isinstance(value, (tuple, list)):
         try:
-            value = as_document(value, slug_of)
+            value = as_document(value)
         except ValueError as error:
             raise ConfigError(str(error) if quoting else NO_TUPLE, where=where(())) from None
     return validated(Profile, value, where, quoting=quoting)
@@ -568,3 +569,122 @@ def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[
             )
         by_slug[profile.slug] = profile
     return tuple(by_slug.values())
+
+
+# wrapspawner's tuples, and the pairs of older hubs, as documents of the profile schema.
+#
+# ``(display name, key, class, traits)`` or ``(display name, traits)``. batchspawner's ``req_*`` traits become typed
+# fields, in pairs also without the prefix. Traits without a typed field are kept as traits.
+
+TYPED = {
+    "partition": "partition",
+    "nprocs": "cpus",
+    "memory": "memory",
+    "runtime": "time",
+    "ngpus": "gpus",
+    "nnodes": "nodes",
+    "account": "account",
+    "qos": "qos",
+    "reservation": "reservation",
+    "constraint": "constraint",
+    "options": "extra",
+}
+"""batchspawner's name, without ``req_``, and the name in this package."""
+_ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
+_LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner", "GPULocalSpawner")
+_SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
+
+
+def as_document(item: Sequence[Any]) -> dict[str, Any]:
+    """The document; raises ValueError that says what a tuple must contain."""
+    match tuple(item):
+        case (display_name, key, spawner_class, traits):
+            pass
+        case (display_name, traits):
+            key, spawner_class = None, "GPUSlurmSpawner"
+        case _:
+            raise ValueError(
+                f"a tuple of {len(item)} is not a profile: use (display name, key, class, traits), "
+                "(display name, traits), or a dict"
+            )
+    _check(display_name, traits)
+    class_name = _class_name(spawner_class)
+    document: dict[str, Any] = {"display_name": display_name, "kind": _kind(class_name)}
+    if document["kind"] == "other":
+        document["spawner_class"] = class_name
+    if key is not None:
+        usable = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", str(key), re.ASCII)
+        document["slug"] = str(key) if usable else slug_of(str(key))
+    rest = dict(traits)
+    for name in _ITS_OWN:
+        if name in rest:
+            document[name] = rest.pop(name)
+    if "cmd" in rest:
+        document["command"] = rest.pop("cmd")
+    if document["kind"] == "slurm":
+        document["slurm"] = typed_fields(rest, bare=key is None)
+    document["traits"] = rest
+    return document
+
+
+def _check(display_name: object, traits: object) -> None:
+    if not isinstance(display_name, str) or not isinstance(traits, Mapping):
+        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")  # noqa: TRY004
+    ours = sorted(set(traits) & set(_SCHEMA))
+    if ours:
+        raise ValueError(f"{ours[0]!r} is not a trait: write the whole profile as a dict with display_name, slurm, ...")
+
+
+def _class_name(spawner_class: object) -> str:
+    if isinstance(spawner_class, str):
+        return spawner_class
+    if isinstance(spawner_class, type):
+        return f"{spawner_class.__module__}.{spawner_class.__qualname__}"
+    raise ValueError(f"{spawner_class!r} is not a spawner class: give the class or its dotted name")
+
+
+def _kind(class_name: str) -> str:
+    last = class_name.rpartition(".")[2]
+    if last.endswith("SlurmSpawner"):
+        return "slurm"
+    return "local" if last in _LOCAL else "other"
+
+
+def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
+    """Remove the settings that have a typed field from ``rest`` and return them; ``bare``: also without ``req_``.
+
+    An empty text becomes null, which removes the site's default, as in wrapspawner, where a profile's value replaces
+    that of the class.
+    """
+    fields: dict[str, Any] = {}
+    for old, ours in TYPED.items():
+        for name in (f"req_{old}", *((old,) if bare else ())):
+            if name in rest:
+                value = rest.pop(name)
+                fields[ours] = None if value == "" else value
+    for name in ("req_gres", *(("gres",) if bare else ())):
+        if name in rest:
+            for ours, value in _gres(rest.pop(name)).items():
+                if ours == "extra" and fields.get("extra"):
+                    fields[ours] = f"{fields[ours]}\n{value}"
+                elif value is not None or ours not in fields:
+                    fields[ours] = value
+    return fields
+
+
+def _gres(text: Any) -> dict[str, Any]:
+    """GPUs of one type and shards become fields; other generic resources are passed to Slurm unchanged."""
+    if text in (None, ""):
+        return {"gpus": None, "shards": None}
+    gres = parse_gres(str(text))
+    ours = [request for request in gres if request.name == "gpu" or (request.name == "shard" and request.type is None)]
+    others = [request for request in gres if request not in ours]
+    if len(ours) != 1 or any(gres.name in GPU_GRES for gres in others):
+        return {"extra": f"--gres={text}"}
+    (own_gres,) = ours
+    fields: dict[str, Any] = {"gpus" if own_gres.name == "gpu" else "shards": own_gres.count}
+    if own_gres.type:
+        fields["gpu_type"] = own_gres.type
+    if others:
+        fields["extra"] = f"--gres={','.join(map(str, others))}"
+    return fields

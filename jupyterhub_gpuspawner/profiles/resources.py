@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     ExtraLine,
     Folder,
     Frozen,
+    Guarded,
     Image,
     Lines,
     Memory,
@@ -174,7 +175,7 @@ class Resources(Frozen):
     """How far the job's priority in the queue is lowered; negative values are Slurm's operators' alone."""
     exclusive: bool | None = None
     """The whole node."""
-    extra: Annotated[tuple[ExtraLine, ...], Lines] | None = ()
+    extra: Annotated[Annotated[tuple[ExtraLine, ...], Lines] | None, Guarded("extra")] = ()
     """Further sbatch options, one per line, such as ``--gres-flags=enforce-binding``; they follow the site's, which
     ``null`` removes."""
     _time_unit: str = PrivateAttr(default="")
@@ -341,19 +342,19 @@ class Environment(Frozen):
 
     login_shell: bool = True
     """Run the script with ``bash -l``, so that the site's profile, which defines ``module``, is read."""
-    module_use: Annotated[tuple[Folder, ...], OneOrMany] = ()
+    module_use: Annotated[tuple[Folder, ...], OneOrMany, Guarded("software")] = ()
     """Folders for ``module use``."""
     modules: Annotated[tuple[ModuleName, ...], OneOrMany] = ()
     """Names for ``module load``, in order; if one fails, the job ends with an error that names it."""
-    conda: PythonHome | None = None
+    conda: Annotated[PythonHome | None, Guarded("software", free="[A-Za-z0-9_][A-Za-z0-9_.+@-]*")] = None
     """A conda environment's name or path."""
-    venv: PythonHome | None = None
+    venv: Annotated[PythonHome | None, Guarded("software")] = None
     """A virtual environment's path."""
-    container: Annotated[Container | None, BeforeValidator(_as_container)] = None
+    container: Annotated[Container | None, BeforeValidator(_as_container), Guarded("software")] = None
     """An Apptainer image: its path alone, or a table."""
-    variables: dict[str, Text] = Field(default_factory=dict)
+    variables: Annotated[dict[str, Text], Guarded("variables")] = Field(default_factory=dict)
     """Variables to export, each one line."""
-    setup: Annotated[tuple[ShellLine, ...], Lines] = ()
+    setup: Annotated[tuple[ShellLine, ...], Lines, Guarded("setup")] = ()
     """Shell lines of the admin, inserted into the script unchanged."""
 
     @field_validator("variables")

@@ -121,6 +121,17 @@ class Checked:
         return dict(self.json_schema)  # pydantic adds the field's default to it
 
 
+@dataclass(frozen=True)
+class Guarded:
+    """Annotates a field that decides what runs as the person who chooses the profile.
+
+    A file may set it only where the admin's setting has the word. Texts that match ``free`` need none.
+    """
+
+    word: str
+    free: str = "(?!)"
+
+
 def matching(pattern: str, description: str) -> Checked:
     """Text that fully matches ``pattern``; ``says`` completes 'must be …'. A number counts as its digits."""
     grammar = re.compile(pattern, re.ASCII)

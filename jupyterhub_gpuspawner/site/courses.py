@@ -21,9 +21,8 @@ from jupyterhub_gpuspawner.courses.check import (
     members,
     request_of,
 )
-from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
-from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected

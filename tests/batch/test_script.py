@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.batch.script import options_of, render
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
-from jupyterhub_gpuspawner.profiles.files import read_profiles
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, read_profiles
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.slurm.identity import tag

@@ -11,7 +11,7 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.profiles.file_rights import Rights
+from jupyterhub_gpuspawner.profiles.files import Rights
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import of_configuration
 

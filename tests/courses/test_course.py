@@ -10,9 +10,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from icalendar import Calendar
 
-from jupyterhub_gpuspawner.courses.course import Course, calendar, parse_course
-from jupyterhub_gpuspawner.courses.dates import CourseDate
-from jupyterhub_gpuspawner.courses.roster import People, Roster, parse_people, people
+from jupyterhub_gpuspawner.courses.course import (
+    Course,
+    CourseDate,
+    People,
+    Roster,
+    calendar,
+    parse_course,
+    parse_people,
+    people,
+)
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted

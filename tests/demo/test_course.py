@@ -10,8 +10,7 @@ import pytest
 from jupyterhub_gpuspawner.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.demo.run import PROFILES, SLUG, course_file
-from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
-from jupyterhub_gpuspawner.profiles.files import ProfileFolder
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder
 
 
 @pytest.mark.parametrize("hour", [0, 9, 20, 21, 23])

@@ -9,8 +9,15 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, EVERYTHING, NOTHING, TRAITS, Rights
-from jupyterhub_gpuspawner.profiles.files import read_document, read_profiles
+from jupyterhub_gpuspawner.profiles.files import (
+    ALLOWANCES,
+    EVERYTHING,
+    NOTHING,
+    TRAITS,
+    Rights,
+    read_document,
+    read_profiles,
+)
 from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
-from jupyterhub_gpuspawner.profiles.files import ProfileFolder, read_profiles
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, read_profiles
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parents[1] / "data" / "profiles"

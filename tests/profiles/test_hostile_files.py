@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import profile_statuses
-from jupyterhub_gpuspawner.profiles.file_rights import EVERYTHING
-from jupyterhub_gpuspawner.profiles.files import FILES_LIMIT, ProfileFolder, read_document
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, FILES_LIMIT, ProfileFolder, read_document
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.profiles.user_options import options_schema
+from jupyterhub_gpuspawner.profiles.resolve import options_schema, resolve
 from tests.standins.hostile_profiles import ENTRIES, HARMLESS, SECRET, SECRETS, TEXTS
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=timezone.utc)

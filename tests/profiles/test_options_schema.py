@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.profiles.user_options import CONTROL, DRAFT, options_schema
+from jupyterhub_gpuspawner.profiles.resolve import CONTROL, DRAFT, options_schema, resolve
 
 COURSE = parse_profiles(
     [

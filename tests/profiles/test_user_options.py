@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
+from jupyterhub_gpuspawner.profiles.resolve import UserChoice, choice_from_form, parse_choice
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,8 @@ from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resolve import choice_from_form, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 

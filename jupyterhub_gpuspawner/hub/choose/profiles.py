@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.hub.choose.trial import trial_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
+from jupyterhub_gpuspawner.profiles.resolve import options_schema
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.user_options import options_schema
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 # The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.

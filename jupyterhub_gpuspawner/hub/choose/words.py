@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tornado import web
 
-from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, course_actions, session_name

@@ -18,11 +18,9 @@ from typing import Any
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
 from jupyterhub_gpuspawner.courses.course_profile import group_name
-from jupyterhub_gpuspawner.courses.dates import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
-from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING

@@ -27,8 +27,7 @@ from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.profiles.file_rights import NOTHING, Rights
-from jupyterhub_gpuspawner.profiles.files import ProfileFolder
+from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 

@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import JobSettings, site_defaults
 from jupyterhub_gpuspawner.hub.words import CONTACT
-from jupyterhub_gpuspawner.profiles.file_rights import ALLOWANCES, TRAITS, Rights
+from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name

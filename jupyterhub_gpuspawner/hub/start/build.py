@@ -15,10 +15,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_number
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
-from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
+from jupyterhub_gpuspawner.profiles.profile import TYPED, Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, Resources
-from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.slurm import identity
 from jupyterhub_gpuspawner.slurm.identity import JobIdentity
 from jupyterhub_gpuspawner.units import format_memory

@@ -19,7 +19,7 @@ from jupyterhub import orm, roles
 from jupyterhub.utils import make_ssl_context
 from sqlalchemy.exc import IntegrityError
 
-from jupyterhub_gpuspawner.courses.dates import CourseDate
+from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.course import actions
 from jupyterhub_gpuspawner.hub.course.actions import (
