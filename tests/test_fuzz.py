@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.profiles.option import SETTABLE
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, submission
-from jupyterhub_gpuspawner.slurm.identity import parse_tag
-from jupyterhub_gpuspawner.slurm.identity import tag as tag_of
+from jupyterhub_gpuspawner.slurm.job import parse_tag
+from jupyterhub_gpuspawner.slurm.job import tag as tag_of
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument
 
 # --- what is thrown ---------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
-from jupyterhub_gpuspawner.slurm.identity import hub_mark, parse_tag, start_of
-from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.job import Phase, hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 
 LOOPBACK = Code(
@@ -272,7 +271,7 @@ def _mode(path: Path) -> int | None:
 # Whether another hub submits jobs under this hub's name.
 #
 # Every job's comment names the hub, and ends in a mark made from the hub's cookie secret; see
-# :mod:`jupyterhub_gpuspawner.slurm.identity`. Jobs with the name and another mark belong to another hub, or to this one
+# :mod:`jupyterhub_gpuspawner.slurm.job`. Jobs with the name and another mark belong to another hub, or to this one
 # before it lost its secret.
 
 START = "check"

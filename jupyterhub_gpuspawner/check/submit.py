@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm import identity
+from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -161,8 +161,8 @@ def _probe_job(
         plan=replace(plan, report=False, gpus=None, cpus=None, claim=None),
         hub=hub,
         ports=requests[0].port_range or (first, last),
-        tag=f"{identity.tag(site.hub_name, account.name, '')}#{start}",
-        name=identity.job_name(site.job_name, start),
+        tag=f"{jobs.tag(site.hub_name, account.name, '')}#{start}",
+        name=jobs.job_name(site.job_name, start),
         word=word,
         log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
         home=account.home,

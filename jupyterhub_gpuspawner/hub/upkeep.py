@@ -48,8 +48,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, 
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark, parse_tag, start_of, start_of_name
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 

@@ -29,8 +29,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
     Installation,
     submission,
 )
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread

@@ -20,8 +20,7 @@ from weakref import WeakSet
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 
 # A watched job, and a watch on it. Nothing here runs a command.
 

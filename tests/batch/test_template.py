@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.batch.template import Rendered, render_template
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.resources import Environment
-from jupyterhub_gpuspawner.slurm.identity import tag
+from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 DATA = Path(__file__).parents[1] / "data"

@@ -1,295 +1,376 @@
-"""``scontrol show job -d`` in three versions: one job's details, or an error where user text imitates fields."""
+"""Jobs in words: states, ends, reasons, and what to do about them."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
-from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_job
-from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
-from jupyterhub_gpuspawner.units import Gres, NodeAllocation
-from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
-
-STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_running_job_with_two_gpus(version: str) -> None:
-    """State, times, log and tag are read, and the CPUs, memory and GPU indices on its node."""
-    assert parse_job(recorded(version, "hub", "job_running").stdout, "1") == Job(
-        "1",
-        Phase.RUNNING,
-        state="RUNNING",
-        nodes="g1",
-        batch_host="g1",
-        user="ci",
-        partition="gpu",
-        starts_at=STARTS[version],
-        ends_at=STARTS[version] + 86400,
-        tag="gpuspawner:hub:alice:",
-        name="wrap",
-        uid=2001,
-        time_limit=86400,
-        stdout_path="/cl/jobs/1.log",
-        allocations=(NodeAllocation("g1", (0, 1, 2, 3), 100, (Gres("gpu", "k80", 2, (0, 1)),)),),
-    )
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_failed_job_keeps_its_exit_code_and_what_it_had(version: str) -> None:
-    """The job has exit code 3 and no GPU."""
-    found = parse_job(recorded(version, "hub", "job_failed").stdout, "2")
-    assert found is not None
-    assert (found.phase, found.end, found.reason, found.exit_code, found.tag) == (
-        Phase.ENDED,
-        End.FAILED,
-        "NonZeroExitCode",
-        "3:0",
-        "gpuspawner:hub:alice:lab",
-    )
-    assert [(one.node, one.memory_mib, one.gres) for one in found.allocations] == [("g1", 100, ())]
-
-
-def only(version: str, area: str, name: str) -> Job:
-    """The job in a recorded answer."""
-    text = recorded(version, area, name).stdout
-    found = parse_job(text, text.removeprefix("JobId=").split()[0])
-    assert found is not None
-    return found
-
-
-K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
+from jupyterhub_gpuspawner.slurm.job import (
+    ENDS,
+    PHASES,
+    End,
+    Job,
+    Phase,
+    admin_hint,
+    advice,
+    end_of,
+    phase_of,
+    sentence,
+)
+from jupyterhub_gpuspawner.slurm.reason import Meaning, meaning, never_clears
+from tests.slurm.recorded import VERSIONS, recorded
 
 
 @pytest.mark.parametrize(
-    ("version", "name", "allocations"),
+    ("state", "phase", "end"),
     [
-        ("22.05", "gpu2", [NodeAllocation("g1", (0, 1, 2, 3), 8000, (Gres("gpu", K80, 2, (0, 1)),))]),
-        ("24.11", "gpu2", [NodeAllocation("g1", (0, 1, 2, 3), 8000, (Gres("gpu", K80, 2, (0, 1)),))]),
-        ("26.05", "gpu2", []),  # was pending there
-        ("22.05", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 0),))]),  # 22.05 allocated none
-        ("24.11", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 1, (4,)),))]),
-        ("26.05", "mig", [NodeAllocation("m1", (0,), 500, (Gres("gpu", MIG, 1, (0,)),))]),
-        ("22.05", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
-        ("24.11", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
-        ("26.05", "shard", [NodeAllocation("s1", (1,), 500, (Gres("shard", None, 3, (1,)),))]),
-        ("24.11", "shard_b", [NodeAllocation("s1", (1,), 500, (Gres("shard", None, 2, (1,)),))]),
-        ("26.05", "gpus", [NodeAllocation("d1", (20,), 500, (Gres("gpu", V100, 2, (4, 5)),))]),
-        ("22.05", "untyped", [NodeAllocation("u1", (0,), 500, (Gres("gpu", None, 1, (0,)),))]),
-        ("24.11", "ht", [NodeAllocation("h1", (0, 1, 2, 3), 2000)]),
-        ("22.05", "suspended", [NodeAllocation("c3", (12,), 500)]),
+        ("SPECIAL_EXIT", Phase.QUEUED, None),  # requeued and held
+        ("SUSPENDED", Phase.RUNNING, None),
+        ("STOPPED", Phase.RUNNING, None),
+        ("COMPLETING", Phase.ENDING, None),
+        ("CANCELLED by 2001", Phase.ENDED, End.CANCELLED),
+        ("CANCELLED+", Phase.ENDED, End.CANCELLED),
+        ("REVOKED", Phase.ENDED, End.CANCELLED),
+        ("TIMEOUT", Phase.ENDED, End.TIME_LIMIT),
+        ("DEADLINE", Phase.ENDED, End.TIME_LIMIT),
+        ("OUT_OF_MEMORY", Phase.ENDED, End.OUT_OF_MEMORY),
+        ("BOOT_FAIL", Phase.ENDED, End.NODE_FAILED),
+        ("", Phase.UNKNOWN, None),
+        ("HIBERNATING", Phase.UNKNOWN, None),
+        ("COMPLETE", Phase.UNKNOWN, None),
+    ],
+)
+def test_last_state_tells_how_the_job_ended(state: str, phase: Phase, end: End | None) -> None:
+    """Only a final state has an end; a word that is not in the table, or only begins like one, is UNKNOWN."""
+    assert (phase_of(state), end_of(state)) == (phase, end)
+
+
+def test_exactly_the_last_states_have_an_end() -> None:
+    """The two tables agree: a state has an end if and only if its phase is ENDED."""
+    assert set(ENDS) == {state for state, phase in PHASES.items() if phase is Phase.ENDED}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_state_a_cluster_showed_is_in_the_table(version: str) -> None:
+    """No recorded answer of squeue holds a state that the table does not know."""
+    shown = set()
+    for name in ("o_main_all_states", "o_late_all_states", "preempted", "node_fail", "signal_stop", "after_requeue"):
+        shown |= set(
+            re.findall(r"^[\d_+\[\]%,-]+\|([A-Z_]+)\|", recorded(version, "squeue", name).stdout, re.MULTILINE)
+        )
+    assert {"PENDING", "RUNNING", "COMPLETING", "STOPPED", "PREEMPTED", "NODE_FAIL", "SPECIAL_EXIT"} < shown
+    assert {state for state in shown if phase_of(state) is Phase.UNKNOWN} == set()
+
+
+def job(state: str, **facts: object) -> Job:
+    """A job in that state."""
+    return Job("7", phase_of(state), state=state, end=end_of(state), **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (job("PENDING"), "Slurm has accepted the job and will consider it shortly."),
+        (job("PENDING", reason="Resources"), "All matching resources are in use."),
+        (job("PENDING", reason="Sunspots"), "Waiting: Slurm says 'Sunspots'."),
         (
-            "24.11",
-            "gpu_multi",
-            [
-                NodeAllocation("g1", (12,), 1000, (Gres("gpu", K80, 1, (2,)),)),
-                NodeAllocation("g2", (0,), 1000, (Gres("gpu", K80, 1, (0,)),)),
-            ],
+            job("SPECIAL_EXIT", reason="job requeued in held state"),
+            "Slurm requeued the job and holds it: it will not start until it is released.",
+        ),
+        (job("CONFIGURING", batch_host="cl1"), "Slurm is preparing node cl1 for the job."),
+        (job("CONFIGURING"), "Slurm is preparing a node for the job."),
+        (job("RUNNING", batch_host="g1"), "The job is running on g1."),
+        (job("RUNNING"), "The job is running."),
+        (job("SUSPENDED", batch_host="g1"), "Slurm has suspended the job and will resume it."),
+        (job("STOPPED"), "The job was stopped by a signal; it keeps its node."),
+        (job("COMPLETING"), "The job is ending."),
+        (job("COMPLETED", exit_code="0:0"), "The job has finished."),
+        (job("CANCELLED", reason="Priority"), "The job was cancelled."),
+        (job("TIMEOUT", reason="TimeLimit"), "The job reached its time limit."),
+        (job("DEADLINE", reason="DeadLine"), "The job did not finish before its deadline."),
+        (job("OUT_OF_MEMORY", reason="OutOfMemory"), "The job exceeded its memory limit."),
+        (job("NODE_FAIL", reason="NodeDown"), "The node of the job failed."),
+        (job("BOOT_FAIL"), "The node of the job did not boot."),
+        (job("PREEMPTED"), "The job was preempted: a job with higher priority needed its resources."),
+        (job("FAILED", reason="NonZeroExitCode", exit_code="3:0"), "The job failed with exit code 3."),
+        (
+            job("FAILED", reason="NonZeroExitCode", exit_code="127:0"),
+            "The job failed with exit code 127: a command was not found.",
+        ),
+        (job("FAILED", reason="RaisedSignal:9(Killed)", exit_code="0:9"), "The job failed: it was ended by signal 9."),
+        (job("FAILED", reason="JobLaunchFailure", exit_code="0:11"), "The job failed: it was ended by signal 11."),
+        (
+            job("FAILED", reason="JobLaunchFailure", exit_code="0:53"),
+            "The job failed: its log file could not be written.",
+        ),
+        (job("FAILED", reason="BadConstraints"), "The job failed. No node can satisfy the job's request."),
+        (job("FAILED", reason="Sunspots"), "The job failed. Slurm says 'Sunspots'."),
+        (job("FAILED"), "The job failed."),
+        (Job("7", Phase.ENDED, end=End.VANISHED), "Slurm no longer has a record of the job."),
+        (
+            job("HIBERNATING"),
+            "The job's state (HIBERNATING) is unknown to this hub, which keeps the server.",
         ),
     ],
 )
-def test_what_a_running_job_holds(version: str, name: str, allocations: list[NodeAllocation]) -> None:
-    """CPUs, MiB and GPUs of each node: typed and untyped GPUs, MIG, shards, hardware threads, two nodes."""
-    assert list(only(version, "scontrol", f"job_run_{name}").allocations) == allocations
+def test_participant_reads_one_plain_sentence(status: Job, words: str) -> None:
+    """Each state, with its reason or exit code, has a plain sentence."""
+    assert sentence(status) == words
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("area", "name", "state", "reason", "end", "exit_codes"),
-    [
-        ("scontrol", "job_completed", "COMPLETED", "", End.FINISHED, {"0:0"}),
-        ("scontrol", "job_failed", "FAILED", "NonZeroExitCode", End.FAILED, {"3:0"}),
-        ("scontrol", "late_timeout", "TIMEOUT", "TimeLimit", End.TIME_LIMIT, {"0:15"}),
-        ("scontrol", "job_dl2", "DEADLINE", "DeadLine", End.TIME_LIMIT, {"0:1"}),
-        ("scontrol", "job_cancel_running", "CANCELLED", "", End.CANCELLED, {"0:15"}),
-        ("scontrol", "job_node_fail", "NODE_FAIL", "NodeDown", End.NODE_FAILED, {"0:0", "0:1"}),
-        ("scontrol", "late_preempt_can", "PREEMPTED", "", End.PREEMPTED, {"0:0", "0:15"}),
-        ("cgroup_v1", "oom_job", "OUT_OF_MEMORY", "OutOfMemory", End.OUT_OF_MEMORY, {"0:125"}),
-    ],
-)
-def test_how_jobs_ended(
-    version: str,
-    area: str,
-    name: str,
-    state: str,
-    reason: str,
-    end: End,
-    exit_codes: set[str],
-) -> None:
-    """Each recorded end is read in three versions, which differ in a few exit codes."""
-    found = only(version, area, name)
-    assert (found.state, found.reason, found.end) == (state, reason, end)
-    assert found.exit_code in exit_codes
+@pytest.mark.parametrize("state", sorted(PHASES))
+def test_no_state_is_without_words(state: str) -> None:
+    """Every state of the table has a complete sentence without any other field."""
+    assert re.fullmatch(r"[A-Z].*\.", sentence(job(state)))
 
 
 @pytest.mark.parametrize(
-    ("name", "phase", "reason"),
+    ("status", "hint"),
     [
-        ("job_pend_resources", Phase.QUEUED, None),
-        ("job_requeued_hold", Phase.QUEUED, "job requeued in held state"),
-        ("job_special", Phase.QUEUED, "job requeued in held state"),
-        ("job_cloud", Phase.STARTING, ""),
-        ("job_completing_now", Phase.ENDING, ""),
-        ("job_run_suspended", Phase.RUNNING, ""),
-        ("job_prolog_fail", Phase.QUEUED, "launch failed requeued held"),
+        (
+            job("PENDING", reason="PartitionTimeLimit"),
+            "Compare `time` in the profile with MaxTime of the partition.",
+        ),
+        (job("FAILED", exit_code="0:53"), ("slurmd could not open the job's output file or its working folder: "
+         "check the log folder on the node.")),
+        (job("OUT_OF_MEMORY"), "Give the profile more memory."),
+        (job("TIMEOUT"), "Give the profile more time."),
+        (job("CANCELLED"), ""),
+        (job("RUNNING"), ""),
+        (job("HIBERNATING"), "Please report the state 'HIBERNATING' to the project."),
+    ],
+)  # fmt: skip
+def test_admin_reads_what_could_be_done(status: Job, hint: str) -> None:
+    """Where an admin can do something, the hint names it."""
+    assert admin_hint(status) == hint
+
+
+def test_end_of_a_job_is_told_in_utc() -> None:
+    """A job's end is ISO 8601 in UTC; a job without time limit has none."""
+    assert Job("7", Phase.RUNNING, ends_at=1795259689.0).ends_at_iso == "2026-11-21T11:14:49+00:00"
+    assert Job("7", Phase.RUNNING).ends_at_iso is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("", "Slurm has accepted the job and will consider it shortly."),
+        ("Priority", "Jobs with a higher priority start first."),
+        ("ReqNodeNotAvail", "A node that the job needs is not available now."),
+        ("ReqNodeNotAvail, UnavailableNodes:x1", "Waiting: nodes that the job needs are not available."),
+        (
+            "ReqNodeNotAvail, May be reserved for other job",
+            "Waiting: the nodes are reserved for another job or by a reservation.",
+        ),
+        ("ReqNodeNotAvail, Reserved for maintenance", "Waiting: the nodes are reserved for maintenance."),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+            "Waiting: suitable nodes are down, or reserved for jobs with higher priority.",
+        ),
+        (
+            "uid 2002 not in group permitted to use this partition (noroot). groups allowed: alice",
+            "You are not a member of any group that may use this partition.",
+        ),
+        ("QOSMaxJobsPerUserLimit", "Waiting: your own jobs have reached a limit (running jobs)."),
+        ("QOSMaxGRESPerUser", "Waiting: your own jobs have reached a limit (GPUs)."),
+        ("AssocMaxJobsLimit", "Waiting: your own jobs have reached a limit (running jobs)."),
+        ("AssocGrpGRES", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
+        (
+            "AssocGrpCPUMinutesLimit",
+            "Waiting: all jobs of this account together have reached a limit (CPUs times minutes).",
+        ),
+        ("QOSGrpMemLimit", "Waiting: all jobs of this QOS together have reached a limit (memory)."),
+        ("MaxGRESPerAccount", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
+        ("QOSMaxGRESPerJob", "The job asks for more GPUs than its QOS allows for one job, so it will never start."),
+        (
+            "QOSMaxWallDurationPerJobLimit",
+            "The job asks for more time than its QOS allows for one job, so it will never start.",
+        ),
+        (
+            "AssocMaxCpuPerJobLimit",
+            "The job asks for more CPUs than its account allows for one job, so it will never start.",
+        ),
+        (
+            "QOSMaxMemoryPerNode",
+            "The job asks for more memory than its QOS allows for one node, so it will never start.",
+        ),
+        (
+            "QOSMinCpuNotSatisfied",
+            "The job asks for fewer CPUs than its QOS requires, so it will never start.",
+        ),
+        ("QOSMinMemory", "The job asks for less memory than its QOS requires, so it will never start."),
+        ("Sunspots", "Waiting: Slurm says 'Sunspots'."),
     ],
 )
-@pytest.mark.parametrize("version", VERSIONS)
-def test_jobs_on_their_way(version: str, name: str, phase: Phase, reason: str | None) -> None:
-    """Phases before and after running are read; underscores in a reason become blanks."""
-    found = only(version, "scontrol", name)
-    assert found.phase is phase
-    assert reason is None or found.reason == reason
+def test_reason_is_told_in_plain_words(reason: str, told: str) -> None:
+    """Single reasons, phrases and the grammar of limits each give one sentence; a new reason is quoted."""
+    assert meaning(reason).sentence == told
 
 
-def test_job_without_time_limit_has_none() -> None:
-    """UNLIMITED becomes None, and so does the end of such a job."""
-    found = only("24.11", "scontrol", "job_run_unlimited")
-    assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "AccountNotAllowed",
+        "AssocMaxGRESPerJob",
+        "BadConstraints",
+        "DependencyNeverSatisfied",
+        "InvalidAccount",
+        "InvalidQOS",
+        "Job's QOS not permitted to use this partition (course allows teaching not normal)",
+        "Job's account not known, so it can't use this partition (closed allows staff)",
+        "JobHeldAdmin",
+        "JobHeldUser",
+        "JobHoldMaxRequeue",
+        "MaxMemPerLimit",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "QOSMaxCpuPerJobLimit",
+        "QOSMaxWallDurationPerJobLimit",
+        "QOSMinGRES",
+        "QOSNotAllowed",
+        "ReservationDeleted",
+        "job requeued in held state",
+        "launch failed requeued held",
+        "uid 2002 not in group permitted to use this partition (noroot). groups allowed: alice",
+    ],
+)
+def test_reason_that_waiting_cannot_clear(reason: str) -> None:
+    """The job, its limits or its partition would have to change."""
+    assert never_clears(reason)
 
 
-def test_a_deadline_says_when_the_job_must_have_started() -> None:
-    """The deadline less the time limit, or less the shortest time with which the job may run."""
-    text = recorded("24.11", "hub", "job_running").stdout
-    limit = only("24.11", "hub", "job_running").time_limit
-    at = re.sub(r" Deadline=\S+", " Deadline=1800000000", text)
-    shorter = re.sub(r" TimeMin=\S+", " TimeMin=00:05:00", at)
-
-    assert limit is not None
-    assert [found.latest_start for each in (text, at, shorter) if (found := parse_job(each, "1"))] == [
-        None,
-        1800000000.0 - limit,
-        1800000000.0 - 300,
-    ]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> None:
-    """``show job 50`` prints jobs 50, 107 and 108: the requested one is returned, or None if it is absent."""
-    text = recorded(version, "scontrol", "job_array").stdout
-    ids = re.findall(r"^JobId=(\d+)", text, re.MULTILINE)
-    assert len(ids) > 1
-    found = [parse_job(text, job_id) for job_id in ids]
-    assert [one.job_id for one in found if one] == ids
-    assert parse_job(text, "5") is None
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_job_on_two_nodes_has_two_allocations(version: str) -> None:
-    """Each node has its own allocation, even where Slurm folds two of them into one line."""
-    found = only(version, "hub", "job_two_nodes")
-    assert (found.nodes, found.batch_host) == ("g[1-2]", "g1")
-    assert {one.node: [(g.name, g.type, g.count, len(g.indices)) for g in one.gres] for one in found.allocations} == {
-        "g1": [("gpu", "k80", 1, 1)],
-        "g2": [("gpu", "k80", 1, 1)],
-    }
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_name_that_imitates_a_field_is_refused(version: str) -> None:
-    """A job named ``x JobState=FAILED`` is ambiguous, and the error names the field."""
-    with pytest.raises(SlurmOutputError, match="Job 5 has JobState twice"):
-        parse_job(recorded(version, "hub", "job_forged").stdout, "5")
-
-
-def test_name_that_imitates_a_whole_job_is_refused() -> None:
-    """A newline and a forged record in a name give two records for one job, which is an error."""
-    text = recorded("24.11", "hub", "job_running").stdout
-    forged = (
-        text.replace("JobId=1 JobName=wrap", "JobId=9 JobName=x\n" + text.replace("g1", "evil").rstrip("\n"), 1) + text
-    )
-    with pytest.raises(SlurmOutputError, match="listed job 1 twice"):
-        parse_job(forged, "1")
-
-
-@pytest.mark.parametrize("field", ["JobState", "ExitCode", "NodeList", "EndTime"])
-def test_missing_field_is_named(field: str) -> None:
-    """An answer without a required field is refused with an error that names it."""
-    text = recorded("24.11", "hub", "job_running").stdout.replace(f" {field}=", f" Other{field}=", 1)
-    with pytest.raises(SlurmOutputError, match=f"did not report {field} of job 1"):
-        parse_job(text, "1")
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "",
+        "None",
+        "AssocGrpGRES",
+        "BeginTime",
+        "Dependency",
+        "JobArrayTaskLimit",
+        "Licenses",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        "PartitionDown",
+        "PartitionInactive",
+        "Priority",
+        "QOSGrpJobsLimit",
+        "QOSMaxGRESPerUser",
+        "QOSMaxJobsPerUserLimit",
+        "ReqNodeNotAvail, UnavailableNodes:x1",
+        "Reservation",
+        "Resources",
+        "Sunspots",
+    ],
+)
+def test_reason_that_may_clear(reason: str) -> None:
+    """Other jobs end, nodes return, partitions open; unknown reasons may clear too."""
+    assert not never_clears(reason)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_comment_with_newline_and_blanks_is_read_to_its_end(version: str) -> None:
-    """The comment is the text between ``Comment=`` and ``StdErr=``."""
-    assert only(version, "scontrol", "job_name2").tag == "new\nline"
-    assert only(version, "scontrol", "job_run_gpu2").tag == "hub=a|b c"
+def test_every_reason_a_cluster_gave_has_words(version: str) -> None:
+    """No recorded reason of squeue falls through to the sentence that only quotes it."""
+    given = set()
+    for name in ("o_main_all_states", "o_late_all_states", "preempted", "node_fail", "prolog_fail"):
+        given |= set(
+            re.findall(r"^[\d_+]+\|[A-Z_]+\|([^|]+)\|", recorded(version, "squeue", name).stdout, re.MULTILINE)
+        )
+    assert len(given) > 20
+    assert {reason for reason in given if meaning(reason) == Meaning(f"Waiting: Slurm says '{reason}'.")} == set()
 
 
-def records(text: str) -> list[str]:
-    """The records of an answer, one for each job."""
-    return [record for record in re.split(r"^(?=JobId=\d+ )", text, flags=re.MULTILINE) if record.startswith("JobId=")]
+def waiting(reason: str) -> str:
+    """The advice for a job pending for this reason."""
+    return advice(Job("7", Phase.QUEUED, "PENDING", reason))
 
 
-EVERY = [("22.05", "jobs_late_d_o"), ("24.11", "jobs_late_d_o"), ("26.05", "jobs_all_o")]
+def ended(end: End, exit_code: str = "") -> str:
+    """The advice for a job that ended this way."""
+    return advice(Job("7", Phase.ENDED, end=end, exit_code=exit_code))
 
 
-@pytest.mark.parametrize(("version", "name"), EVERY)
-@pytest.mark.usefixtures("utc")
-def test_every_recorded_job_is_read(version: str, name: str) -> None:
-    """Over a hundred jobs of each version have a known state; running ones have host and start, ended ones an end."""
-    found = [
-        parse_job(record, record.removeprefix("JobId=").split()[0])
-        for record in records(recorded(version, "scontrol", name).stdout)
-    ]
-    assert len(found) > 80
-    assert [one for one in found if one is None or one.phase is Phase.UNKNOWN] == []
-    assert [one for one in found if one and one.phase is Phase.RUNNING and not (one.batch_host and one.starts_at)] == []
-    assert [one for one in found if one and one.end and one.ends_at is None] == []
+BY_ITSELF = "It starts automatically; you only have to wait."
+LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
+ADMIN = "Please contact your administrator: this choice cannot start as it is configured."
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_both_commands_tell_the_same(version: str) -> None:
-    """squeue and scontrol give the same status for a job."""
-    squeue = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout, "2001", "wrap"), MARK)
-    for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
-        detail = parse_job(recorded(version, "hub", name).stdout, job_id)
-        assert detail is not None
-        in_squeue = replace(detail, time_limit=None, latest_start=None, stdout_path="", allocations=())
-        assert in_squeue == squeue[job_id]
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("", BY_ITSELF),
+        ("Resources", f"{BY_ITSELF} {LESS}"),
+        ("Priority", f"{BY_ITSELF} {LESS}"),
+        ("Reservation", "It starts automatically when the reservation begins."),
+        (
+            "ReqNodeNotAvail, Reserved for maintenance",
+            "A job with a shorter time limit may be able to end before the maintenance begins.",
+        ),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:g1",
+            "It starts automatically once they are free. Another choice may start sooner.",
+        ),
+        ("PartitionDown", "Choose something else, or wait until your administrator opens the partition."),
+        ("PartitionTimeLimit", "Choose a shorter time."),
+        ("MaxMemPerLimit", "Choose less memory."),
+        ("BadConstraints", f"Choose fewer GPUs or cores, or less memory. {ADMIN}"),
+        ("JobHeldUser", "Release it, or stop it here."),
+        ("JobHeldAdmin", "Stop it, and contact your administrator."),
+        ("launch failed requeued held", "Stop it, and contact your administrator."),
+        ("AccountNotAllowed", ADMIN),
+        ("Job's account not known, so it can't use this partition (closed allows staff)", ADMIN),
+        ("uid 2002 not in group permitted to use this partition (noroot). groups allowed: alice", ADMIN),
+        ("QOSMaxGRESPerUser", "It starts when one of your other jobs or servers ends."),
+        ("QOSMaxJobsPerUserLimit", "It starts when one of your other jobs or servers ends."),
+        ("QOSMaxCpuPerJobLimit", f"Choose fewer resources. {ADMIN}"),
+        ("MaxJobsPerAccount", "It starts when other jobs under the same limit end."),
+        ("AccountingPolicy", "It starts when other jobs under the same limit end."),
+        ("DependencyNeverSatisfied", "Stop it: it will never start."),
+        (
+            "PartitionConfig",
+            "It starts automatically once the partition has enough nodes. Another choice may start sooner.",
+        ),
+        ("QOSGrpJobsLimit", "It starts when other jobs under the same limit end."),
+        ("AssocGrpGRES", "It starts when other jobs under the same limit end."),
+        ("Sunspots", ""),
+    ],
+)
+def test_each_reason_has_something_to_do(reason: str, told: str) -> None:
+    """Wait, choose less, or contact the administrator; no advice for an unknown reason."""
+    assert waiting(reason) == told
 
 
-@pytest.mark.parametrize("version", ["22.05", "24.11"])
-def test_what_every_job_has_in_one_answer(version: str) -> None:
-    """One answer gives the GPUs of all jobs: on two nodes, a shard, a MIG device, several on one node."""
-    found = parse_allocations(recorded(version, "scontrol", "jobs_late_d_o").stdout)
-    gpus = {job: {part.node: tuple(map(str, part.gres)) for part in parts} for job, parts in found.items()}
-    assert {job: gpus[job] for job in ("38", "39", "41", "45", "54")} == {
-        "38": {"g1": ("gpu:k80:1",), "g2": ("gpu:k80:1",)},
-        "39": {"s1": ("shard:3",)},
-        "41": {"m1": ("gpu:1g.10gb:1",)},
-        "45": {"d1": ("gpu:v100:3",)},
-        "54": {"c3": ()},
-    }
-    assert found["45"][0].gres[0].indices == (4, 5, 6)
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "DependencyNeverSatisfied",
+        "InvalidAccount",
+        "QOSMinGRES",
+        "ReservationDeleted",
+    ],
+)
+def test_no_one_is_told_to_wait_for_what_never_comes(reason: str) -> None:
+    """For a reason that waiting cannot clear the advice is not to wait."""
+    assert never_clears(reason)
+    assert waiting(reason)
+    assert "automatically" not in waiting(reason)
 
 
-def test_a_job_whose_name_imitates_another_gives_neither() -> None:
-    """If a name imitates a whole job, neither of the two is reported; a job with fields in its name is left out."""
-    text = recorded("22.05", "scontrol", "jobs_late_d_o").stdout
-    (real,) = (line for line in text.splitlines() if line.startswith("JobId=37 "))
-    forged = real.replace("JobId=37 ", "JobId=45 ").replace("(IDX:0-1)", "(IDX:0-7)")
-    named = real.replace("JobId=37 ", "JobId=900 ").replace("JobName=plain", "JobName=CoreSpec=* MinCPUsNode=1")
-    found = parse_allocations(text + forged + "\n" + named + "\n")
-    assert "37" in found
-    assert not {"45", "900"} & set(found)
+@pytest.mark.parametrize("end", sorted(End))
+def test_each_end_has_something_to_do(end: End) -> None:
+    """Every end of a job has advice."""
+    assert ended(end)
 
 
-def test_a_job_with_threads_set_aside_is_read() -> None:
-    """With --thread-spec, scontrol prints ThreadSpec= in the place of CoreSpec=."""
-    text = recorded("24.11", "hub", "job_running").stdout
-    threads = text.replace(" CoreSpec=*", " ThreadSpec=2")
-
-    assert threads != text
-    assert parse_job(threads, "1") == parse_job(text, "1")
-    assert parse_allocations(threads) == parse_allocations(text) != {}
+def test_exit_codes_that_say_more() -> None:
+    """A missing program is the administrator's; without memory limits, the kernel's signal is the only evidence."""
+    assert ended(End.FAILED, "127:0").startswith("A program is missing")
+    assert not ended(End.FAILED, "1:0").startswith("A program is missing")
+    assert all("exceeded its memory limit" in ended(End.FAILED, code) for code in ("0:9", "137:0"))
 
 
-def test_no_jobs_have_nothing() -> None:
-    """Slurm prints a sentence for an empty cluster."""
-    assert parse_allocations("No jobs in the system\n") == {}
+def test_a_job_that_runs_needs_no_advice() -> None:
+    """There is no advice for a running job."""
+    assert advice(Job("7", Phase.RUNNING, "RUNNING")) == ""

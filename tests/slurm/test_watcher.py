@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS, JobWatcher, Watch
 
 if TYPE_CHECKING:

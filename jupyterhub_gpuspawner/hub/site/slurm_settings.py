@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, policy_in_use
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity, tag
+from jupyterhub_gpuspawner.slurm.job import JobIdentity, tag
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 

@@ -37,8 +37,7 @@ from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_f
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity, hub_mark
-from jupyterhub_gpuspawner.slurm.job import Job, Phase, sentence
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, sentence
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import NodeReport

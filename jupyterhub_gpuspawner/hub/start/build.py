@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.profiles.profile import TYPED, Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, Resources
-from jupyterhub_gpuspawner.slurm import identity
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
+from jupyterhub_gpuspawner.slurm import job as jobs
+from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -122,7 +122,7 @@ def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None
 
 def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
     """The job of ``request``; ``start_id`` is empty for a trial. Raises ConfigError or RequestError."""
-    tag = identity.tag(settings.hub_name, request.username, request.server_name)
+    tag = jobs.tag(settings.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
     job_identity = JobIdentity(
@@ -134,7 +134,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     launcher = launcher_archive(gate=request.app is not None)
     log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
-    name = identity.job_name(settings.job_name, start_id)
+    name = jobs.job_name(settings.job_name, start_id)
     if settings.batch_script:
         rendered = template.render_template(
             settings.batch_script,

@@ -26,8 +26,7 @@ from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, TO_START, t
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.identity import PREFIX, JobIdentity
-from jupyterhub_gpuspawner.slurm.job import Job
+from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
 
 Cancel = Callable[[str], Awaitable[None]]
 

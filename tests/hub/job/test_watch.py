@@ -13,8 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import Job
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
 

@@ -9,8 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start.submission import Cancellation
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection

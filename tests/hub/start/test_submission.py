@@ -16,8 +16,7 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 TAG = "jupyterhub-gpuspawner/demo/ann/#1"
 IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)

@@ -17,8 +17,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, state_job_ids
-from jupyterhub_gpuspawner.slurm.identity import JobIdentity, parse_tag, tag
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
 from tests.hub.commands import commands
 from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.site.test_metrics import scrape
