@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose import profiles
 from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.cluster import health
 from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
 from jupyterhub_gpuspawner.hub.course import api as course_api
@@ -100,7 +99,6 @@ class PageTools:
     choose = choose_words
     cluster = cluster_words
     course = course_words
-    health = health
     times = times
     words = words
     messages_to = staticmethod(messages_to)

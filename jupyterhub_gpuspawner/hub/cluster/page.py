@@ -8,20 +8,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import Scope, needs_scope
 from markupsafe import Markup
-from sqlalchemy.orm import Session
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, survey
-from jupyterhub_gpuspawner.fleet.health import FleetHealth
+from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
-from jupyterhub_gpuspawner.hub.cluster.health import read_health, section
-from jupyterhub_gpuspawner.hub.cluster.rows import Rights, sections, summary
+from jupyterhub_gpuspawner.hub.cluster.rows import Rights, health_section, sections, summary
 from jupyterhub_gpuspawner.hub.server.facts import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
@@ -54,56 +52,63 @@ class Sight:
     """How much servers, as pairs of user and name, use their GPUs, in words."""
 
 
-class ClusterSight:
-    """A mixin for the handlers of page and API: checks the scopes and looks up the map."""
+def check_scopes(handler: BaseHandler) -> None:
+    """Raise 403 unless the reader has all of :data:`SCOPES`, unfiltered."""
+    if not may_see_cluster(handler.parsed_scopes):
+        raise web.HTTPError(403, f"The map of the cluster needs the scopes {', '.join(SCOPES)} for all users.")
 
-    if TYPE_CHECKING:  # what a handler has
-        db: Session
-        parsed_scopes: Mapping[str, object]
-        settings: Mapping[str, Any]
 
-        def get_argument(self, name: str, default: str) -> str: ...  # noqa: D102
+def filters_of(handler: BaseHandler) -> dict[str, str]:
+    """The filter from the query."""
+    return {name: handler.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
-    def check_scopes(self) -> None:
-        """Raise 403 unless the reader has all of :data:`SCOPES`, unfiltered."""
-        if not may_see_cluster(self.parsed_scopes):
-            raise web.HTTPError(403, f"The map of the cluster needs the scopes {', '.join(SCOPES)} for all users.")
 
-    def filters(self) -> dict[str, str]:
-        """The filter from the query."""
-        return {name: self.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
+def connection_of(handler: BaseHandler) -> Connection:
+    """The hub's connection to Slurm; raises 404 in a hub that starts no Slurm jobs."""
+    spawner_class = handler.settings["spawner_class"]
+    if not starts_slurm_jobs(spawner_class):
+        raise web.HTTPError(404, "This hub does not start Slurm jobs.")
+    site = spawner_class(config=handler.settings["config"], hub=handler.settings["hub"])
+    connection: Connection = site.connection()
+    return connection
 
-    async def sight(self) -> Sight:
-        """The current or last known map, filtered; raises 404 in a hub that starts no Slurm jobs."""
-        connection = self._connection()
-        snapshot = await connection.cluster.recent(AGE)
-        if snapshot is None:
-            return Sight(None, silent=connection.silent)
-        # not older than the snapshot
-        allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-        hub_servers = list(servers_with_jobs(self.settings["users"].values()))
-        filters, servers = self.filters(), list(served_jobs(hub_servers))
-        # takes some hundredths of a second for a thousand nodes: not in the event loop
-        cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**filters))
-        return Sight(
-            cluster_map,
-            silent=connection.silent,
-            has_holders=allocations is not None,
-            partitions=tuple(partition.name for partition in snapshot.partitions),
-            use={(server.user, server.name): line for server in hub_servers if (line := in_a_line(server.usage))},
-        )
 
-    async def health(self) -> FleetHealth:
-        """The health of all nodes; raises 404 in a hub that starts no Slurm jobs."""
-        return await read_health(self._connection(), FleetStore(self.db.get_bind()), AGE)
+async def sight_of(handler: BaseHandler) -> Sight:
+    """The current or last known map, filtered; raises 404 in a hub that starts no Slurm jobs."""
+    connection = connection_of(handler)
+    snapshot = await connection.cluster.recent(AGE)
+    if snapshot is None:
+        return Sight(None, silent=connection.silent)
+    # not older than the snapshot
+    allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
+    hub_servers = list(servers_with_jobs(handler.settings["users"].values()))
+    filters, servers = filters_of(handler), list(served_jobs(hub_servers))
+    # takes some hundredths of a second for a thousand nodes: not in the event loop
+    cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**filters))
+    return Sight(
+        cluster_map,
+        silent=connection.silent,
+        has_holders=allocations is not None,
+        partitions=tuple(partition.name for partition in snapshot.partitions),
+        use={(server.user, server.name): line for server in hub_servers if (line := in_a_line(server.usage))},
+    )
 
-    def _connection(self) -> Connection:
-        spawner_class = self.settings["spawner_class"]
-        if not starts_slurm_jobs(spawner_class):
-            raise web.HTTPError(404, "This hub does not start Slurm jobs.")
-        site = spawner_class(config=self.settings["config"], hub=self.settings["hub"])
-        connection: Connection = site.connection()
-        return connection
+
+async def health_of(handler: BaseHandler) -> FleetHealth:
+    """The health of all nodes, by their reports and Slurm's configuration; raises SQLAlchemyError.
+
+    Raises 404 in a hub that starts no Slurm jobs.
+    """
+    connection, store = connection_of(handler), FleetStore(handler.db.get_bind())
+    snapshot = await connection.cluster.recent(AGE)
+    known = snapshot.nodes if snapshot is not None and not connection.silent else None
+    gres = {node.name: node.gres for node in known} if known is not None else None
+
+    def read() -> FleetHealth:
+        stored = store.read()
+        return health(stored.records, stored.grants, gres)
+
+    return await store.call(read)
 
 
 def served_jobs(servers: Iterable[Server]) -> Iterator[ServedJob]:
@@ -115,15 +120,15 @@ def served_jobs(servers: Iterable[Server]) -> Iterator[ServedJob]:
             yield ServedJob(server.job_id, server.user, server.name, placement.node, gpus)
 
 
-class ClusterPage(ClusterSight, BaseHandler):
+class ClusterPage(BaseHandler):
     """The map as an HTML page."""
 
     @web.authenticated
     @needs_scope("admin-ui")
     async def get(self) -> None:
         """Filtered by ``text``, ``partition`` and ``use``; with the nodes' health below, unless ``part`` is ``map``."""
-        self.check_scopes()
-        sight, filters = await self.sight(), self.filters()
+        check_scopes(self)
+        sight, filters = await sight_of(self), filters_of(self)
         spaces: dict[str, Any] = {}
         if sight.cluster_map is not None:
             taken_at = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
@@ -133,7 +138,7 @@ class ClusterPage(ClusterSight, BaseHandler):
             rows = await asyncio.to_thread(self._rows, sight.cluster_map, filters, rights, self.template_namespace)
             spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": taken_at}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
-            spaces["health"] = section(await self.health(), time.time())
+            spaces["health"] = health_section(await health_of(self), time.time())
         self.finish(await self.render_template("cluster.html", sight=sight, filters=filters, **spaces))
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:
@@ -153,7 +158,7 @@ class ClusterPage(ClusterSight, BaseHandler):
         return Markup(template.render(sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
 
 
-class FleetHandler(ClusterSight, APIHandler):
+class FleetHandler(APIHandler):
     """Nodes that differ from their siblings or contradict Slurm's configuration, and how well Slurm placed jobs there.
 
     For admins.
@@ -162,18 +167,18 @@ class FleetHandler(ClusterSight, APIHandler):
     @needs_scope("admin-ui")
     async def get(self) -> None:
         """The fleet document, version 1."""
-        self.check_scopes()
-        self.write((await self.health()).to_json())
+        check_scopes(self)
+        self.write((await health_of(self)).to_json())
 
 
-class ClusterHandler(ClusterSight, APIHandler):
+class ClusterHandler(APIHandler):
     """Partitions and nodes of the cluster: each GPU free, in use and by whom, or out of service and why; for admins."""
 
     @needs_scope("admin-ui")
     async def get(self) -> None:
         """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded."""
-        self.check_scopes()
-        sight = await self.sight()
+        check_scopes(self)
+        sight = await sight_of(self)
         cluster_map = sight.cluster_map
         if cluster_map is None:
             raise web.HTTPError(503, "Slurm has not responded to this hub yet.")
@@ -182,8 +187,7 @@ class ClusterHandler(ClusterSight, APIHandler):
             "silent": sight.silent,
             "holders_known": sight.has_holders,
         }
-        self.write(await asyncio.to_thread(_dumps, cluster_map, document))
-
-
-def _dumps(cluster_map: ClusterMap, more: Mapping[str, Any]) -> str:
-    return json.dumps({**cluster_map.to_json(), **more}, separators=(",", ":"))
+        # of a thousand nodes it takes some hundredths of a second: not in the event loop
+        self.write(
+            await asyncio.to_thread(lambda: json.dumps({**cluster_map.to_json(), **document}, separators=(",", ":")))
+        )

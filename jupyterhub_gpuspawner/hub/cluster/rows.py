@@ -1,4 +1,4 @@
-"""The rows of the map's page: one for each node, with neighbouring GPUs in the same use as one piece. Pure."""
+"""The rows of the map's page: one for each node, with neighbouring GPUs in the same use as one piece; its health. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     totals,
 )
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster import words
-from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.units import Gres
-from jupyterhub_gpuspawner.words import counted, memory
+from jupyterhub_gpuspawner.words import counted, duration, memory, sentence
 
 # The jobs of the map in words: whose they are, their time left, and links for those who may follow them.
 
@@ -98,39 +98,42 @@ class JobsInWords:
         """The first of these jobs, and then the number of the others."""
         jobs = tuple(map(self._job, holders[:JOBS_AT_MOST]))
         more = len(holders) - JOBS_AT_MOST
-        return (*jobs, JobWords(words.more_jobs(more))) if more > 0 else jobs
+        return (*jobs, JobWords(counted(more, "more job"))) if more > 0 else jobs
 
     def waiting(self, job: WaitingJob) -> WaitingLine:
         """A pending job: what it asks for, since when it waits, and when or why not it starts."""
-        since, starts = job.submitted_at, job.starts_at
+        since, starts, now = job.submitted_at, job.starts_at, self._now
+        waiting = "" if since is None else words.WAITING_SINCE.format(duration=duration(now - since))
+        soon = starts is None or starts < now
+        expected = words.EXPECTED_SOON if soon else words.STARTS_IN.format(duration=duration((starts or now) - now))
         return WaitingLine(
             job=self._links(job.user, job.job_id, job.server, started=False),
             asks=_asks(job),
-            since=None if since is None else _moment(words.waiting_for(self._now - since), since, self._now),
-            expected=None if starts is None else _moment(words.starts_in(starts - self._now), starts, self._now),
+            since=None if since is None else _moment(waiting, since, now),
+            expected=None if starts is None else _moment(expected, starts, now),
             reason=meaning(job.reason or "None").sentence,
         )
 
     def _job(self, holder: Holder) -> JobWords:
         words_of_job = self._told.get(holder.job_id)
         if words_of_job is None:
-            left = "" if holder.ends_at is None else words.left(holder.ends_at - self._now)
+            left = "" if holder.ends_at is None else _left(holder.ends_at - self._now)
             words_of_job = self._links(holder.user, holder.job_id, holder.server, left, started=True)
             self._told[holder.job_id] = words_of_job
         return words_of_job
 
     def _links(self, user: str, job_id: str, server: str | None, left: str = "", *, started: bool) -> JobWords:
-        holder = words.holder(user, job_id, server)
         if server is None:
-            return JobWords(holder, left)
+            return JobWords(words.JOB_OF.format(job=job_id, user=user or words.SOMEBODY), left)
+        name = words.SERVER_OF.format(user=user, server=server).rstrip()
         key = (user, server)
         use = self._rights.use.get(key, "") if started else ""
         return JobWords(
-            f"{holder}, {use}" if use else holder,
+            ", ".join(filter(None, (name, f"job {job_id}", use))),
             left,
             path="/".join(quote(part, safe="@~") for part in key if part),
             log=started and key in self._rights.log,
-            stop=words.stop(user, server) if key in self._rights.stop else "",
+            stop=words.STOP_SERVER.format(user=user, server=server).rstrip() if key in self._rights.stop else "",
         )
 
 
@@ -143,7 +146,7 @@ def _asks(job: WaitingJob) -> str:
         *gpus,
         counted(job.cpus, "CPU") if job.cpus else "",
         memory(job.memory_mib) if job.memory_mib else "",
-        words.time_limit(job.time_limit),
+        words.NO_LIMIT if job.time_limit is None else duration(job.time_limit),
     )
     return ", ".join(filter(None, parts))
 
@@ -156,6 +159,18 @@ def _requested_kind(gres: Gres) -> str:
 
 def _moment(words: str, at: float, now: float) -> Moment:
     return Moment(words, times.iso(at), times.clock(at, now=now))
+
+
+@lru_cache(maxsize=4096)
+def _duration(minutes: int) -> str:
+    return duration(60 * minutes)
+
+
+def _left(seconds: float) -> str:
+    """``1 h 20 min left``, ``less than a minute left``: in full minutes, rounded down."""
+    if seconds <= 0:
+        return "no time left"
+    return "less than a minute left" if seconds < 60 else f"{_duration(int(seconds) // 60)} left"
 
 
 ROWS_AT_MOST = 2000
@@ -222,6 +237,8 @@ class Section:
     folded: int
     """The number of its nodes that are not on this page."""
     open: bool
+    rest: str = ""
+    """What is said of these nodes."""
 
 
 def sections(
@@ -259,25 +276,33 @@ def _section(
     has = partition.totals
     summary_parts = [counted(has.nodes, "node"), _gpus_in_words(has)]
     if partition.waiting:
-        summary_parts.append(words.waiting(partition.waiting))
-    more = partition.waiting - len(waiting)
+        summary_parts.append(f"{counted(partition.waiting, 'job')} waiting")
+    more, folded = partition.waiting - len(waiting), len(partition.nodes) - len(rows)
+    left_out = words.LEFT_OUT.format(nodes=counted(folded, "more node"))
+    rest = left_out if rows else words.FOLDED.format(nodes=counted(folded, "node"))
     return Section(
         name=partition.name,
-        state="" if partition.state == "UP" else words.partition_state(partition.state),
+        state="" if partition.state == "UP" else words.PARTITION_STATES.get(partition.state, partition.state),
         words="; ".join(summary_parts),
         gpus=_bar(has.gpus_used, has.gpus, has.gpus_out) if has.gpus else None,
         cpus=_bar(has.cpus_used, has.cpus, has.cpus_out),
         memory=_memory_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib),
         waiting=waiting,
-        more_waiting=words.more_waiting(more) if more else "",
+        more_waiting=words.MORE_WAITING.format(jobs=counted(more, "more job")) if more else "",
         rows=rows,
-        folded=len(partition.nodes) - len(rows),
+        folded=folded,
         open=unfold and bool(rows or waiting),
+        rest=rest if folded else "",
     )
 
 
 def _gpus_in_words(has: Totals) -> str:
-    return words.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
+    """The GPUs of some nodes by what they do, such as ``4 GPUs: 1 free, 3 in use``."""
+    if not has.gpus:
+        return "no GPU"
+    parts = [(has.gpus_free, words.FREE), (has.gpus_used, words.IN_USE), (has.gpus_out, words.OUT)]
+    text = ", ".join(f"{number:,} {word}" for number, word in parts if number)
+    return f"{counted(has.gpus, 'GPU')}: {text}"
 
 
 def _row(node: MapNode, in_words: JobsInWords) -> Row:
@@ -286,13 +311,14 @@ def _row(node: MapNode, in_words: JobsInWords) -> Row:
     counts = [(kind, sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
     state = node.state
     if node.reservation:
-        state = f"{state}, {words.in_reservation(node.reservation)}"
+        state = f"{state}, {words.IN_RESERVATION.format(name=node.reservation)}"
+    since = "" if node.reason_at is None else times.clock(node.reason_at)
     out = node.use is NodeUse.OUT
     return Row(
         name=node.name,
         use=node.use.value,
         state=state,
-        reason=words.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
+        reason=f"{node.reason} (since {since}, {node.reason_by})" if node.reason and node.reason_by else node.reason,
         has=", ".join(f"{count} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" for kind, count in counts),
         gpus=tuple(_runs(node, in_words)),
         jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
@@ -334,11 +360,6 @@ def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
     return "own" if any(holder.server is not None for holder in holders) else "other"
 
 
-def _day(at: float | None) -> str:
-    """``21 Nov 2026, 10:04 CET``, in the hub's time zone; without the date today."""
-    return "" if at is None else clock(at)
-
-
 def _bar(used: int, whole: int, out: int) -> Bar:
     return _share(f"{used:,}", f"{whole:,}", used, whole, out)
 
@@ -348,7 +369,7 @@ def _memory_bar(used: int, whole: int, out: int) -> Bar:
 
 
 def _share(used: str, whole: str, part: int, total: int, out: int) -> Bar:
-    return Bar(words.of_total(used, whole), _percent(part, total), _percent(out, total))
+    return Bar(words.OF_TOTAL.format(used=used, total=whole), _percent(part, total), _percent(out, total))
 
 
 def _amount(mib: int) -> str:
@@ -359,3 +380,64 @@ def _amount(mib: int) -> str:
 
 def _percent(part: int, whole: int) -> int:
     return round(100 * min(part, whole) / whole) if whole > 0 and part > 0 else 0
+
+
+# The health of the nodes, below the map.
+
+REPORTS_AT_MOST = 1000
+"""Nodes on one page at most; those that differ come first."""
+
+
+@dataclass(frozen=True)
+class HealthRow:
+    """One node in words."""
+
+    name: str
+    ill: bool
+    state: str
+    has: str
+    """Its GPUs, and how many siblings it has."""
+    seen: str
+    findings: tuple[str, ...]
+    hints: tuple[str, ...]
+    """What is not known, and what gres.conf's lines would gain."""
+    grants: str
+
+
+def health_rows(health: FleetHealth, now: float) -> tuple[HealthRow, ...]:
+    """The nodes in words; ``now`` as in time.time()."""
+    return tuple(_health_row(node, now) for node in health.nodes[:REPORTS_AT_MOST])
+
+
+def _health_row(node: NodeHealth, now: float) -> HealthRow:
+    number = node.siblings
+    siblings = f"{number:,} sibling{'s' * (number != 1)}" if number else ""
+    has = (str(node.shape), siblings, words.SIMULATED if node.simulated else "")
+    ago = times.relative(node.seen_at, now=now)
+    seen = words.LAST_REPORT.format(ago="just now" if ago == times.NOW else ago)
+    return HealthRow(
+        name=node.node,
+        ill=node.ill,
+        state=words.DIFFERS if node.ill else words.ALIKE if number else words.ALONE,
+        has=", ".join(filter(None, has)),
+        seen=f"{node.seen}; {seen}",
+        findings=tuple(sentence(str(fault)) for fault in (*node.differences, *node.contradictions)),
+        hints=(*node.doubts, *filter(None, (node.gains,))),
+        grants=sentence(str(node.grants)),
+    )
+
+
+def health_section(health: FleetHealth, now: float) -> dict[str, object]:
+    """What the map says of the nodes' health, for its template; ``now`` as in time.time()."""
+    nodes, ill = health.nodes, sum(node.ill for node in health.nodes)
+    verb_end = "s" * (ill <= 1)
+    known = f"{len(nodes):,} node{'s' * (len(nodes) != 1)} known"
+    number = f"{ill:,}" if ill else "none"
+    more = len(nodes) - REPORTS_AT_MOST
+    return {
+        "slurm_asked": health.slurm_asked,
+        "rows": health_rows(health, now),
+        "summary": f"{known}; {number} differ{verb_end} or contradict{verb_end} Slurm's configuration",
+        "grants": words.ALL_GRANTS.format(grants=health.grants),
+        "more": words.MORE_REPORTS.format(nodes=counted(more, "more node")) if more > 0 else "",
+    }
