@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
 from jupyterhub_gpuspawner.words import counted, duration, memory, people
@@ -50,6 +49,7 @@ START_DEFAULT = "Start My Server"
 START_AGAIN = "Start again"
 
 DETAILS = "Details"
+WARNINGS = "Details ({warnings})"
 NODE = "Node"
 JOB = "Job"
 GPU, GPUS = "GPU", "GPUs"
@@ -79,6 +79,14 @@ NO_NETWORK_CARD = "this node has no network card that GPUs can use directly"
 NETWORK_UNKNOWN = "the network cards of this node are not known"
 YES, NO, UNDETERMINED, NONE = "yes", "no", "not known", "none"
 WHOLE_NODE = "The whole node"
+PICTURE_OF = "Picture of node {name}"
+OTHER_NODE = "Node {name}"
+NUMA_NODE = "NUMA node {number}"
+MEMORY = "{amount} memory"
+NOT_REPORTED = "{node} has not reported what the job has there. The log may say why."
+WEAKEST_LINK = "weakest link of all nodes: {link}"
+NIC = "{gpu}: {nic}, {link}"
+LINK_UNKNOWN = "link not known"
 SCROLL = "Scroll sideways to see the whole picture."
 IN_WORDS = "The picture in words"
 
@@ -102,6 +110,13 @@ BACK = "Back to the home page"
 NOT_STOPPED = "The server could not be stopped. Try again in a minute, or contact your administrator."
 STILL_STOPPING = "The server is being stopped. This takes a few seconds."
 NOT_RUNNING = "This server is not running."
+STOP_QUESTION = "Stop {title}?"
+EXTEND_HEADING = "More time for {title}"
+DELETE_QUESTION = "Delete {title}?"
+STOP_UNCONFIRMED = (
+    "Slurm did not respond at {time}, so job {job_id} may still be running. The hub keeps trying to cancel it."
+)
+OF_USER = "{title} of {owner}"
 GIVEN_UP = "You give up your place in line. Nothing else is lost."
 NOTHING_LOST = "It is not ready yet, so no work is lost."
 DELETED = "Its name and its last choice are forgotten. Your files stay."
@@ -113,26 +128,6 @@ def title(name: str, display_name: str, profile: str = "") -> str:
     if profile:
         return f"{profile} (server {display_name})" if name else profile
     return f"Server {display_name}" if name else "My server"
-
-
-def of_user(title: str, owner: str) -> str:
-    """A server that belongs to somebody else."""
-    return f"{title} of {owner}" if owner else title
-
-
-def stop_heading(title: str) -> str:
-    """The question before a server is stopped."""
-    return f"Stop {title}?"
-
-
-def extend_heading(title: str) -> str:
-    """The page on which a server is given more time."""
-    return f"More time for {title}"
-
-
-def delete_heading(title: str) -> str:
-    """The question before a named server is deleted."""
-    return f"Delete {title}?"
 
 
 def stopped(title: str, *, job_id: str = "", gpus: int = 0, by: str = "", waited: bool = False) -> str:
@@ -147,47 +142,15 @@ def stopped(title: str, *, job_id: str = "", gpus: int = 0, by: str = "", waited
     return f"{what}; job {job_id} released {counted(gpus, 'GPU')}."
 
 
-def stop_unconfirmed(job_id: str) -> str:
-    """What a card says where Slurm did not take the request to cancel a job."""
-    return (
-        f"Slurm did not respond at {{time}}, so job {job_id} may still be running. The hub keeps trying to cancel it."
-    )
-
-
 def job_in(job_id: str, partition: str) -> str:
     """A job and its partition."""
     return f"{job_id}, partition {partition}" if partition else job_id
-
-
-def picture_of(name: str) -> str:
-    """What screen readers call the region with a node's picture."""
-    return f"Picture of node {name}"
-
-
-def details(warnings: int) -> str:
-    """The heading of what is folded."""
-    return f"{DETAILS} ({counted(warnings, 'warning')})" if warnings else DETAILS
-
-
-def near(numa_node: int) -> str:
-    """The NUMA node of a GPU."""
-    return f"NUMA node {numa_node}"
 
 
 def gpus(number: int, model: str, memory: str) -> str:
     """A number of GPUs, with the memory of each, as the form says it."""
     counts = f" ({memory})" if memory else ""
     return f"{number} \N{MULTIPLICATION SIGN} {model}{counts}"
-
-
-def memory_amount(amount: str) -> str:
-    """The job's memory, as the form says it."""
-    return f"{amount} memory"
-
-
-def more_nodes(number: int) -> str:
-    """The number of a job's nodes beside the server's."""
-    return counted(number, "more node")
 
 
 def time_left(seconds: float) -> str:
@@ -197,26 +160,6 @@ def time_left(seconds: float) -> str:
     return LESS if seconds < 60 else duration(seconds // 60 * 60)
 
 
-def other_node(name: str, got: Iterable[str]) -> str:
-    """The heading of another node of the server's job."""
-    return f"Node {name}: {', '.join(got)}".removesuffix(": ")
-
-
-def not_reported(node: str) -> str:
-    """A node of the job whose launcher has said nothing."""
-    return f"{node} has not reported what the job has there. The log may say why."
-
-
-def weakest_link(link: str | None) -> str:
-    """Over all nodes of a job."""
-    return f"weakest link of all nodes: {link or UNDETERMINED}"
-
-
-def nic(gpu: str, name: str, link: str) -> str:
-    """A GPU's network card."""
-    return f"{gpu}: {name}, {link if link != '?' else 'link not known'}"
-
-
 WAITING = "Waiting in line"
 STARTING = "Starting"
 STARTED = "Ready"
@@ -224,6 +167,7 @@ CHECKING = "Checking on your server"
 CHECKING_WHY = "The hub was restarted and is checking whether your server is still running. This takes a moment."
 ASKING = "Submitting the job to Slurm."
 SUBMITTED_AS = "Submitted as job {job_id}."
+ABOUT_JOB = "Job {job_id}: {text}"
 SERVER_STARTING = "The server is starting."
 STAGES = {
     "submitted": "Submitted",
@@ -254,6 +198,7 @@ HUB_AWAY = "The hub is not responding at the moment. Your server is not affected
 
 INSTEAD = "Free now"
 SWITCH = "Switch"
+SWITCH_TO = "to {profile}"
 SWITCHING = "Switching. This takes a few seconds."
 GIVES_UP_PLACE = "If you switch, you give up your place in line."
 NOT_FREE = "That choice is no longer free. You have kept your place in line."
@@ -326,11 +271,6 @@ def titled(headline: str, name: str) -> str:
     return f"{headline}: {name}" if name else headline
 
 
-def switch_to(profile: str) -> str:
-    """The rest of a button's name, for screen readers."""
-    return f"to {profile}"
-
-
 def took(seconds: int | None) -> str:
     """How long a stage took; empty where that is unknown, or less than a second."""
     return TOOK.format(duration=duration(seconds)) if seconds else ""
@@ -342,19 +282,9 @@ def lasts(since: str, *, now: float | None = None) -> str:
     return LASTS.format(duration=duration(seconds)) if seconds >= 1 else ""
 
 
-def about_job(job_id: str, text: str) -> str:
-    """``told`` about that job, as the progress stream says it."""
-    return f"Job {job_id}: {text}"
-
-
 def people_ahead(people_ahead: int) -> str:
     """``You are next``, or such as ``2 people ahead of you``."""
     return f"{people(people_ahead)} ahead of you" if people_ahead else "You are next"
-
-
-def span(seconds: int) -> str:
-    """Such as ``1 h 30 min``."""
-    return duration(seconds)
 
 
 AS_OF = "Measured {time}."
@@ -367,6 +297,9 @@ USE_EXPLAINED = (
 )
 TABLE = "The chart in words"
 HEAD = ("Until", "Mean", "Highest", "Memory")
+CHART = "{gpu}, the last hour"
+CORES_USED = "CPU: {cores:.1f} cores"
+MEMORY_USED = "memory: {gib:.1f} GiB"
 
 
 def percent(value: float | None) -> str:
@@ -385,21 +318,6 @@ def memory_used(used_mib: int | None, total_mib: int | None) -> str:
 def processes(number: int | None) -> str:
     """``2 processes``; empty where it is unknown."""
     return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
-
-
-def cores(value: float) -> str:
-    """CPU time per time."""
-    return f"CPU: {value:.1f} cores"
-
-
-def job_memory(mib: int) -> str:
-    """The job's memory."""
-    return f"memory: {mib / 1024:.1f} GiB"
-
-
-def chart_title(name: str) -> str:
-    """The title of a GPU's chart."""
-    return f"{name}, the last hour"
 
 
 def chart_description(mean: float | None, most: float | None) -> str:
@@ -456,13 +374,5 @@ LOG_PATH = "Full log on the cluster"
 LOG_EMPTY = "The log is empty, or the hub cannot read it."
 LOG_UNKNOWN = "The log was not found: Slurm is not responding, or no longer has a record of the job."
 HOME = "Home"
-
-
-def log_of(server: str) -> str:
-    """The page's heading; ``server`` is the heading of the server's card."""
-    return f"Log: {server}"
-
-
-def last_lines(number: int) -> str:
-    """How much of the log is shown."""
-    return "Last line" if number == 1 else f"Last {number:,} lines"
+LOG_OF = "Log: {title}"
+LAST_LINE, LAST_LINES_OF_LOG = "Last line", "Last {number:,} lines"

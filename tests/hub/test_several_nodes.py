@@ -165,7 +165,7 @@ def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm)
 
     assert nodes(placement) == ["g2"]
     problems = [each.text for each in facts.select(".gpuspawner-problems li") if "reported" in each.text]
-    assert problems == [words.not_reported("g3"), words.not_reported("g4")]
+    assert problems == [words.NOT_REPORTED.format(node="g3"), words.NOT_REPORTED.format(node="g4")]
     assert "no launcher on g3" in log
     assert nodes(late) == ["g2", "g4"]
 

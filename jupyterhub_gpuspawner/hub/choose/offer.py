@@ -111,7 +111,7 @@ def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
         try:
             check(options)
         except RequestError as error:
-            note = note or words.no_longer(str(error))
+            note = note or words.NO_LONGER.format(reason=error)
             if error.field == "profile" or error.field not in options:
                 return FilledIn(note=note)
             del options[error.field]
@@ -290,9 +290,14 @@ def filled_in_with_fault(statuses: Sequence[ProfileStatus], filled_in: FilledIn,
     if linked:
         name, why = status.profile.display_name, availability.sentence
         if closed:
-            return replace(filled_in, fault=words.cannot_start(name, why), field="profile", note="")
+            return replace(
+                filled_in,
+                fault=words.CANNOT_START.format(profile=name, reason=why.rstrip(".")),
+                field="profile",
+                note="",
+            )
         return replace(filled_in, fault=sentence(why), field=availability.field, note="")
-    return FilledIn(note=filled_in.note or words.no_longer(closed)) if closed else filled_in
+    return FilledIn(note=filled_in.note or words.NO_LONGER.format(reason=closed)) if closed else filled_in
 
 
 def offers(

@@ -45,6 +45,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
+from jupyterhub_gpuspawner.words import duration
 
 FIRST_PATIENCE = 2.0
 """Seconds that the page waits for Slurm while nothing is known about the cluster."""
@@ -286,7 +287,9 @@ class ChoosePage(SpawnHandler):
             return error
         seconds = retry_after(error)
         if seconds is not None:
-            refusal = start_failed(words.many_starts(seconds), reason="throttled", status_code=error.status_code)
+            refusal = start_failed(
+                words.MANY_STARTS.format(time=duration(seconds)), reason="throttled", status_code=error.status_code
+            )
         elif 0 < self.active_server_limit <= self.users.count_active_users()["active"]:
             refusal = start_failed(words.MANY_SERVERS, reason="too_many_users", status_code=error.status_code)
         else:  # a hook's

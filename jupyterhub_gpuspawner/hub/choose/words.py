@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 
 __all__ = ["sentence"]
 
 HEADING = "Start a server"
+HEADING_NAMED = "Start server {name}"
+FOR_WHOM = "For {user}"
+OPTIONS_OF = "Options for {profile}"
+CANNOT_START = "{profile} cannot be started: {reason}."
+NO_LONGER = "Your last choice is no longer available. {reason} The form shows the defaults instead."
+FOR_SO_LONG = ", for {duration}"
 LEGEND = "What do you need?"
 OTHER = "Other..."
 START = "Start"
@@ -56,44 +61,9 @@ FRESH = 15
 """Age in seconds up to which the hub does not ask Slurm again for this page."""
 
 
-def heading(server_name: str) -> str:
-    """The page's heading."""
-    return f"Start server {server_name}" if server_name else HEADING
-
-
-def many_starts(seconds: float) -> str:
-    """Where JupyterHub allows no further start for so long."""
-    return MANY_STARTS.format(time=duration(seconds))
-
-
-def for_whom(user: str) -> str:
-    """Where an administrator starts somebody else's server."""
-    return f"For {user}"
-
-
-def options_of(profile: str) -> str:
-    """The name of a profile's group of fields, for screen readers."""
-    return f"Options for {profile}"
-
-
-def for_so_long(session: CourseDate) -> str:
-    """After the beginning of a session: how long it takes."""
-    return f", for {duration((session.end - session.start).total_seconds())}"
-
-
 def age(seconds: float) -> str:
     """How long ago Slurm was asked; empty where that is a moment ago."""
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
-
-
-def cannot_start(profile: str, reason: str) -> str:
-    """For a link to a profile that can never start; ``reason`` is a clause."""
-    return f"{profile} cannot be started: {reason.rstrip('.')}."
-
-
-def no_longer(reason: str) -> str:
-    """For a last choice that is no longer allowed; ``reason`` is a sentence."""
-    return f"Your last choice is no longer available. {reason} The form shows the defaults instead."
 
 
 def for_the_script() -> dict[str, object]:

@@ -238,7 +238,7 @@ class ServerEnding:
     def stop_unconfirmed(self) -> None:
         """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
         if self.last is not None and self.last.stopped:
-            self.last = replace(self.last, what=words.stop_unconfirmed(self._watch.job_id))
+            self.last = replace(self.last, what=words.STOP_UNCONFIRMED.format(job_id=self._watch.job_id, time="{time}"))
 
     async def _complete(self, ending: Ending, status: Job | None = None) -> None:
         """Keep ``ending``, and then with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`."""
@@ -252,7 +252,7 @@ class ServerEnding:
         if detail is None:
             return ending
         if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
-            ending = replace(ending, what=words.TIME_LIMIT.format(time=words.span(detail.time_limit)))
+            ending = replace(ending, what=words.TIME_LIMIT.format(time=duration(detail.time_limit)))
         if not detail.stdout_path:
             return ending
         lines = await self._log.last_lines(detail.stdout_path)

@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
-from jupyterhub_gpuspawner.words import gpu_memory, memory
 
 NO_PICTURE = Markup()
 NO_TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {}
@@ -65,7 +65,7 @@ def server_facts(
     """The rows and the pictures for a placement: the server's node, then the job's other nodes."""
     facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
     placements = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
-    silent = [words.not_reported(grant.node) for grant in placement.other_nodes if grant.placement is None]
+    silent = [words.NOT_REPORTED.format(node=grant.node) for grant in placement.other_nodes if grant.placement is None]
     others = [
         OtherNodeFacts(
             other.node, _node_facts(other, parsed(node_topologies.get(other.node)), several=True, of_job=False)
@@ -108,9 +108,13 @@ def _node_facts(
 
 def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job: bool) -> tuple[str, ...]:
     """The weakest link of the whole job, then each GPU's network card on this node."""
-    job = (words.weakest_link(placement.weakest_link_over_nodes),) if of_job else ()
+    job = (words.WEAKEST_LINK.format(link=placement.weakest_link_over_nodes or words.UNDETERMINED),) if of_job else ()
     cards = tuple(
-        words.nic(gpu_name(gpu.index, gpu.mig, gpu.mig_device), gpu.nic, gpu.nic_link or "?")
+        words.NIC.format(
+            gpu=gpu_name(gpu.index, gpu.mig, gpu.mig_device),
+            nic=gpu.nic,
+            link=gpu.nic_link if gpu.nic_link not in (None, "", "?") else words.LINK_UNKNOWN,
+        )
         for gpu in placement.gpus
         if gpu.nic
     )
@@ -121,8 +125,8 @@ def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job:
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory")``; what is not known is left out."""
-    job_memory = words.memory_amount(memory(placement.memory_mib)) if placement.memory_mib else ""
-    others = words.more_nodes(len(placement.other_nodes)) if placement.other_nodes else ""
+    job_memory = words.MEMORY.format(amount=memory(placement.memory_mib)) if placement.memory_mib else ""
+    others = counted(len(placement.other_nodes), "more node") if placement.other_nodes else ""
     return tuple(filter(None, (*gpus_in_words(placement), _cores(placement.cpus, node), job_memory, others)))
 
 
@@ -162,7 +166,7 @@ def _memory(gpu: PlacedGpu) -> str:
 def _gpu(gpu: PlacedGpu) -> str:
     model = gpu.name.partition(" MIG ")[0] if gpu.mig else gpu.name
     usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
-    near = words.near(gpu.numa_node) if gpu.numa_node is not None else ""
+    near = words.NUMA_NODE.format(number=gpu.numa_node) if gpu.numa_node is not None else ""
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
     return f"{name}: {', '.join(filter(None, (model or words.GPU, usable, near)))}"
 
@@ -231,8 +235,8 @@ def usage_card(usage: Sequence[Use], *, now: float) -> UsageCard | None:
     last = usage[-1]
     summary = last.summary
     host = (
-        words.cores(summary.cores) if summary.cores is not None else "",
-        words.job_memory(summary.memory_mib) if summary.memory_mib is not None else "",
+        words.CORES_USED.format(cores=summary.cores) if summary.cores is not None else "",
+        words.MEMORY_USED.format(gib=summary.memory_mib / 1024) if summary.memory_mib is not None else "",
     )
     return UsageCard(
         last.at,
@@ -265,7 +269,7 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
         for use, gpu_summary in history
     ]
     description = words.chart_description(mean, most)
-    drawn = usage_chart.svg(spans, title=words.chart_title(name), description=description)
+    drawn = usage_chart.svg(spans, title=words.CHART.format(gpu=name), description=description)
     parts = (
         words.percent(gpu.utilization),
         words.memory_used(gpu.memory_used_mib, gpu.memory_mib),

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.server.switch import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of, server_title
-from jupyterhub_gpuspawner.hub.web.handlers import server_named
+from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 
 # The name of a new server, as its user has typed it on the home page.
 
@@ -97,7 +97,7 @@ class DeletePage(BaseHandler):
         title = words.title(spawner.name, display_name(spawner))
         html = await self.render_template(
             "delete.html",
-            title=words.of_user(title, user.name if user is not self.current_user else ""),
+            title=title_for(self, user, title),
             active=spawner.active,
         )
         self.finish(html)

@@ -39,7 +39,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     stopper_of,
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.handlers import server_named
+from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 
@@ -84,7 +84,7 @@ class StopPage(BaseHandler):
             "stop.html",
             fault=fault,
             server=server,
-            title=words.of_user(server_title(server), user.name if user is not self.current_user else ""),
+            title=title_for(self, user, server_title(server)),
             waits=server.waits_in_line,
             runs_since=_runs_since(since, now=time.time()) if since is not None else "",
             since=since,
@@ -189,7 +189,7 @@ class ExtendPage(BaseHandler):
             ends=card.left.ends if card.left is not None else None,
             staff=bool(staff_for(self, spawner)),
             minutes_at_most=MINUTES_AT_MOST,
-            title=words.of_user(card.title, user.name if user is not self.current_user else ""),
+            title=title_for(self, user, card.title),
         )
         self.finish(html)
 

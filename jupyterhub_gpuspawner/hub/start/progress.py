@@ -138,7 +138,7 @@ def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
     percent, text = _percent_and_sentence(facts)
     of_job = facts.job is not None or facts.placement is not None or facts.silent
-    message = words.about_job(facts.job_id, text) if facts.job_id and of_job else text
+    message = words.ABOUT_JOB.format(job_id=facts.job_id, text=text) if facts.job_id and of_job else text
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
 
 

@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.words import duration
 
 READY_PATH = "api"
 """The path below a server's own at which JupyterHub asks whether it is ready."""
@@ -113,7 +114,7 @@ class Readiness:
                 await self._until_it_answers()
         except asyncio.TimeoutError:
             raise await self._unreachable(
-                words.UNANSWERED.format(time=words.span(self.spawner.http_timeout)),
+                words.UNANSWERED.format(time=duration(self.spawner.http_timeout)),
                 advice=words.NO_ANSWER_ADVICE,
                 hint=self._unanswered(),
                 reason="timeout",

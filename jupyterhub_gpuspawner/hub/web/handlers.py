@@ -20,6 +20,7 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
 
 _CALLERS = 1000
@@ -107,6 +108,11 @@ def server_named(handler: BaseHandler, user_name: str, server_name: str) -> tupl
     if user is None or server_name not in user.orm_spawners:
         raise web.HTTPError(404, "There is no such server.")
     return user, user.spawners[server_name]
+
+
+def title_for(handler: BaseHandler, user: Any, title: str) -> str:
+    """The title of a user's server, with the user's name for anybody else."""
+    return title if user is handler.current_user else words.OF_USER.format(title=title, owner=user.name)
 
 
 _SERVER_SCOPE = "access:servers!server="

@@ -58,7 +58,11 @@ def test_the_other_nodes_of_a_job_are_told() -> None:
         "g2: GPU 0-1 (k80), 4 CPUs; has not reported\ng3: 1 CPU; has not reported\ng4: not known; has not reported"
     )
     assert rows["Network"] == "weakest link of all nodes: not known\nthe network cards of this node are not known"
-    assert facts.problems == (words.not_reported("g2"), words.not_reported("g3"), words.not_reported("g4"))
+    assert facts.problems == (
+        words.NOT_REPORTED.format(node="g2"),
+        words.NOT_REPORTED.format(node="g3"),
+        words.NOT_REPORTED.format(node="g4"),
+    )
     assert got(placement, None) == ("3 more nodes",)
 
 
