@@ -1,4 +1,4 @@
-"""The rows of the map's page: one for each node, with neighbouring GPUs in the same use as one piece; its health. Pure."""
+"""The rows of the map: one for each node, with neighbouring GPUs in the same use as one piece; the health. Pure."""
 
 from __future__ import annotations
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from jupyterhub.user import User
@@ -19,7 +17,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
+from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler, utc
 
 VERSION = 1
 SHOWN = 24 * 60
@@ -50,10 +48,7 @@ class MessagesDocument:
     """The newest first."""
     servers: int | None = None
     """After a new message: the active servers whose users it is shown to now."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON document."""
-        return {"version": VERSION, **asdict(self)}
+    version: int = VERSION
 
 
 @dataclass(frozen=True)
@@ -137,17 +132,12 @@ class MessagesHandler(RESTHandler):
 
     def _reached(self, to: Audience) -> int:
         users = [self.find_user(to.user)] if to.user else list(self.users.values())
-        return sum(
-            any(to == audience for audience in audiences(user.name, [spawner]))
-            for user in users
-            if user is not None
-            for spawner in list(user.spawners.values())
-            if spawner.active
-        )
+        spawners = [spawner for user in users if user is not None for spawner in user.spawners.values()]
+        return sum(spawner.active and to in audiences(spawner.user.name, [spawner]) for spawner in spawners)
 
     def _answer(self, servers: int | None = None) -> None:
         shown = (message for message in messages_of(self.db).shown() if message.to.kind is not Kind.COURSE)
-        self.write(json.dumps(MessagesDocument(tuple(map(_shown, shown)), servers).to_json()))
+        self.write(asdict(MessagesDocument(tuple(map(_shown, shown)), servers)))
 
 
 def parse_message(body: object, *, with_text: bool = True) -> MessageRequest:
@@ -176,45 +166,38 @@ _FORMS = (
 )
 
 
+_KINDS = {
+    frozenset({"user"}): Kind.USER,
+    frozenset({"user", "server"}): Kind.SERVER,
+    frozenset({"profile"}): Kind.PROFILE,
+    frozenset({"node"}): Kind.NODE,
+}
+"""By the keys of a request."""
+
+
 def _audience(document: object) -> Audience:
-    if not isinstance(document, Mapping):
-        raise ValueError(_FORMS)  # noqa: TRY004 - all faults are of one kind
-    if set(document) == {"everybody"} and document["everybody"] is True:
+    if document == {"everybody": True}:
         return EVERYBODY
-    keys = sorted(map(str, document))
-    if keys not in (["user"], ["server", "user"], ["profile"], ["node"]):
+    kind = _KINDS.get(frozenset(document)) if isinstance(document, dict) else None
+    if kind is None or not isinstance(document, dict):
         raise ValueError(_FORMS)
-    for key in keys:
-        may_be_empty = key == "server"
-        value = document[key]
+    for key, value in sorted(document.items()):
         is_name = isinstance(value, str) and value.isprintable() and len(value) <= NAME_LIMIT
-        if not is_name or not (value or may_be_empty):
+        if not is_name or not (value or key == "server"):
             raise ValueError(f"to.{key}: must be a name.")
-    if "user" in document:
-        user = str(document["user"])
-        return (
-            Audience(Kind.SERVER, document["server"], user) if "server" in document else Audience(Kind.USER, user=user)
-        )
-    return Audience(Kind(keys[0]), document[keys[0]])
+    return Audience(kind, "" if kind is Kind.USER else document[kind.value], document.get("user", ""))
 
 
 def to_json(audience: Audience) -> dict[str, str | bool]:
     """An administrator's audience as in a request."""
     if audience.kind is Kind.HUB:
         return {"everybody": True}
-    if audience.kind is Kind.USER:
-        return {"user": audience.user}
-    if audience.kind is Kind.SERVER:
-        return {"user": audience.user, "server": audience.name}
-    return {audience.kind.value: audience.name}
+    user: dict[str, str | bool] = {"user": audience.user} if audience.user else {}
+    return user if audience.kind is Kind.USER else {**user, audience.kind.value: audience.name}
 
 
 def _shown(message: Message) -> ShownMessage:
-    return ShownMessage(to_json(message.to), message.sender, message.text, _utc(message.at), _utc(message.until))
-
-
-def _utc(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).isoformat()
+    return ShownMessage(to_json(message.to), message.sender, message.text, utc(message.at), utc(message.until))
 
 
 HANDLERS = [(r"/api/gpuspawner/messages", MessagesHandler)]
