@@ -59,14 +59,6 @@ PROFILES = f"""
   slug: p100
   slurm: {{partition: gpu, gpus: 4, gpu_type: p100, cpus: 20, memory: 4G, time: "2:00:00"}}
   command: {COMMAND}
-- display_name: Slice
-  slug: mig
-  slurm: {{partition: gpu, gpus: 1, gpu_type: 1g.10gb, cpus: 2, memory: 1G, time: "1:00:00"}}
-  command: {COMMAND}
-- display_name: Two nodes
-  slug: two
-  slurm: {{partition: batch, nodes: 2, cpus: 1, memory: 100M, time: "1:00:00"}}
-  command: {COMMAND}
 - display_name: Here
   slug: here
   kind: local
@@ -492,19 +484,6 @@ def test_what_a_stop_did_is_told_after_a_restart_and_until_the_next_start(hub: H
     expect(page.locator("main")).to_contain_text("You have no running server.")
 
 
-def test_a_stop_that_slurm_does_not_confirm_is_told_as_such(
-    hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
-) -> None:
-    """The hub forgets the server and keeps trying to cancel its job; the card does not say that it has ended."""
-    sign_in(page, hub, "egon")
-    job = hub.spawn("egon", {"profile": "k80"})["job_id"]
-    with hanging(slurm_cluster):
-        page.goto(f"{hub.url}/hub/gpuspawner/stop/egon")
-        page.get_by_role("button", name="Stop").click()
-        page.wait_for_url(f"**{HOME}")
-        expect(card(page)).to_contain_text(f"so job {job} may still be running. The hub keeps trying to cancel it.")
-
-
 def test_an_admin_stops_somebody_elses_server(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
     """The question and the answer name its user; the user's card names the admin."""
     job = hub.spawn("dirk", {"profile": "k80"})["job_id"]
@@ -655,24 +634,6 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     card(page, "waits").get_by_role("link", name="Show progress").click()
     page.wait_for_url("**/spawn-pending/gina/waits")
     slurm_cluster.run("scancel", blocker)
-
-
-def test_servers_of_several_nodes_of_a_slice_and_without_a_job(hub: HubProcess, page: Page) -> None:
-    """Each has a card with what is known."""
-    sign_in(page, hub, "hans")
-    several = hub.spawn("hans", {"profile": "two"}, server="two")
-    mig = hub.spawn("hans", {"profile": "mig"}, server="mig")
-    hub.spawn("hans", {"profile": "here"})
-    page.goto(hub.url + HOME)
-
-    other = several["other_nodes"][0]["node"]
-    assert {several["node"], other} == {"c1", "c2"}
-    expect(fact(page, "Other nodes", "two")).to_have_text(re.compile(f"^{other}: 1 CPU"))
-    expect(fact(page, "GPUs", "mig")).to_contain_text(f"MIG {mig['gpus'][0]['mig_device']} ({mig['gpus'][0]['mig']})")
-    assert card(page, "mig").locator("svg rect.gpu.own").count() == 1
-    expect(card(page)).to_contain_text("running")
-    expect(card(page).locator("time, [data-left]")).to_have_count(0)
-    well_made(page)
 
 
 @pytest.mark.oldest
