@@ -304,19 +304,21 @@ def offers(
     statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
 ) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
-    shown = [_offer(status, filled_in, base_url, snapshot) for status in statuses if status.is_shown]
+    shown = [_offer(status, base_url, snapshot) for status in statuses if status.is_shown]
     one = chosen(shown, filled_in)
-    return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in shown]
+    resources = next((status.resources for status in statuses if one and status.profile == one.profile), None)
+    if one is not None and resources is not None and not filled_in.fault_at_value:
+        gets = what_a_job_gets(resources, snapshot)
+    else:
+        gets = one.gets if one is not None else ()
+    return [replace(_with_choice(offer, filled_in, base_url), gets=gets) if offer is one else offer for offer in shown]
 
 
-def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
-    profile, resources = status.profile, status.resources
-    changed = profile.slug == filled_in.profile and bool(filled_in.values)
+def _offer(status: ProfileStatus, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
+    profile = status.profile
     return Offer(
         profile,
-        gets=what_a_job_gets(resources, snapshot)
-        if changed and resources is not None and not filled_in.fault_at_value
-        else what_you_get(profile, resources, snapshot),
+        gets=what_you_get(profile, status.resources, snapshot),
         fields=option_fields(profile, {}),
         availability=status.availability,
         closed=closed_by(status),

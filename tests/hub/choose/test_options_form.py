@@ -140,7 +140,8 @@ def gets(document: Mapping[str, object], snapshot: ClusterSnapshot | None) -> tu
     """What the form says that one gets with a profile."""
     profiles = parse_profiles([{"display_name": "It", **document}])
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=snapshot, now=NOW)
-    (offer,) = offers(found, FilledIn(), base_url="/hub/", snapshot=snapshot)
+    nothing_selected = FilledIn(fault="There is no such profile.", field="profile")
+    (offer,) = offers(found, nothing_selected, base_url="/hub/", snapshot=snapshot)
     return offer.gets
 
 
