@@ -56,15 +56,3 @@ def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubP
     expect(page.locator("#gpuspawner-servers")).to_contain_text("simulated")
 
     shared_hub.end("pia")
-
-
-def test_an_option_outside_its_bounds_is_explained_on_the_form(shared_hub: HubProcess, page: Page) -> None:
-    """The field says what is allowed, and nothing can be started with that value."""
-    sign_in(page, shared_hub, "quinn")
-    page.goto(f"{shared_hub.url}/hub/spawn")
-    page.check("#profile-k80")
-    page.fill('[name="profile-option-k80--gpus"]', "9")
-
-    expect(page.locator("#spawn_form button[type=submit]")).to_be_disabled()
-    expect(page.locator(".gpuspawner-fault:visible")).to_contain_text("4")
-    assert shared_hub.server("quinn") is None

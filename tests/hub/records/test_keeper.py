@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import dis
 import logging
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 import pytest
 from jupyterhub import orm
@@ -85,34 +81,8 @@ async def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog
     await asyncio.to_thread(recorder.close)
 
 
-@contextmanager
-def before_instruction(code: CodeType, number: int, act: Callable[[], object]) -> Iterator[None]:
-    """Call ``act`` before the instruction with this number of a function that this thread calls."""
-    left = number
-
-    def trace(frame: FrameType, event: str, _arg: object) -> Any:
-        nonlocal left
-        if frame.f_code is not code:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == -1:
-                act()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-def test_an_event_that_is_written_makes_room_wherever_the_next_is_taken_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread may write the first event at any instruction of taking the second; then two more may wait."""
+def test_an_event_that_is_written_makes_room_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a disk hangs, later events are lost; what was taken is written, and then as many may wait as before."""
     monkeypatch.setattr(keeper, "WAITING_AT_MOST", 2)
     may_write, written = threading.Event(), list[object]()
 
@@ -121,26 +91,16 @@ def test_an_event_that_is_written_makes_room_wherever_the_next_is_taken_meanwhil
         written.append(event)
 
     monkeypatch.setattr(SessionStore, "take", write)
-    for number in range(len(list(dis.get_instructions(Recorder.take)))):
-        recorder = Recorder(tmp_path / f"{number}.sqlite")
-
-        def write_all(recorder: Recorder = recorder) -> None:
-            may_write.set()
-            asyncio.run(recorder.under_way())  # in the thread, after what waits
-
+    recorder = Recorder(tmp_path / "sessions.sqlite")
+    for _ in range(2):
         may_write.clear()
-        written.clear()
-        recorder.take(SUBMITTED)
-        with before_instruction(Recorder.take.__code__, number, write_all):
+        for _ in range(5):
             recorder.take(SUBMITTED)
-        write_all()
-        may_write.clear()
-        recorder.take(SUBMITTED)
-        recorder.take(SUBMITTED)
         may_write.set()
-        recorder.close()
+        asyncio.run(recorder.under_way())  # in the thread, after what waits
+    recorder.close()
 
-        assert (number, len(written)) == (number, 4)
+    assert len(written) == 4
 
 
 HUB = """
