@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.fleet import differences
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.choose import profiles
+from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.course import api as course
 from jupyterhub_gpuspawner.hub.messages import api as messages
 from jupyterhub_gpuspawner.hub.server import api as server_api
@@ -62,14 +62,14 @@ def page() -> str:
         f"## Placement document, version {documents.PLACEMENT_VERSION}\n",
         *_records(documents.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
-        f"## Profiles document, version {profiles.VERSION}\n",
-        *_records(profiles.ProfilesDocument),
+        f"## Profiles document, version {choose_api.VERSION}\n",
+        *_records(choose_api.ProfilesDocument),
         "Its `resources`:\n",
-        _record(profiles.AskedResources),
+        _record(choose_api.AskedResources),
         "Its `availability`:\n",
-        _record(profiles.Prospect),
-        f"## Trial document, version {profiles.VERSION}\n",
-        _record(profiles.TrialDocument),
+        _record(choose_api.Prospect),
+        f"## Trial document, version {choose_api.VERSION}\n",
+        _record(choose_api.TrialDocument),
         f"## Courses document, version {course.VERSION}\n",
         *_records(course.CoursesDocument),
         "Its `session_now` and `session_next`:\n",

@@ -17,8 +17,8 @@ from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.choose.api import availability_of, of_start, undelayed
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
-from jupyterhub_gpuspawner.hub.choose.trial import availability_of, of_start, undelayed
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import JobSettings, plain_request

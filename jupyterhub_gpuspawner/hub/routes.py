@@ -17,7 +17,7 @@ from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHan
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub import times, words
-from jupyterhub_gpuspawner.hub.choose import profiles
+from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
@@ -33,8 +33,7 @@ from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
-from jupyterhub_gpuspawner.hub.server.switch import SwitchPage
-from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, WaitingPage
+from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 
 STATIC = Path(__file__).parent / "web" / "static"
@@ -53,7 +52,7 @@ class StaticFiles(CacheControlStaticFilesHandler):
 
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
-    *profiles.HANDLERS,
+    *choose_api.HANDLERS,
     *course_api.HANDLERS,
     *messages_api.HANDLERS,
     *server_api.HANDLERS,

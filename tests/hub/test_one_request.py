@@ -14,8 +14,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.choose.api import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, option_fields, profile_statuses
-from jupyterhub_gpuspawner.hub.choose.profiles import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site

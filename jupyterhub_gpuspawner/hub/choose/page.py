@@ -40,7 +40,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
 from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
-from jupyterhub_gpuspawner.hub.server.switch import as_query
+from jupyterhub_gpuspawner.hub.server.waiting import as_query
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, sur
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, health_section, sections, summary
-from jupyterhub_gpuspawner.hub.server.facts import in_a_line
+from jupyterhub_gpuspawner.hub.server.card import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

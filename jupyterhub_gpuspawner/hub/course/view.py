@@ -15,8 +15,7 @@ from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State, since, totals
-from jupyterhub_gpuspawner.hub.server.card import TimeLeft, time_left
-from jupyterhub_gpuspawner.hub.server.facts import got, in_a_line
+from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, in_a_line, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name

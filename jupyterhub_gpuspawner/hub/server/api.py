@@ -26,8 +26,7 @@ from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
 from jupyterhub_gpuspawner.hub.messages.store import Message
-from jupyterhub_gpuspawner.hub.server.card import IdleNotice, idle_notice
-from jupyterhub_gpuspawner.hub.server.facts import gpus_in_words, server_facts
+from jupyterhub_gpuspawner.hub.server.card import IdleNotice, gpus_in_words, idle_notice, server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     extend_server,

@@ -18,7 +18,7 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
-from jupyterhub_gpuspawner.hub.server.switch import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.server.waiting import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of, server_title
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 

@@ -1,12 +1,22 @@
-"""JupyterHub's pages of a server that is starting, stopping or not running, with what we know about it."""
+"""JupyterHub's pages of a server that is starting, stopping or not running, its log, and what is free instead.
+
+``POST /hub/gpuspawner/switch/...`` gives up a server that waits in the queue, and starts another profile instead.
+JupyterHub has one start at a time under a server's name, so the waiting one is cancelled first. The choice is checked
+before that, and nothing is given up for a profile that is no longer free. Where the stop takes longer than JupyterHub
+waits for it, the new start follows it all the same. The address of the page that follows carries what was given up: it
+is offered again where the new start fails.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
+from weakref import WeakValueDictionary
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
@@ -17,18 +27,18 @@ from jupyterhub.utils import AnyTimeoutError
 from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights
-from jupyterhub_gpuspawner.hub.server.switch import (
-    AT_MOST,
-    GAVE_UP,
-    NOT_FREE,
-    alternatives,
-    parse_choice_query,
-)
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights, last_start, log_name, set_last_start
+from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
     ended_log,
     running_log,
@@ -39,6 +49,186 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.start.progress import document, headline
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
+from jupyterhub_gpuspawner.profiles.resources import Resources
+
+# The profiles that would start now, for a user whose server waits in the queue.
+#
+# They are judged as on the form, by the last snapshot of the cluster that all pages share: a page asks Slurm nothing.
+
+AT_MOST = 2
+"""Alternatives that a page shows."""
+MAX_AGE = 90.0
+"""Seconds; an older snapshot no longer says what is free now. While servers wait there is a new one every minute."""
+SWITCH_PATIENCE = 2.0
+"""Seconds to wait for a new one, before a place is given up."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A profile that would start now, with each option at its default."""
+
+    slug: str
+    display_name: str
+    gets: tuple[str, ...]
+    """Its resources, in a few words each."""
+
+
+async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> tuple[Alternative, ...]:
+    """What the user of this waiting server could start now, the closest to what was asked for first.
+
+    ``fresh``: by a snapshot that is as new as the form's.
+    """
+    try:
+        offered = spawner.offered()
+        site = site_of(spawner, offered)
+        wanted = spawner.resolve(spawner.user_options)
+    except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
+        return ()
+    if site.connection is None:
+        return ()
+    cluster = site.connection.cluster
+    snapshot = await cluster.recent(patience=SWITCH_PATIENCE) if fresh else cluster.latest
+    if snapshot is None or time.time() - snapshot.taken_at > MAX_AGE:
+        return ()
+    statuses = await statuses_of(spawner, offered, site, snapshot)
+    return tuple(
+        Alternative(status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, snapshot))
+        for status in closest(wanted.resources, statuses)
+        if status.resources is not None
+    )
+
+
+def closest(wanted: Resources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
+    """The profiles that start now and request something else than ``wanted``, the closest one first.
+
+    For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
+    GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the order of the profiles.
+    """
+    free = (
+        (status, status.resources)
+        for status in statuses
+        if status.availability is not None and status.availability.chance is Chance.NOW
+    )
+    others = [(status, resources) for status, resources in free if resources is not None and resources != wanted]
+    return tuple(other for other, resources in sorted(others, key=lambda pair: _distance(wanted, pair[1])))
+
+
+def _distance(request: Resources, offered: Resources) -> tuple[int, int]:
+    wanted, count = _count(request), _count(offered)
+    if not wanted or not count:
+        return (0 if wanted == count else 2), abs(wanted - count)
+    return (0 if _as_powerful(request, offered) else 1), abs(wanted - count)
+
+
+def _count(resources: Resources) -> int:
+    """GPUs in all; a request for shards counts as one, since they are parts of a GPU."""
+    return (resources.gpus or min(resources.shards or 0, 1)) * resources.node_count
+
+
+def _as_powerful(wanted_resources: Resources, offered: Resources) -> bool:
+    """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
+    if bool(wanted_resources.shards) != bool(offered.shards):
+        return False
+    if not wanted_resources.gpu_type:
+        return True
+    if not offered.gpu_type:
+        return False
+    wanted, model = gpu_model(wanted_resources.gpu_type), gpu_model(offered.gpu_type)
+    if wanted.name == model.name:
+        return True
+    return wanted.memory_gb is not None and model.memory_gb is not None and model.memory_gb >= wanted.memory_gb
+
+
+GAVE_UP = "gave_up"
+"""Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
+NOT_FREE = "not_free"
+"""Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
+FAST_FAILURE_SECONDS = 1.0
+"""Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
+POLL_SECONDS = 0.05
+_SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+"""By user and server: a second click waits for the first one."""
+
+
+class SwitchPage(BaseHandler):
+    """Starts another profile in place of a server that waits, then redirects to its page."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the page of the server; does nothing where it no longer waits, or the profile is not free."""
+        user, spawner_named = server_named(self, user_name, server_name)
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(403, "%s", FOR_OTHERS)
+        where = pending_url(self.hub.base_url, user, server_name)
+        async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
+            spawner = with_profiles(spawner_named)
+            if spawner is None:
+                raise web.HTTPError(404, "This hub offers no profiles.")
+            query = await self._switch(user, spawner, self.get_body_argument("profile", ""))
+        if following := self.get_body_argument("next", ""):  # JupyterHub checks where it leads
+            query["next"] = following
+        self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
+
+    async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
+        """The query of the page that follows."""
+        if not server_of(spawner, with_start=False).waits_in_line or spawner.child_profile == slug:
+            return {}
+        await spawner.refresh_profiles()
+        if slug not in (alternative.slug for alternative in await alternatives(spawner, fresh=True)):
+            return {NOT_FREE: "1"}
+        abandoned = {GAVE_UP: as_query(spawner.user_options)}
+        name = spawner.name
+        await stop_as(self, user, name)
+        if user.spawners[name].active:  # Slurm takes its time: the page shows how it goes
+            in_background(self._start_when_stopped(user, name, slug))
+        else:
+            await self._start(user, name, slug)
+        return abandoned
+
+    async def _start_when_stopped(self, user: Any, name: str, slug: str) -> None:
+        await _until_idle(user, name)
+        if user.spawners[name].active:  # the start took longer to cancel than the stop waits for it
+            await stop_as(self, user, name)
+            await _until_idle(user, name)
+        if user.spawners[name].active:
+            self.log.error("%s runs on and is not replaced: it could not be stopped", log_name(user.spawners[name]))
+        else:
+            await self._start(user, name, slug)
+
+    async def _start(self, user: Any, name: str, slug: str) -> None:
+        start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
+        await asyncio.wait({start}, timeout=FAST_FAILURE_SECONDS)
+        start.add_done_callback(_retrieved)
+        if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
+            set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
+
+
+async def _until_idle(user: Any, name: str) -> None:
+    """Wait until the server neither starts nor stops."""
+    while user.spawners[name].pending:  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def as_query(options: Mapping[str, object]) -> str:
+    """User options as the query that fills in the form; what is no plain value is left out."""
+    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return urlencode({f"opt-{name}": value for name, value in plain.items()})
+
+
+def parse_choice_query(query: str) -> dict[str, str]:
+    """The user options in what :func:`as_query` made."""
+    pairs = parse_qsl(query)
+    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
+
+
+def _retrieved(start: asyncio.Future[None]) -> None:
+    """JupyterHub logs why a start failed, and its pages show it."""
+    if not start.cancelled():
+        start.exception()
+
+
+# The pages.
 
 # ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.
 

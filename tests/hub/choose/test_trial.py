@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.trial import (
+from jupyterhub_gpuspawner.hub.choose.api import (
     CONCURRENT_TRIALS,
     RETENTION_SECONDS,
     WAITING,

@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
-from jupyterhub_gpuspawner.hub.server.switch import as_query, closest, parse_choice_query
+from jupyterhub_gpuspawner.hub.server.waiting import as_query, closest, parse_choice_query
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 

@@ -18,9 +18,9 @@ from jupyterhub_gpuspawner.hub.server.card import (
     TimeLeft,
     server_card,
     server_cards,
+    server_facts,
     time_left,
 )
-from jupyterhub_gpuspawner.hub.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule

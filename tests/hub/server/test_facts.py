@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.server.facts import ServerFacts, got, server_facts
+from jupyterhub_gpuspawner.hub.server.card import ServerFacts, got, server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from jupyterhub_gpuspawner.hub.report.server_report import Use
-from jupyterhub_gpuspawner.hub.server.facts import in_a_line, usage_card
+from jupyterhub_gpuspawner.hub.server.card import in_a_line, usage_card
 from jupyterhub_gpuspawner.wire.documents import GpuUse, UsageSummary
 
 BUSY = GpuUse(0, "GPU-a", None, 83.0, 60.0, 99.0, 10, 40960, 21504, 30000, 2, 240.0, 7e4)

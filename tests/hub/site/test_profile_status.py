@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.hub.choose.api import profiles_document
 from jupyterhub_gpuspawner.hub.choose.offer import FilledIn, offers, profile_statuses
-from jupyterhub_gpuspawner.hub.choose.profiles import profiles_document
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources

@@ -1,0 +1,421 @@
+"""Profiles and dry runs: ``GET /hub/api/gpuspawner/profiles[/user]`` and ``POST /hub/api/gpuspawner/trial[/user]``.
+
+A trial asks Slurm when a job would start, or why it would be refused, without submitting it (``sbatch --test-only``).
+The command runs as the user. It makes slurmctld evaluate the whole cluster, so each user has one trial at a time, the
+hub runs few at once, and answers are cached for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timezone
+from itertools import takewhile
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
+from tornado import web
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, beyond
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
+from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import batch_job
+from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
+
+RETENTION_SECONDS = 30.0
+"""Seconds for which an answer is cached."""
+CONCURRENT_TRIALS = 3
+"""Trials that run at once, of all users together."""
+WAITING = 4
+"""Trials of one user that may be queued or running; a further one is not made."""
+PATIENCE = 12.0
+"""Seconds that a request waits for its trial. The trial then goes on, and its answer is cached."""
+SILENT = "Slurm is not responding at the moment"
+_SOON = 90.0
+"""A start within this many seconds is shown as now."""
+_NEVER = 10 * 366 * 86400.0
+"""Seconds. For a job that cannot start Slurm gives a time centuries ahead."""
+
+
+def of_start(answer: WillRun, *, now: float) -> Availability:
+    """Put Slurm's answer into words for a participant; ``now`` in seconds since the epoch."""
+    if answer.starts_at - now > _NEVER:
+        closed = f"partition {answer.partition} is closed, or you are not allowed to use it"
+        return Availability(Chance.NEVER, closed, field="slurm.partition")
+    more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
+    where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
+    soon = answer.starts_at - now <= _SOON
+    sentence = f"would start now{where}" if soon else f"would start {{time}}{where}"
+    return Availability(Chance.NOW if soon else Chance.LATER, sentence, answer.starts_at, nodes=answer.nodes)
+
+
+def of_error(error: GPUSpawnerError) -> Availability:
+    """Put Slurm's refusal, or the lack of an answer, into words for a participant."""
+    if isinstance(error, SubmitRejected):
+        clause = f"{error.for_user[:1].lower()}{error.for_user[1:].rstrip('.')}"
+        return Availability(Chance.NEVER, clause, field=error.field)
+    silent = isinstance(error, SlurmUnavailable)
+    return _unknown(SILENT if silent else "this hub cannot check in advance when a job would start")
+
+
+def _unknown(sentence: str) -> Availability:
+    return Availability(Chance.UNKNOWN, sentence)
+
+
+def undelayed(trial: Availability, by_snapshot: Availability | None) -> Availability:
+    """The trial of a job that is able to start now by the snapshot: Slurm may refuse it, but not delay it.
+
+    As soon as a job is pending in the partition, ``sbatch --test-only`` predicts a start after it, also where it waits
+    for other devices than these, and the job then starts at once.
+    """
+    if by_snapshot is not None and by_snapshot.chance is Chance.NOW and trial.chance is Chance.LATER:
+        return by_snapshot
+    return trial
+
+
+def directives(script: str) -> tuple[str, ...]:
+    """Return the ``#SBATCH`` lines of a batch script that Slurm reads: those before the first command (sbatch(1))."""
+    lines = (line.strip() for line in script.splitlines())
+    head = takewhile(lambda line: not line or line.startswith("#"), lines)
+    return tuple(line for line in head if line.startswith("#SBATCH"))
+
+
+class Trials:
+    """The trials of one connection to Slurm: limited in number, and cached for :data:`RETENTION_SECONDS` seconds.
+
+    Equal questions of one user share one trial.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._cached: dict[tuple[Hashable, ...], tuple[float, asyncio.Future[Availability]]] = {}
+        self._slots = asyncio.Semaphore(CONCURRENT_TRIALS)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By user: one of a user's trials runs at a time."""
+        self._logged: set[str] = set()
+
+    async def of(self, client: SlurmClient, script: str, *, user: str, prefix: tuple[str, ...]) -> Availability:
+        """Try the job of this script; faults of Slurm or sudo are part of the answer.
+
+        ``prefix`` runs a command as the user.
+        """
+        key = (user, prefix, directives(script))
+        self._forget()
+        if key not in self._cached:
+            if sum(key[0] == user and not trial.done() for key, (_, trial) in self._cached.items()) >= WAITING:
+                return _unknown("please wait: Slurm is still checking your earlier choices")
+            turn = self._turns.setdefault(user, asyncio.Lock())
+            question = asyncio.ensure_future(self._ask(client, script, user, prefix, turn))
+            self._cached[key] = (self._clock() + RETENTION_SECONDS, question)
+        trial = self._cached[key][1]
+        await asyncio.wait({trial}, timeout=PATIENCE)
+        return trial.result() if trial.done() else _unknown("Slurm is responding slowly")
+
+    def _forget(self) -> None:
+        now = self._clock()
+        for key in [key for key, (until, trial) in self._cached.items() if until <= now and trial.done()]:
+            del self._cached[key]
+
+    async def _ask(
+        self, client: SlurmClient, script: str, user: str, prefix: tuple[str, ...], turn: asyncio.Lock
+    ) -> Availability:
+        async with turn, self._slots:
+            try:
+                await refuse_root(user)
+                answer = await client.test_only(script, prefix=prefix, environment={"USER": user, "LOGNAME": user})
+            except GPUSpawnerError as error:
+                self.log(error)
+                return of_error(error)
+        return of_start(answer, now=time.time())
+
+    def log(self, error: GPUSpawnerError) -> None:
+        """Log, once, a fault that only the administrator can repair."""
+        if not isinstance(error, (SubmitRejected, SlurmUnavailable)) and str(error) not in self._logged:
+            self._logged.add(str(error))
+            get_logger().warning("Slurm cannot be asked in advance whether a job would start: %s", error)
+
+
+_TRIALS: WeakKeyDictionary[Connection, Trials] = WeakKeyDictionary()
+
+
+async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availability:
+    """The trial of a request for a Slurm job, which this spawner could start. Raises RequestError.
+
+    Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
+    partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
+    """
+    connection = spawner.connection()
+    trials = _TRIALS.setdefault(connection, Trials())
+    try:
+        settings = spawner.settings_of(request)
+        by_snapshot = await availability_of(spawner, request, await connection.cluster.recent(), now=time.time())
+        if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
+            return by_snapshot
+        if by_snapshot is not None and by_snapshot.partition:
+            resources = request.resources.model_copy(update={"partition": by_snapshot.partition})
+            request = replace(request, resources=resources)
+        if connection.silent:
+            return _unknown(SILENT)
+        job = batch_job(settings, request, await spawner.account(settings), start_id="")
+        trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user())
+        trial = undelayed(trial, by_snapshot)
+        limit = queue_limit(request.queue_timeout, spawner.site_queue_limit)
+        return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, limit, now=time.time()))
+    except ConfigError as error:
+        trials.log(error)
+        return of_error(error)
+
+
+async def availability_of(
+    spawner: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot | None, *, now: float
+) -> Availability | None:
+    """What a cluster snapshot says of a user's request for a Slurm job; None without one."""
+    if snapshot is None:
+        return None
+    owner = job_owner(spawner.exec_prefix, spawner.user.name)
+    groups = await allowed_groups(snapshot, owner)
+    return availability(
+        request.resources,
+        snapshot,
+        now=now,
+        user=owner,
+        shared=owner != spawner.user.name,
+        own_jobs=job_ids_of([spawner.user]),
+        groups=groups,
+    )
+
+
+# The documents, and the addresses.
+
+# The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class AskedResources:
+    """What a job of a profile requests when no option is changed, with the site's defaults; counts are per node."""
+
+    partition: str | None = None
+    """None: Slurm's default."""
+    nodes: int = 1
+    gpus: int | None = None
+    gpu_type: str | None = None
+    shards: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    """MiB; 0 means all memory of the node."""
+    time: int | str | None = None
+    """Seconds, or UNLIMITED."""
+    reservation: str | None = None
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Whether and when such a job would start."""
+
+    chance: str
+    """``now``, ``later``, ``never`` or ``unknown``."""
+    sentence: str
+    """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
+    starts_at: str | None = None
+    """When it would start, if that is known: ISO 8601, UTC."""
+    field: str = ""
+    """The profile's field at fault, such as ``slurm.time``."""
+
+
+@dataclass(frozen=True)
+class OfferedProfile:
+    """One profile."""
+
+    slug: str
+    """Its name in links and user options."""
+    display_name: str
+    description: str
+    default: bool
+    """It is used where the user picks none."""
+    kind: str
+    """``slurm``, ``local`` or ``other``."""
+    allowed: bool
+    """Whether the user may use it now; false for a profile that begins later."""
+    reason: str
+    """From when it is available; empty if it is now."""
+    resources: AskedResources | None
+    """None where the profile is not allowed, or does not start a Slurm job."""
+    availability: Prospect | None
+    """None where the profile is not allowed, or does not start a Slurm job."""
+    options_schema: Mapping[str, Any] | None
+    """JSON Schema (draft 2020-12) of the user options; null where the profile is not allowed."""
+
+
+@dataclass(frozen=True)
+class ProfilesDocument:
+    """What one user may start, and when it would start. ``POST /hub/api/users/NAME/server`` takes the options."""
+
+    version: int = VERSION
+    taken_at: str | None = None
+    """The time of the data behind ``availability``: ISO 8601, UTC; None where Slurm has not responded yet."""
+    silent: bool = False
+    """Slurm did not respond to the last query."""
+    profiles: tuple[OfferedProfile, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialDocument(Prospect):
+    """What Slurm would do with a job of these options if it were submitted now."""
+
+    version: int = VERSION
+    nodes: tuple[str, ...] = ()
+    """The nodes on which it would start."""
+    gets: tuple[str, ...] = ()
+    """What the job would get, in a few words each; empty for a profile that does not use Slurm."""
+
+
+def profiles_document(
+    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silent: bool
+) -> ProfilesDocument:
+    """The document of these statuses, without the profiles that the form does not show, either."""
+    return ProfilesDocument(
+        taken_at=None if snapshot is None else _iso(snapshot.taken_at),
+        silent=silent,
+        profiles=tuple(_offered(status) for status in statuses if status.is_shown),
+    )
+
+
+def _offered(status: ProfileStatus) -> OfferedProfile:
+    profile, resources = status.profile, status.resources
+    allowed = status.refusal is None
+    return OfferedProfile(
+        slug=profile.slug,
+        display_name=profile.display_name,
+        description=profile.description,
+        default=profile.default,
+        kind=profile.kind,
+        allowed=allowed,
+        reason=status.refusal.text if status.refusal is not None else "",
+        resources=_requested(resources) if resources is not None else None,
+        availability=Prospect(**prospect(status.availability)) if status.availability is not None else None,
+        options_schema=options_schema(profile) if allowed else None,
+    )
+
+
+def _requested(resources: Resources) -> AskedResources:
+    values = {field.name: getattr(resources, field.name) for field in fields(AskedResources)}
+    return AskedResources(**{**values, "reservation": resources.reservation_name or None})
+
+
+def prospect(availability: Availability) -> dict[str, Any]:
+    """The fields of a :class:`Prospect`."""
+    return {
+        "chance": availability.chance.value,
+        "sentence": availability.sentence,
+        "starts_at": _iso(availability.starts_at) if availability.starts_at is not None else None,
+        "field": availability.field,
+    }
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class OfUser(RESTHandler):
+    """A handler for one user: the caller, or the user that the address names."""
+
+    def requested_user(self, user_name: str | None) -> str:
+        """The user's name; raises 403 without credentials, 400 for a service that names no user."""
+        if self.current_user is None:
+            raise web.HTTPError(403, "Missing or invalid credentials.")
+        if not user_name and not isinstance(self.current_user, User):
+            raise web.HTTPError(400, "A service must name a user in the URL.")
+        return user_name or str(self.current_user.name)
+
+    def spawner_of(self, user_name: str) -> GPUProfilesSpawner:
+        """The spawner of the user's default server, running or not; raises 404 for an unknown user or no profiles."""
+        user = self.find_user(user_name)
+        spawner = with_profiles(user.spawners[""]) if user is not None else None
+        if spawner is None:
+            raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
+        return spawner
+
+
+class ProfilesHandler(OfUser):
+    """The profiles that a user may start, the options of each, and when it would start now."""
+
+    async def get(self, user_name: str | None = None) -> None:
+        """The profiles document, version 1, of the user or the caller. Needs the scope `servers` for that user."""
+        await self._answer(self.requested_user(user_name))
+
+    @needs_scope("servers")
+    async def _answer(self, user_name: str) -> None:
+        spawner = self.spawner_of(user_name)
+        await spawner.refresh_profiles()
+        try:
+            offered = spawner.offered()
+            site = site_of(spawner, offered)
+        except ConfigError as error:
+            self.refuse(error)
+            return
+        connection = site.connection
+        snapshot = await connection.cluster.recent() if connection is not None else None
+        statuses = await statuses_of(spawner, offered, site, snapshot)
+        silent = connection is not None and connection.silent
+        self.write(asdict(profiles_document(statuses, snapshot, silent=silent)))
+
+
+class TrialHandler(OfUser):
+    """A dry run of a choice: Slurm is asked as the user, and no job is created."""
+
+    async def post(self, user_name: str | None = None) -> None:
+        """The trial document, version 1, for a body ``{"user_options": {...}}``; 400 with the `field` at fault."""
+        await self._answer(self.requested_user(user_name))
+
+    @needs_scope("servers")
+    async def _answer(self, user_name: str) -> None:
+        spawner = self.spawner_of(user_name)
+        options = self._options()
+        await spawner.refresh_profiles()
+        try:
+            request = spawner.resolve(options)
+            trial = NOT_SLURM.get(request.kind) or await trial_of(spawner, request)
+            of_slurm = request.kind not in NOT_SLURM
+            gets = what_a_job_gets(request.resources, spawner.connection().cluster.latest) if of_slurm else ()
+        except (RequestError, ConfigError) as error:
+            self.refuse(error)
+            return
+        self.write(asdict(TrialDocument(**prospect(trial), nodes=trial.nodes, gets=gets)))
+
+    def _options(self) -> dict[str, Any]:
+        body = self.limited_body()
+        options = body.get("user_options", {}) if isinstance(body, dict) else None
+        if not isinstance(options, dict) or set(body) - {"user_options"}:
+            raise web.HTTPError(400, 'The body must be {"user_options": {...}}.')
+        return options
+
+
+NOT_SLURM = {
+    "local": Availability(Chance.NOW, "starts at once, on the hub's own machine"),
+    "other": Availability(Chance.UNKNOWN, "starts without Slurm"),
+}
+"""By a profile's kind."""
+
+HANDLERS = [
+    (r"/api/gpuspawner/profiles", ProfilesHandler),
+    (r"/api/gpuspawner/profiles/([^/]+)", ProfilesHandler),
+    (r"/api/gpuspawner/trial", TrialHandler),
+    (r"/api/gpuspawner/trial/([^/]+)", TrialHandler),
+]
