@@ -29,7 +29,7 @@ class Mistake:
     """The profiles of the configuration, as Python."""
     says: str
     """The line of the check; ``LISTED`` stands for the cluster's partitions, here and in what a user reads."""
-    reads: str
+    reads: str = "starts now, 106 of 120 cores free"
     """The form's sentence, or that of a start that is refused; empty where users notice nothing, or the profile is
     missing from the form."""
     chosen: Mapping[str, object] = field(default_factory=dict)
@@ -316,26 +316,22 @@ MISTAKES: dict[str, Mistake] = {
         one('"partition": "gpu", "memory": 24'),
         "warn  profile g: slurm.memory: 24 MiB is less than a notebook server needs; did you mean 24G? Give at least "
         "512M. [value-doubtful]",
-        "starts now, 106 of 120 cores free",
     ),
     "little memory, with its unit": Mistake(
         one('"partition": "gpu", "memory": "500M"'),
         "warn  profile g: slurm.memory: 500 MiB is less than a notebook server needs; did you mean 500G? Give at "
         "least 512M. [value-doubtful]",
-        "starts now, 106 of 120 cores free",
     ),
     "a template without the server": Mistake(
         one('"partition": "gpu"'),
         "WRONG profile g: batch_script: the template has no {cmd} outside of its comments. Put {cmd} on the line where "
         "jupyterhub-singleuser is to start. [profile-no-job]",
-        "starts now, 106 of 120 cores free",
         settings="c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH --partition={partition}\\n'",
     ),
     "a template that has to be mended": Mistake(
         one('"partition": "gpu"'),
         "warn  c.SlurmSpawner.batch_script: --uid=somebody is left out: only root may use it, and the job is "
         "submitted as its user. Correct the template. [template-mended]",
-        "starts now, 106 of 120 cores free",
         settings=TEMPLATE,
     ),
     "a wait that is shorter than the queue": Mistake(
@@ -358,7 +354,6 @@ MISTAKES: dict[str, Mistake] = {
         "",
         "WRONG b.yaml: 'a' is already a slug in a.yaml; this profile is ignored. Give this profile a slug of its "
         "own. [slug-taken]",
-        "starts now, 106 of 120 cores free",
         files={
             "profiles/a.yaml": "display_name: A\nslurm: {partition: gpu}\n",
             "profiles/b.yaml": "display_name: B\nslug: a\n",
@@ -415,13 +410,11 @@ MISTAKES: dict[str, Mistake] = {
         one('"partition": "gpu", "time": "8:00"'),
         "warn  profile g: slurm.time: the time limit is 8 min; did you mean 8 h? Write 8:00:00 for hours. "
         "[time-doubtful]",
-        "starts now, 106 of 120 cores free",
     ),
     "a range of minutes meant in hours": Mistake(
         one('"partition": "gpu"', '"profile_options": {"t": {"range": {"min": 1, "max": 8, "sets": "slurm.time"}}}'),
         "warn  profile g: profile_options.t.range.max: the time limit is 8 min; did you mean 8 h? Write 8:00:00 for "
         "hours. [time-doubtful]",
-        "starts now, 106 of 120 cores free",
     ),
     "a last day before the first": Mistake(
         one('"partition": "gpu"', '"allow": {"from": "2027-01-01", "until": "2026-12-01"}'),
@@ -433,20 +426,17 @@ MISTAKES: dict[str, Mistake] = {
         one('"partition": "gpu"'),
         "WRONG c.GPUProfilesSpawner.courses_dir: /no/such/folder: the folder cannot be read: No such file or "
         "directory. Create the folder, or correct the setting or the names in it. [course-folder]",
-        "starts now, 106 of 120 cores free",
         settings="c.GPUProfilesSpawner.courses_dir = '/no/such/folder'",
     ),
     "a course with a profile that does not exist": Mistake(
         one('"partition": "gpu"'),
         "WRONG course ml: ml.yaml:4: profile.slug: there is no profile nope. `gpuspawner course check ml` tells "
         "more. [course-session]",
-        "starts now, 106 of 120 cores free",
         files={"courses/ml.yaml": COURSE},
     ),
     "a profile for a course that is not there": Mistake(
         one('"partition": "gpu"', '"courses": ["ml", "mn"]'),
         "warn  profile g: courses: there is no course mn. Courses are: ml. [course-unknown]",
-        "starts now, 106 of 120 cores free",
         files={"courses/ml.yaml": COURSE.replace("nope", "g").replace("2026", "2025")},
     ),
     "a user whom Slurm refuses": Mistake(
@@ -461,7 +451,6 @@ MISTAKES: dict[str, Mistake] = {
     "sudo that refuses": Mistake(
         one('"partition": "gpu"'),
         "WRONG c.GPUSlurmSpawner.exec_prefix: sbatch was not run: sudo asks for a password. Allow it. [trial-fails]",
-        "starts now, 106 of 120 cores free",
         options=Options("games"),
         trial=ConfigError("sbatch was not run: sudo asks for a password.", where="exec_prefix", hint="Allow it."),
     ),
@@ -469,7 +458,6 @@ MISTAKES: dict[str, Mistake] = {
         one('"partition": "gpu"'),
         "WRONG profile g, user games: partition gpu is closed, or you are not allowed to use it. Open the partition, "
         "or name one that admits the user. [trial-refused]",
-        "starts now, 106 of 120 cores free",
         options=Options("games"),
         trial=WillRun(RECORDED.taken_at + 1e10, ("g1",), 1, "gpu"),
     ),

@@ -59,21 +59,22 @@ def said(log: str, old: str, new: str) -> str:
     return log.replace(old, new)
 
 
-CASES: dict[str, tuple[FollowedJob, list[tuple[str, str, str]]]] = {
-    "all is well": (followed(), [("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")]),
+PLACED, RAN = "ok job-placed: node g1", "ok job-ran: node g1"
+CASES: dict[str, tuple[FollowedJob, list[str]]] = {
+    "all is well": (followed(), [PLACED, RAN]),
     "the log's folder is missing": (
         followed("", last=replace(JOB, phase=Phase.ENDED, state="FAILED", exit_code="0:53")),
-        [("log-dir-missing", "node g1", "error")],
+        ["error log-dir-missing: node g1"],
     ),
-    "the log is on the node alone": (followed(""), [("job-log-unread", "node g1", "warning")]),
-    "the log may not be read": (followed("", log_is_readable=False), [("job-log-unread", "node g1", "warning")]),
+    "the log is on the node alone": (followed(""), ["warning job-log-unread: node g1"]),
+    "the log may not be read": (followed("", log_is_readable=False), ["warning job-log-unread: node g1"]),
     "the queue is long": (
         followed("", first=replace(JOB, phase=Phase.QUEUED), last=replace(JOB, phase=Phase.QUEUED, reason="Resources")),
-        [("job-pending", "partition gpu", "warning")],
+        ["warning job-pending: partition gpu"],
     ),
     "no command": (
         followed(said(GOOD, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
-        [("command-missing", "profile gpu", "error"), ("job-placed", "node g1", "ok")],
+        ["error command-missing: profile gpu", PLACED],
     ),
     "a module is missing": (
         followed(
@@ -83,7 +84,7 @@ CASES: dict[str, tuple[FollowedJob, list[tuple[str, str, str]]]] = {
                 'gpuspawner: module cuda/99 cannot be loaded\ngpuspawner-check setup {"slug": "gpu"}',
             )
         ),
-        [("environment-fails", "profile gpu", "error"), ("job-placed", "node g1", "ok")],
+        ["error environment-fails: profile gpu", PLACED],
     ),
     "no container runtime": (
         followed(
@@ -94,7 +95,7 @@ CASES: dict[str, tuple[FollowedJob, list[tuple[str, str, str]]]] = {
                 'gpuspawner-check runtime {"slug": "lab", "what": "apptainer", "found": false}',
             )
         ),
-        [("container-missing", "profile lab", "error"), ("job-placed", "node g1", "ok")],
+        ["error container-missing: profile lab", PLACED],
     ),
     "no Python": (
         followed(
@@ -102,59 +103,55 @@ CASES: dict[str, tuple[FollowedJob, list[tuple[str, str, str]]]] = {
             + "gpuspawner: no Python 3.9 or newer on g1; load a module that has one, or set GPUSPAWNER_PYTHON\n",
             back=None,
         ),
-        [("python-missing", "node g1", "error")],
+        ["error python-missing: node g1"],
     ),
     "the home is not mounted": (
         followed(said(GOOD, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
-        [("home-missing", "node g1", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+        ["error home-missing: node g1", PLACED, RAN],
     ),
     "variables do not arrive": (
         followed(said(GOOD, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
-        [
-            ("job-environment", "node g1", "error"),
-            ("job-environment", "node g1", "warning"),
-            ("job-placed", "node g1", "ok"),
-        ],
+        ["error job-environment: node g1", "warning job-environment: node g1", PLACED],
     ),
     "a firewall before the hub": (
         followed(said(GOOD, '"reached": true, "status": 200, "hub": true', '"reached": false, "why": "timed out"')),
-        [("hub-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
+        ["error hub-unreachable: node g1", PLACED],
     ),
     "another program at the hub's address": (
         followed(said(GOOD, '"status": 200, "hub": true', '"status": 404, "hub": false')),
-        [("hub-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
+        ["error hub-unreachable: node g1", PLACED],
     ),
     "a firewall before the nodes": (
         followed(back="no answer within 5 s"),
-        [("node-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
+        ["error node-unreachable: node g1", PLACED],
     ),
     "all ports are taken": (
         followed(said(GOOD, '"port": 20345, "tried": 1', '"port": 0, "tried": 1000'), back=None),
-        [("ports-taken", "node g1", "error"), ("job-placed", "node g1", "ok")],
+        ["error ports-taken: node g1", PLACED],
     ),
     "a plugin writes its own comments": (
         followed(first=replace(JOB, tag="project 5")),
-        [("job-changed", "job 7", "warning"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+        ["warning job-changed: job 7", PLACED, RAN],
     ),
     "and its own names": (
         followed(first=replace(JOB, tag="project 5", name="job")),
-        [("job-changed", "job 7", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+        ["error job-changed: job 7", PLACED, RAN],
     ),
     "a plugin moves jobs": (
         followed(first=replace(JOB, partition="short")),
-        [("job-changed", "job 7", "warning"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+        ["warning job-changed: job 7", PLACED, RAN],
     ),
     "the job stays": (
         followed(not_cancelled="Access/permission denied"),
-        [("job-left", "partition gpu", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+        ["error job-left: partition gpu", PLACED, RAN],
     ),
 }
 
 
 @pytest.mark.parametrize(("job", "expected"), CASES.values(), ids=CASES.keys())
-def test_what_a_followed_job_means(job: FollowedJob, expected: list[tuple[str, str, str]]) -> None:
+def test_what_a_followed_job_means(job: FollowedJob, expected: list[str]) -> None:
     """Codes, places and severities, in order; a job that has what servers need is said to."""
-    assert [(each.code, each.where, each.severity.value) for each in findings_of(job)] == expected
+    assert [f"{each.severity.value} {each.code}: {each.where}" for each in findings_of(job)] == expected
 
 
 def test_a_log_cannot_write_to_the_terminal() -> None:

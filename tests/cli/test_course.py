@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.check import HubLimits
@@ -112,11 +113,14 @@ c.GPUProfilesSpawner.profiles = [
     return config
 
 
+def run(config: Path, slurm: PrivateSlurm, *words: str) -> Result:
+    """Run ``gpuspawner course WORDS`` with this configuration and this Slurm."""
+    return cli_runner().invoke(main, ["course", *words, "--config", str(config)], env=slurm.environment)
+
+
 def check(config: Path, slurm: PrivateSlurm) -> tuple[int, dict[str, Any]]:
     """Exit code, and the report of the only session."""
-    done = cli_runner().invoke(
-        main, ["course", "check", "deep", "--json", "--config", str(config)], env=slurm.environment
-    )
+    done = run(config, slurm, "check", "deep", "--json")
     assert done.stderr == ""
     return done.exit_code, json.loads(done.stdout)["sessions"][0]
 
@@ -202,9 +206,7 @@ def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, s
     """Without a reservation, and without the accounts: exit code 1, and a line for each."""
     config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"})
     config.write_text(config.read_text().replace('c.GPUSlurmSpawner.req_homedir = "/tmp"', ""))
-    told = cli_runner().invoke(
-        main, ["course", "check", "deep", "--config", str(config)], env=slurm_cluster.environment
-    )
+    told = run(config, slurm_cluster, "check", "deep")
 
     assert (told.exit_code, told.stderr) == (1, "")
     assert [line.strip() for line in told.stdout.splitlines()[1:] if not line.startswith("Note: ")] == [
@@ -232,9 +234,7 @@ sessions:
   - {date: 2020-03-03, from: 9:00, to: 17:00}
 """
     )
-    told = cli_runner().invoke(
-        main, ["course", "check", "deep", "--all", "--config", str(config)], env=slurm_cluster.environment
-    )
+    told = run(config, slurm_cluster, "check", "deep", "--all")
 
     assert told.stdout.splitlines() == [
         "WRONG in every session:",
@@ -258,9 +258,7 @@ def test_a_wrong_name_is_told_with_the_right_ones(
 ) -> None:
     """Of courses, and of the sessions of one."""
     config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1})
-    told = cli_runner().invoke(
-        main, ["course", "check", *words, "--config", str(config)], env=slurm_cluster.environment
-    )
+    told = run(config, slurm_cluster, "check", *words)
 
     assert told.exit_code == 1
     assert told.stderr.startswith(said)
@@ -276,9 +274,8 @@ def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: P
     old = DEEP_LEARNING.replace("profile: {slug: k80, options: {gpus: 1}}", "profile: lesson")
     (courses / "old.yaml").write_text(old.replace("2026", "2020"))
     (courses / "wrong.yaml").write_text("name: [\n")
-    words = ["course", "check", "--json", "--config", str(config)]
-    told = cli_runner().invoke(main, words, env=slurm_cluster.environment)
-    with_old = cli_runner().invoke(main, [*words, "--all"], env=slurm_cluster.environment)
+    told = run(config, slurm_cluster, "check", "--json")
+    with_old = run(config, slurm_cluster, "check", "--json", "--all")
     found = {each["course"]: each for each in json.loads(told.stdout)["courses"]}
     past = {each["course"]: len(each["sessions"]) for each in json.loads(with_old.stdout)["courses"]}
 
@@ -290,24 +287,25 @@ def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: P
 
 
 @pytest.mark.parametrize(
-    ("service", "seconds"),
+    ("services", "seconds"),
     [
-        ({"name": "idle", "command": ["python3", "-m", "jupyterhub_idle_culler", "--timeout=3600"]}, 3600),
-        ({"name": "idle", "command": ["/opt/hub/bin/jupyterhub-idle-culler", "--timeout", "900"]}, 900),
-        ({"name": "idle", "command": ["jupyterhub-idle-culler"]}, 600),
-        ({"name": "announce", "command": ["announcements", "--timeout=3"]}, None),
-        ({"name": "outside", "url": "http://127.0.0.1:9000"}, None),
+        (" = [{'name': 'idle', 'command': ['python3', '-m', 'jupyterhub_idle_culler', '--timeout=3600']}]", 3600),
+        (" = [{'name': 'idle', 'command': ['/opt/hub/bin/jupyterhub-idle-culler', '--timeout', '900']}]", 900),
+        (" = [{'name': 'idle', 'command': ['jupyterhub-idle-culler']}]", 600),
+        (" = [{'name': 'announce', 'command': ['announcements', '--timeout=3']}]", None),
+        (" = [{'name': 'outside', 'url': 'http://127.0.0.1:9000'}]", None),
+        (".extend([{'name': 'idle', 'command': ['jupyterhub-idle-culler', '--timeout=60']}, 'announcement'])", 60),
     ],
 )
 def test_the_hubs_own_limits_are_read_from_its_configuration(
-    tmp_path: Path, service: dict[str, Any], seconds: int | None
+    tmp_path: Path, services: str, seconds: int | None
 ) -> None:
-    """Also the time after which an idle culler stops a server."""
+    """Also the time after which an idle culler stops a server; what JupyterHub would refuse is another finding."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(
         f"""
 c.JupyterHub.active_server_limit = 40
-c.JupyterHub.services = [{service!r}]
+c.JupyterHub.services{services}
 c.Spawner.start_timeout = 300
 c.GPUSlurmSpawner.queue_timeout = "15:00"
 c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
@@ -317,20 +315,6 @@ c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
     assert hub_limits(load_site(config)) == HubLimits(
         concurrent_spawns=100, active_servers=40, start_timeout=300, queue_timeout=900, culled_after=seconds
     )
-
-
-def test_services_that_a_configuration_only_adds_count_too(tmp_path: Path) -> None:
-    """As the idle culler's documentation has them; what JupyterHub would refuse is left to the check of its type."""
-    config = tmp_path / "jupyterhub_config.py"
-    config.write_text(
-        """
-c.JupyterHub.services.append({"name": "idle", "command": ["jupyterhub-idle-culler", "--timeout=3600"]})
-c.JupyterHub.services.append("announcement")
-c.GPUProfilesSpawner.profiles = [{"display_name": "K80", "slug": "k80"}]
-"""
-    )
-
-    assert hub_limits(load_site(config)).culled_after == 3600
 
 
 def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
@@ -359,11 +343,11 @@ def test_the_rehearsal_asks_slurm_for_each_participant(tmp_path: Path, slurm_clu
     """Nothing is submitted; a request that Slurm refuses is told with its reason."""
     asked = {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
     config = site(tmp_path, slurm_cluster, asked)
-    words = ["course", "rehearse", "deep", "--only", "train01", "--only", "train02", "--every", "0"]
+    words = ["rehearse", "deep", "--only", "train01", "--only", "train02", "--every", "0"]
     with reserved(slurm_cluster, "g1"):
-        good = cli_runner().invoke(main, [*words, "--config", str(config)], env=slurm_cluster.environment)
+        good = run(config, slurm_cluster, *words)
         jobs = slurm_cluster.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i")
-    bad = cli_runner().invoke(main, [*words, "--config", str(config)], env=slurm_cluster.environment)
+    bad = run(config, slurm_cluster, *words)
 
     assert (good.exit_code, good.stderr, jobs) == (0, "", ""), good.stdout
     assert [line.partition(": would start ")[0] for line in good.stdout.splitlines()] == [
@@ -424,9 +408,7 @@ def test_the_rehearsal_the_evening_before_is_as_of_the_session(
 
     reserved_then = reserved_between(slurm_cluster, opens - timedelta(minutes=5), end)
     with reserved_then if reservation == "tomorrow" else nullcontext():
-        told = cli_runner().invoke(
-            main, ["course", "rehearse", "deep", "--every", "0", "--config", str(config)], env=slurm_cluster.environment
-        )
+        told = run(config, slurm_cluster, "rehearse", "deep", "--every", "0")
     at = f"would start {opens.astimezone():%Y-%m-%d %H:%M %Z}"
     assert (told.exit_code, told.stderr, told.stdout.splitlines()) == (
         1,
