@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import profiles
-from jupyterhub_gpuspawner.check.finding import Finding, Severity
-from jupyterhub_gpuspawner.check.run import findings
+from jupyterhub_gpuspawner.check.run import findings, line
 from tests.check.sites import context
 
 SHOWN = "which the form shows and by which it judges whether a job can start."
-PLACE = "profile g: slurm.extra"
 HUB = "c.GPUSlurmSpawner"
 
 
-def found(folder: Path, slurm: str, more: str = "", settings: str = "") -> list[Finding]:
-    """What the check finds in one profile."""
+def found(folder: Path, slurm: str, more: str = "", settings: str = "") -> list[str]:
+    """The lines of what the check finds in one profile."""
     profile = f'{{"display_name": "G", "slurm": {{"partition": "gpu", {slurm}}}, {more}}}'
     where = context(folder, f"{settings}\nc.GPUProfilesSpawner.profiles = [{profile}]")
-    return [*asyncio.run(findings(where, [profiles.check_extra]))]
+    return [line(each) for each in asyncio.run(findings(where, [profiles.check_extra]))]
 
 
 FIELDS = {
@@ -49,17 +47,30 @@ FIELDS = {
     "--exclusiv": ("--exclusive", "exclusive"),
     "--mail-type=END --mem=8G": ("--mem=8G", "memory"),
 }
+OF_FIELDS = {
+    extra: f"warn  {{}}{option} overrides slurm.{field}, {SHOWN} Set slurm.{field} instead. [extra-field]"
+    for extra, (option, field) in FIELDS.items()
+}
+OF_THE_HUB = {
+    extra: f"warn  {{}}{option} overrides {HUB}.{name}. Remove it, and set {HUB}.{name} instead. [extra-setting]"
+    for extra, option, name in (
+        ("--output=/tmp/x", "--output=/tmp/x", "log_dir"),
+        ("-o /tmp/x", "--output=/tmp/x", "log_dir"),
+        ("--job-name=x", "--job-name=x", "job_name"),
+        ("-J x", "--job-name=x", "job_name"),
+    )
+}
+OF_VARIABLES = {
+    extra: f"WRONG {{}}{extra} keeps the hub's variables from the job, so the server cannot sign in. Remove it. "
+    "[extra-export]"
+    for extra in ("--export=NONE", "--export=HOME,PATH")
+}
 
 
-@pytest.mark.parametrize(("line", "said"), FIELDS.items(), ids=FIELDS)
-def test_an_option_that_a_field_stands_for_is_found(tmp_path: Path, line: str, said: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("extra", "told"), [*OF_FIELDS.items(), *OF_THE_HUB.items(), *OF_VARIABLES.items()])
+def test_an_option_that_a_field_or_a_setting_stands_for_is_found(tmp_path: Path, extra: str, told: str) -> None:
     """Whether the profile sets the field or not: in either way the form does not know of the option."""
-    option, field = said
-    text, fix = f"{option} overrides slurm.{field}, {SHOWN}", f"Set slurm.{field} instead."
-
-    assert found(tmp_path, f'"gpus": 1, "extra": ["{line}"]') == [
-        Finding(Severity.WARNING, "extra-field", PLACE, text, fix)
-    ]
+    assert found(tmp_path, f'"gpus": 1, "extra": ["{extra}"]') == [told.format("profile g: slurm.extra: ")]
 
 
 BESIDE = {
@@ -70,39 +81,17 @@ BESIDE = {
 }
 
 
-@pytest.mark.parametrize(("line", "said"), BESIDE.items(), ids=BESIDE)
+@pytest.mark.parametrize(("extra", "setting"), BESIDE.items(), ids=BESIDE)
 def test_an_option_that_contradicts_a_field_is_found_where_the_field_is_set(
-    tmp_path: Path, line: str, said: tuple[str, str]
+    tmp_path: Path, extra: str, setting: tuple[str, str]
 ) -> None:
     """Without the field it is the only way to say what it says."""
-    fields, field = said
-    text, fix = f"{line} contradicts slurm.{field}, which is set as well.", f"Remove it, or slurm.{field}."
+    fields, field = setting
 
-    assert [found(tmp_path, f'{each}"extra": ["{line}"]') for each in (f"{fields}, ", "")] == [
-        [Finding(Severity.WARNING, "extra-field", PLACE, text, fix)],
-        [],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "setting"),
-    [("--output=/tmp/x", "log_dir"), ("-o /tmp/x", "log_dir"), ("--job-name=x", "job_name"), ("-J x", "job_name")],
-)
-def test_an_option_that_the_hub_sets_is_found(tmp_path: Path, line: str, setting: str) -> None:
-    """What is right is the hub's setting."""
-    (only,) = found(tmp_path, f'"extra": ["{line}"]')
-
-    assert (only.severity, only.code, only.where) == (Severity.WARNING, "extra-setting", PLACE)
-    assert only.fix == f"Remove it, and set {HUB}.{setting} instead."
-
-
-@pytest.mark.parametrize("line", ["--export=NONE", "--export=HOME,PATH"])
-def test_an_export_without_the_hubs_variables_is_an_error(tmp_path: Path, line: str) -> None:
-    """The server's token is one of them."""
-    text = f"{line} keeps the hub's variables from the job, so the server cannot sign in."
-
-    assert found(tmp_path, f'"extra": ["{line}"]') == [
-        Finding(Severity.ERROR, "extra-export", PLACE, text, "Remove it.")
+    assert found(tmp_path, f'"extra": ["{extra}"]') == []
+    assert found(tmp_path, f'{fields}, "extra": ["{extra}"]') == [
+        f"warn  profile g: slurm.extra: {extra} contradicts slurm.{field}, which is set as well. Remove it, or "
+        f"slurm.{field}. [extra-field]"
     ]
 
 
@@ -111,15 +100,15 @@ def test_a_sites_options_are_found_once_at_its_setting(tmp_path: Path) -> None:
     options = '"profile_options": {"gpus": {"range": {"min": 1, "max": 8, "sets": "slurm.gpus"}}}'
     told = found(tmp_path, '"gpus": 1', options, "c.GPUSlurmSpawner.req_options = '--mem=8G'")
 
-    assert [(each.where, each.fix) for each in told] == [(f"{HUB}.req_options", "Set slurm.memory instead.")]
+    assert told == [OF_FIELDS["--mem=8G"].format(f"{HUB}.req_options: ")]
 
 
 def test_an_options_own_line_is_found_at_the_option(tmp_path: Path) -> None:
     """The place is that of the choice."""
     options = '"profile_options": {"m": {"choices": {"s": {}, "l": {"slurm": {"extra": ["--mem=9G"]}}}}}'
 
-    assert [each.where for each in found(tmp_path, '"gpus": 1', options)] == [
-        "profile g: profile_options.m.choices.l.slurm.extra"
+    assert [told.split(": --")[0] for told in found(tmp_path, '"gpus": 1', options)] == [
+        "warn  profile g: profile_options.m.choices.l.slurm.extra"
     ]
 
 
