@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.hub.conftest import COMMAND, STAND_IN, StartHub
+from tests.hub.test_life import start, state
 from tests.hub.visitor import Visitor, events
+from tests.waiting import wait_until
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
@@ -67,41 +68,17 @@ def full_name(user: str, server: str) -> str:
     return f"{user}/{server}" if server else user
 
 
-def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
-    hub.api("POST", f"/users/{user}")
-    answer = hub.api("POST", server_path(user, server), {"profile": profile})
-    assert answer.status_code in (201, 202), answer.text
-
-
 def job_id(hub: HubProcess, user: str, server: str = "") -> str:
     """The job id of a server in the hub's database, once there is one."""
-    for _ in range(600):
-        model = hub.server(user, server)
-        found = ((model or {}).get("state") or {}).get("job_id")
-        if found:
-            return str(found)
-        time.sleep(0.1)
-    raise AssertionError(f"{user}'s server has no job: {model}\n{hub.log_end()}")
+    return str(wait_until(lambda: ((hub.server(user, server) or {}).get("state") or {}).get("job_id"), hub.log_end))
 
 
 def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
     """The placement that the hub shows for a server, once Slurm has confirmed the node's report."""
-    for _ in range(600):
-        found: dict[str, Any] = hub.api("GET", f"/gpuspawner/placement/{full_name(user, server)}").json()
-        if found.get("job_id"):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{user}'s server has no placement: {found}")
-
-
-def state(slurm: PrivateSlurm, job: str) -> str:
-    """The job's state according to Slurm, once it is not changing."""
-    for _ in range(600):
-        found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
-        if found != "COMPLETING":
-            return found
-        time.sleep(0.1)
-    return found
+    path = f"/gpuspawner/placement/{full_name(user, server)}"
+    wait_until(lambda: hub.api("GET", path).json().get("job_id"), hub.log_end)
+    shown: dict[str, Any] = hub.api("GET", path).json()
+    return shown
 
 
 def job_of_server(hub: HubProcess, user: str, server: str = "") -> str:

@@ -6,6 +6,7 @@ a restart of the hub.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from jupyter_events.logger import EventLogger
 from jupyterhub.app import JupyterHub
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
@@ -99,6 +101,7 @@ _MODEL_LENGTH = 60
 """Characters of a GPU's model that are kept: a node's report may say anything."""
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Session:
     """A session that is under way."""
@@ -302,18 +305,15 @@ def session_in(state: Any) -> str:
     return ""
 
 
+_SESSION = TypeAdapter(Session)
+
+
 def _stored(document: object) -> Session | None:
     """The session in a state; None where there is none, or where it cannot be read."""
-    if not isinstance(document, dict) or not isinstance(document.get("reasons", []), list):
-        return None
     try:
-        session = Session(**{**document, "reasons": tuple(map(str, document.get("reasons", ())))})
-    except TypeError:  # of another version
+        return _SESSION.validate_json(json.dumps(document), strict=True)
+    except ValidationError:
         return None
-    texts = (session.id, session.username, session.servername, session.job_id, session.profile, session.course)
-    times = (session.begun_at, session.used_at or 0.0)
-    valid = all(isinstance(text, str) for text in texts) and all(isinstance(at, (int, float)) for at in times)
-    return session if valid else None
 
 
 def _number_of(cpus: str) -> int | None:

@@ -18,7 +18,9 @@ from jupyterhub_gpuspawner.hub.job.log import (
     JobLog,
     last_lines,
     outgrew_memory,
+    redacted,
     shown,
+    without_noise,
 )
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 
@@ -162,3 +164,178 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_lost() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await lines
+
+
+# --- Lines of a log that say nothing are left out; what may explain an ending stays ---
+
+AT = "2026-11-22 09:10:11.803"
+NOISE = [
+    f"[I {AT} ServerApp] jupyter_lsp | extension was successfully linked.",
+    f"[I {AT} ServerApp] jupyterhub | extension was successfully loaded.",
+    f"[I {AT} ServerApp] Package notebook took 0.0000s to import",
+    f"[I {AT} ServerApp] Extension package jupyterlab took 0.5627s to import",
+    f"[I {AT} LabApp] JupyterLab extension loaded from /opt/lab/jupyterlab",
+    f"[I {AT} LabApp] JupyterLab application directory is /opt/lab/share/jupyter/lab",
+    f"[I {AT} LabApp] Extension Manager is 'pypi'.",
+    f"[I {AT} ServerApp] Skipped non-installed server(s): bash-language-server, pyright",
+    f"[I {AT} ServerApp] Writing Jupyter server cookie secret to /home/ada/.local/share/jupyter/secret",
+    f"[I {AT} ServerApp] Use Control-C to stop this server and shut down all kernels (twice to skip confirmation).",
+    f"[I {AT} ServerApp] 200 GET /user/ada/api (@127.0.0.1) 1.03ms",
+    f"[I {AT} ServerApp] Setting new xsrf cookie for b'dJdpNRWq:Hq0Cg4=' {{'path': '/user/ada/'}}",
+    f"[W {AT} ServerApp] A `_jupyter_server_extension_points` function was not found in nbgitpuller. Instead, a ...",
+    f"[W {AT} LabApp] 'extra_template_paths' was found in both NotebookApp and ServerApp.",
+]
+"""As JupyterLab 4 writes them."""
+TOLD = [
+    f"[W {AT} ServerApp] jupyter_lsp | extension failed loading with message: ModuleNotFoundError()",
+    f"[E {AT} ServerApp] jupyter_lsp | extension was successfully linked.",
+    f"[C {AT} ServerApp] received signal 15, stopping",
+    f"[I {AT} ServerApp] Jupyter Server 2.21.1 is running at:",
+    f"[I {AT} ServerApp] 500 GET /user/ada/api (@127.0.0.1) 1.03ms",
+    f"I read: [I {AT} ServerApp] jupyter_lsp | extension was successfully linked.",
+    "gpuspawner: /no/such/command: no such command; PATH is /usr/bin:/bin",
+    "slurmstepd-g1: error: Step 7.4294967291 exceeded memory limit (245760 > 51200), being killed",
+    "Terminated",
+    "    indented",
+]
+
+
+@pytest.mark.parametrize("line", NOISE)
+def test_a_line_that_says_nothing_is_left_out(line: str) -> None:
+    """Messages of a typical start, below the level of an error."""
+    assert without_noise(["before", line, "after"]) == ["before", "after"]
+
+
+@pytest.mark.parametrize("line", TOLD)
+def test_a_line_that_may_explain_an_ending_stays(line: str) -> None:
+    """Errors, other messages, a quotation, other programs' lines."""
+    assert without_noise(["before", line, "after"]) == ["before", line, "after"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        (["a", "", "", " ", "b"], ["a", "", "b"]),
+        (["", "", "a", "", ""], ["a"]),
+        (["a", "", NOISE[0], "", "b"], ["a", "", "b"]),
+        (["", NOISE[0], "", "", NOISE[1]], [NOISE[0], "", NOISE[1]]),
+        (["", ""], []),
+        ([], []),
+    ],
+    ids=["a run", "at both ends", "around noise", "nothing else", "blank lines alone", "an empty log"],
+)
+def test_blank_lines(lines: list[str], kept: list[str]) -> None:
+    """At most one in a row; a log that is noise alone is shown as it is."""
+    assert without_noise(lines) == kept
+
+
+# --- Which parts of a log's lines are hidden as secrets ---
+
+HIDDEN = {
+    "a variable": ("JUPYTERHUB_API_TOKEN=0123 HOME=/home/ada", "JUPYTERHUB_API_TOKEN=(not shown) HOME=/home/ada"),
+    "after another name": ("env: API_TOKEN=0123", "env: API_TOKEN=(not shown)"),
+    "exported, in quotes, with blanks": (
+        "export DB_PASSWORD='correct horse' HOME=/",
+        "export DB_PASSWORD='(not shown)' HOME=/",
+    ),
+    "with a quote in it": (r'PASSWORD="a \" b" x', 'PASSWORD="(not shown)" x'),
+    "a quote that does not close": ("PASSWORD='a b\nnext", "PASSWORD='(not shown)\nnext"),
+    "a dict of Python": (
+        "{'HOME': '/root', 'JUPYTERHUB_API_TOKEN': 'ab cd', 'LANG': 'C'}",
+        "{'HOME': '/root', 'JUPYTERHUB_API_TOKEN': '(not shown)', 'LANG': 'C'}",
+    ),
+    "a dict of bytes": ("{b'X_TOKEN': b'0123'}", "{b'X_TOKEN': b'(not shown)'}"),
+    "environ": ("environ({'X_TOKEN': '0123'})", "environ({'X_TOKEN': '(not shown)'})"),
+    "a pair": ("[('X_TOKEN', '0123'), ('A', 'b')]", "[('X_TOKEN', '(not shown)'), ('A', 'b')]"),
+    "an item": ("os.environ['X_TOKEN'] = '0123'", "os.environ['X_TOKEN'] = '(not shown)'"),
+    "JSON": ('{"api_key":"0 1","n":3}', '{"api_key":"(not shown)","n":3}'),
+    "JSON in JSON": (r"{\"password\": \"0 1\", \"n\": 3}", r"{\"password\": \"(not shown)\", \"n\": 3}"),
+    "YAML": ("client_secret: 0123", "client_secret: (not shown)"),
+    "traitlets": ("c.Thing.api_token = '0123'", "c.Thing.api_token = '(not shown)'"),
+    "in colour": ("\x1b[32mTOKEN\x1b[0m=\x1b[31m0123", "\x1b[32mTOKEN\x1b[0m=\x1b[31m(not shown)"),
+    "an option": ("run --token 0123 --password=0123 -v", "run --token (not shown) --password=(not shown) -v"),
+    "an option in quotes": ("sh -c 'run --token 0123 x'", "sh -c 'run --token (not shown) x'"),
+    "a header": ("Authorization: token 0123 and more", "Authorization: (not shown)"),
+    "a header in quotes": (
+        "curl -H 'Authorization: Bearer abc' http://hub",
+        "curl -H 'Authorization: (not shown)' http://hub",
+    ),
+    "a header in a dict": (
+        "{'Authorization': 'token abc', 'Accept': '*/*'}",
+        "{'Authorization': '(not shown)', 'Accept': '*/*'}",
+    ),
+    "a header of bytes": ("(b'authorization', b'Bearer abc')", "(b'authorization', b'(not shown)')"),
+    "cookies": ("Cookie: a=b; _xsrf=0123", "Cookie: (not shown)"),
+    "a cookie that is set": ("Set-Cookie: jupyterhub-session-id=0123; Path=/", "Set-Cookie: (not shown)"),
+    "a scheme alone": ("sent Bearer ab12cd34ef to it", "sent Bearer (not shown) to it"),
+    "a scheme alone, JupyterHub's": ("sent token ab12cd34ef", "sent token (not shown)"),
+    "a parameter": ("http://g1:8888/lab?token=abc&x=1", "http://g1:8888/lab?token=(not shown)&x=1"),
+    "a parameter of OAuth": ("/oauth?code=abc&state=xyz", "/oauth?code=(not shown)&state=(not shown)"),
+    "a signed address": ("s3?X-Amz-Signature=ab&x=1", "s3?X-Amz-Signature=(not shown)&x=1"),
+    "an address's password": ("postgres://ada:pw@db/x", "postgres://ada:(not shown)@db/x"),
+    "with an @ in it": ("http_proxy=http://ada:p@w@proxy:3128/", "http_proxy=http://ada:(not shown)@proxy:3128/"),
+    "without a user": ("redis://:pw@db", "redis://:(not shown)@db"),
+    "a token for a user": (f"https://{'x' * 40}@github.com/a", "https://(not shown)@github.com/a"),
+    "by its form": (f"got hf_{'a' * 34}.", "got (not shown)."),
+    "a web token": ("got eyJhbGciOiJI.eyJzdWIi.c2ln", "got (not shown)"),
+}
+READABLE = [
+    "no token here",
+    "SyntaxError: invalid token",
+    "ValueError: too many tokens: 4097",
+    "max_tokens=512 n_tokens: 3 tokens/s: 35.1 tokenizer=gpt2",
+    "TOKENIZERS_PARALLELISM=false",
+    "PWD=/home/ada OLDPWD=/tmp",
+    "key: value; monkey=1",
+    "basic training of bearer tokens has begun",
+    "KeyError: 'HOME'",
+    "http://g1:8888/lab?reset=1",
+    "ssh://git@github.com/a/b",
+    "user ada@example.org at 10:30:00",
+    "--tokens 512 --verbose",
+    "NVIDIA A100-SXM4-40GB, uuid GPU-5a1e9ad0-6a6b-4a2c-9d2e-6f1f5b7c0a11",
+    "PASSWORD=",
+    "",
+]
+
+
+@pytest.mark.parametrize(("line", "shown"), HIDDEN.values(), ids=HIDDEN.keys())
+def test_a_secret_is_hidden_and_what_stands_around_it_is_not(line: str, shown: str) -> None:
+    """Its name stays, its quotes too."""
+    assert redacted(line) == shown
+    assert redacted(f"before\n{line}\nafter") == f"before\n{shown}\nafter"
+
+
+@pytest.mark.parametrize("line", READABLE)
+def test_what_is_no_secret_stays_readable(line: str) -> None:
+    """Words, counts, paths and addresses."""
+    assert redacted(line) == line
+
+
+MANY = 200_000
+HOSTILE = {
+    "one word": "a" * MANY,
+    "one name": "token" * MANY,
+    "names": "token-" * MANY,
+    "blanks": "token" + " " * MANY + "x",
+    "separators": "token" + "=" * MANY,
+    "quotes": "token='" + "\\'" * MANY,
+    "backslashes": "token=" + "\\" * MANY,
+    "colours": "token" + "\x1b[0m" * MANY,
+    "many colours": "a\x1b[0m " * MANY,
+    "addresses": "://a:" * MANY,
+    "at signs": "://a:" + "@" * MANY + "/",
+    "no at sign": "://a:" + "b" * MANY,
+    "options": "--token " * MANY,
+    "parameters": "?code=" * MANY,
+    "schemes": "bearer " * MANY,
+    "dots": "eyJaaaaaaaaa." * MANY,
+    "dashes": "sk-" * MANY,
+    "pairs": "'token', " * MANY,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_text_takes_long(text: str) -> None:
+    """Quadratic time would be hours here, and exceed the test's time limit."""
+    assert redacted(text).count("\n") == 0

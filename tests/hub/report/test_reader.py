@@ -10,11 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_placement, parse_report
+from jupyterhub_gpuspawner.hub.report.reader import (
+    ReportError,
+    confirmed,
+    other_nodes,
+    parse_placement,
+    parse_report,
+    reachable_address,
+    resolved,
+)
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, to_document
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,
     Door,
+    NodeGrant,
     NodeReport,
     PlacedGpu,
     PlacementDocument,
@@ -219,3 +230,138 @@ def test_a_report_is_taken_or_refused_and_nothing_else(path: str, value: object)
 
     assert parse_placement(json.loads(json.dumps(report.placement.to_json()))) == report.placement
     assert report.port == 0 or 1024 <= report.port <= 65535  # 0: it does not listen yet
+
+
+# --- A node's report compared with Slurm's answer ---
+
+CLAIMED = PlacementDocument(
+    job_id="1", node="g1", partition="debug", gpus=(PlacedGpu(2),), ends_at="2026-05-04T20:30:00+00:00"
+)
+DETAIL = Job(job_id="17", phase=Phase.RUNNING, nodes="g[1-2]", batch_host="g1")
+
+
+def test_what_slurm_says_goes_over_the_nodes_word() -> None:
+    """Job, node, partition and end are Slurm's; what Slurm does not report stays the node's."""
+    told = replace(DETAIL, partition="gpu", ends_at=0.0)
+
+    assert confirmed(CLAIMED, told) == replace(
+        CLAIMED, job_id="17", partition="gpu", ends_at="1970-01-01T00:00:00+00:00"
+    )
+    assert confirmed(CLAIMED, DETAIL) == replace(CLAIMED, job_id="17")
+
+
+MEMORY: dict[str, tuple[Job, int | None, int | None]] = {
+    "as allocated on the server's node": (
+        replace(DETAIL, allocations=(NodeAllocation("g1", memory_mib=500), NodeAllocation("g2", memory_mib=900))),
+        700,
+        500,
+    ),
+    "as requested, where Slurm was not asked for allocations": (DETAIL, 700, 700),
+    "not known": (DETAIL, None, None),
+}
+
+
+@pytest.mark.parametrize(("detail", "requested", "memory_mib"), MEMORY.values(), ids=MEMORY.keys())
+def test_the_memory_of_the_job(detail: Job, requested: int | None, memory_mib: int | None) -> None:
+    """What Slurm has allocated, else what was requested as an amount."""
+    assert confirmed(replace(CLAIMED, memory_mib=requested), detail).memory_mib == memory_mib
+
+
+@pytest.mark.parametrize("name", ["", "g1", "g2", "g2.example.org"])
+def test_a_node_of_the_jobs_may_have_its_full_name(name: str) -> None:
+    """Or none at all: the server is on the first node."""
+    assert confirmed(replace(CLAIMED, node=name), DETAIL) == replace(CLAIMED, job_id="17")
+
+
+def test_of_a_report_from_elsewhere_nothing_is_kept() -> None:
+    """The page says which node it named."""
+    problem = "The report names node h9; Slurm says g[1-2]. The rest of it is not shown."
+    assert confirmed(replace(CLAIMED, node="h9"), DETAIL) == PlacementDocument(
+        job_id="17", node="g1", problems=(problem,)
+    )
+
+
+def test_a_nodes_own_word_on_other_nodes_does_not_count() -> None:
+    """Slurm's answer replaces it, even if Slurm reports no other nodes."""
+    told = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
+    detail = Job(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
+    assert confirmed(told, detail).other_nodes == ()
+
+
+# --- A job of several nodes: the server on the first, and what it has on the others ---
+
+
+def test_nodes_beside_the_servers() -> None:
+    """Every node except the batch host, with Slurm's GPUs and counts; GPUs of different types have no common name."""
+    detail = Job(
+        job_id="1",
+        phase=Phase.RUNNING,
+        batch_host="g1",
+        allocations=(
+            NodeAllocation("g1", (0, 1), 4000, (Gres("gpu", "k80", 2, (0, 1)),)),
+            NodeAllocation("g2", (0, 1, 2), 6000, (Gres("gpu", "k80", 2, (2, 3)),)),
+            NodeAllocation("m1", (4,), 500, (Gres("gpu", "a100", 1, (0,)), Gres("gpu", "1g.10gb", 1, (5,)))),
+            NodeAllocation("c1", (0,), 100),
+        ),
+    )
+    found = other_nodes(detail)
+    assert found == (
+        NodeGrant("g2", (2, 3), "k80", 3, 6000),
+        NodeGrant("m1", (0, 5), None, 1, 500),
+        NodeGrant("c1", (), None, 1, 100),
+    )
+    placement = PlacementDocument(node="g1", other_nodes=found)
+    assert parse_placement(json.loads(json.dumps(placement.to_json()))) == placement
+
+
+@pytest.mark.parametrize(
+    ("grant", "fault"),
+    [
+        ({"gpus": [0]}, "node: Field required"),
+        ({"node": "g2", "gpus": [-1]}, "gpus[0]: Input should be greater than or equal to 0"),
+        ({"node": "g2\n"}, "node: must be printable text"),
+        ({"node": "g2", "gpus": [0] * 65}, "gpus: List should have at most 64 items after validation, not 65"),
+        ({"node": "g2", "gpus": 2}, "gpus: Input should be a valid list"),
+        ({"node": "g2", "cores": 4}, "cores: Extra inputs are not permitted"),
+    ],
+)
+def test_a_document_with_odd_nodes_is_refused(grant: dict[str, object], fault: str) -> None:
+    """The refusal names the field."""
+    with pytest.raises(ReportError) as refused:
+        parse_placement({"other_nodes": [grant]})
+    assert str(refused.value) == f"placement.other_nodes[0].{fault}"
+
+
+# --- Which of a node's addresses the hub uses to reach a server ---
+
+ALL, ALL6 = "0.0.0.0", "::"  # noqa: S104 - nothing is bound
+BOTH = ("2001:db8::7", "10.0.0.7")
+WAYS = {
+    "all of IPv4, by IPv4": (("10.0.0.7",), (ALL,), "g1"),
+    "all of IPv4, where IPv6 comes first": (BOTH, (ALL,), "10.0.0.7"),
+    "all of IPv6, where IPv4 comes first": (BOTH[::-1], (ALL6,), "2001:db8::7"),
+    "all of both": (BOTH, (ALL, ALL6), "g1"),
+    "all of IPv6, which may be open to IPv4": (("10.0.0.7",), (ALL6,), "g1"),
+    "one address, perhaps behind another": (("192.0.2.9",), ("10.0.0.7",), "g1"),
+    "IPv4 within IPv6": (BOTH, ("::ffff:10.0.0.7",), "10.0.0.7"),
+    "itself alone": (BOTH, ("127.0.0.1",), None),
+    "itself alone, on the hub's own machine": (("127.0.0.1",), ("127.0.0.1",), "g1"),
+    "not known": (BOTH, (), "g1"),
+    "a name without an address": ((), (ALL,), "g1"),
+}
+
+
+@pytest.mark.parametrize(("addresses", "listens", "expected"), WAYS.values(), ids=WAYS.keys())
+def test_the_hub_goes_by_an_address_on_which_the_server_listens(
+    addresses: tuple[str, ...], listens: tuple[str, ...], expected: str | None
+) -> None:
+    """The node's name if the server listens on all of its addresses: on the others another user may have the port."""
+    assert reachable_address("g1", addresses, listens) == expected
+
+
+async def test_an_address_is_its_own_and_an_unknown_name_has_none() -> None:
+    """The resolver is not asked for an address."""
+    assert await resolved("10.0.0.7") == ("10.0.0.7",)
+    assert await resolved("2001:DB8::7") == ("2001:db8::7",)
+    assert await resolved("no-such-host.invalid") == ()
+    assert "127.0.0.1" in await resolved("localhost")
