@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 
 from jupyterhub.app import JupyterHub
 from sqlalchemy.engine import Connection, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError
 from traitlets import Bool, Float, Integer, List, Set, TraitError, TraitType, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import DeferredConfig, LazyConfigValue, PyFileConfigLoader
@@ -28,7 +28,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, open_database
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, connected
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
@@ -114,19 +114,10 @@ class Site:
             return path
         return self.folder / path if self.folder is not None else None
 
-    @contextmanager
-    def database(self, fault: str) -> Iterator[Connection]:
-        """A connection to the hub's database; raises ConfigError, which begins with ``fault``."""
+    def database(self, failure: str) -> AbstractContextManager[Connection]:
+        """A connection to the hub's database; see :func:`connected`."""
         hub = self.config.JupyterHub
-        engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))
-        try:
-            with engine.connect() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            text = str(error).partition("\n")[0]  # the lines after it are the statement and its values
-            raise ConfigError(f"{fault}: {text}", where="c.JupyterHub.db_url") from error
-        finally:
-            engine.dispose()
+        return connected(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}), failure)
 
     def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
         """The spawner that the hub would create for a user; raises ConfigError for a setting of the wrong type."""

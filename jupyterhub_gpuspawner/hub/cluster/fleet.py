@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
@@ -19,16 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 from jupyterhub.app import JupyterHub
 from sqlalchemy import Column, Connection, Row, String, Table, Text, delete, insert, inspect, select
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, gpu_count, merged, record_from
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, fault, open_database
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected
 from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
@@ -135,29 +132,15 @@ class FleetStore:
 
 def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> StoredFleet:
     """Everything that a hub's database holds, without a running hub and without changing it. Raises ConfigError."""
-    engine = open_database(db_url, db_kwargs)
-    try:
-        with closing(engine.connect()) as connection:
-            if not inspect(connection).has_table(_NODES.name):
-                return StoredFleet()
-            return _read(Session(connection))
-    except SQLAlchemyError as error:
-        raise ConfigError(f"the hub's database cannot be read: {fault(error)}", where="c.JupyterHub.db_url") from error
-    finally:
-        engine.dispose()
+    with connected(db_url, db_kwargs, "the hub's database cannot be read") as connection:
+        return _read(Session(connection)) if inspect(connection).has_table(_NODES.name) else StoredFleet()
 
 
 def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> bool:
     """Delete what is known of a node; return whether anything was. Raises ConfigError."""
-    engine = open_database(db_url, db_kwargs)
-    try:
+    with connected(db_url, db_kwargs, "the hub's database cannot be changed") as connection:
+        engine = connection.engine
         return inspect(engine).has_table(_NODES.name) and FleetStore(engine).forget(node)
-    except SQLAlchemyError as error:
-        raise ConfigError(
-            f"the hub's database cannot be changed: {fault(error)}", where="c.JupyterHub.db_url"
-        ) from error
-    finally:
-        engine.dispose()
 
 
 def _read(session: Session) -> StoredFleet:

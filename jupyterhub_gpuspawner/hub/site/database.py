@@ -204,6 +204,22 @@ def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
     return engine
 
 
+@contextmanager
+def connected(db_url: str, db_kwargs: Mapping[str, Any], failure: str) -> Iterator[Connection]:
+    """A connection to the database of a hub, for a command; see :func:`open_database`.
+
+    Raises ConfigError, which begins with ``failure`` where the database is there and fails.
+    """
+    engine = open_database(db_url, db_kwargs)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise ConfigError(f"{failure}: {fault(error)}", where="c.JupyterHub.db_url") from error
+    finally:
+        engine.dispose()
+
+
 def exposed_database(db_url: str) -> str:
     """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
 
