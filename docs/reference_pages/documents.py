@@ -170,7 +170,9 @@ def _fields(cls: type) -> list[dataclasses.Field[Any]]:
 def _hints(cls: type) -> dict[str, Any]:
     # not those of ClusterJob, which is in no document; GPUs that are asked for are written as --gres takes them
     local = {"Difference": differences.Difference, "Contradiction": differences.Contradiction}
-    return get_type_hints(cls, localns={**vars(bounds), "Mapping": Mapping, "ClusterJob": object, "Gres": str, **local})
+    return get_type_hints(
+        cls, localns={**vars(bounds), "bounds": bounds, "Mapping": Mapping, "ClusterJob": object, "Gres": str, **local}
+    )
 
 
 def _record(cls: type) -> str:

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.placement.topology import (
 from jupyterhub_gpuspawner.wire.documents import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.node.child import Say
 
@@ -62,67 +62,44 @@ def observe(
 
 
 def _look(say: Say, *, node: str, topology_file: str | None, root: str, network: bool) -> None:
-    """The child's part; of the topologies that it says, each is better than the one before."""
+    """The child's part: say what is being read (``doing``), and topologies, each better than the one before."""
     try:
-        look(node=node, topology_file=topology_file, root=root, say=say, network=network)
+        _read_sources(say, node, topology_file, root, network=network)
         say(doing="done")
     except Exception as error:  # noqa: BLE001 - said to the parent, which continues without
         say(failed=f"{type(error).__name__}: {error}")
 
 
-# Where the facts about a node come from, in order of preference, and how they are merged into one topology.
-#
-# A topology file replaces all other sources. Otherwise the GPUs are read through NVML, and CPUs, NUMA nodes and the
-# GPUs' position among them from sysfs.
-
-_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
-
-
-def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., None], network: bool = False) -> None:
-    """Read source by source; say what is being read (``doing``), and what is known so far (``topology``).
-
-    ``network``: read the network cards as well, unless a topology file stands for the node.
-    """
+def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, network: bool) -> None:
     problems: list[str] = []
 
-    def in_report(topology: NodeTopology, *more: str) -> None:
-        topology_in_print = in_print(replace(topology, hostname=node, problems=(*topology.problems, *problems, *more)))
-        say(topology=to_document(topology_in_print))
+    def in_report(topology: NodeTopology) -> None:
+        known = replace(topology, hostname=node, problems=(*topology.problems, *problems))
+        say(topology=to_document(in_print(known)))
 
     if topology_file:
         say(doing="reading the topology file")
         try:
-            in_report(from_file(topology_file, node))
+            return in_report(from_file(topology_file, node))
         except (OSError, ValueError) as error:
             problems.append(f"The topology file {topology_file} cannot be used; the hardware was read instead: {error}")
-        else:
-            return
     say(doing="reading sysfs")
-    kernel = read(root)
-    in_report(kernel)
+    topology = read(root)
+    in_report(topology)
     say(doing="asking NVML")
-    topology, failed = _with_driver(kernel)
-    if not failed:
-        in_report(topology)
-    if network:
-        in_report(_networked(topology, root, say), *failed)
-    elif failed and kernel.gpus:
-        in_report(kernel, *failed)
-
-
-def _with_driver(kernel: NodeTopology) -> tuple[NodeTopology, tuple[str, ...]]:
-    """What kernel and driver know together, and why the driver could not be asked."""
     from jupyterhub_gpuspawner.node import nvml
 
     try:
-        return merged(nvml.read(nodes_with_cpus(kernel.numa_nodes), kernel.devices), kernel), ()
+        topology = merged(nvml.read(nodes_with_cpus(topology.numa_nodes), topology.devices), topology)
+        in_report(topology)
     except nvml.UnavailableError as error:
-        return kernel, (f"NVML is not available: {error}",)
-
-
-def _networked(topology: NodeTopology, root: str, say: Callable[..., None]) -> NodeTopology:
-    say(doing="reading the network cards")
-    return with_nics(topology, root)
+        if network or topology.gpus:
+            problems.append(f"NVML is not available: {error}")
+            in_report(topology)
+    if network:
+        say(doing="reading the network cards")
+        in_report(with_nics(topology, root))
+    return None
 
 
 def in_print(topology: NodeTopology) -> NodeTopology:
@@ -211,6 +188,7 @@ def _merged_gpu(gpu: Gpu, device: Gpu | None, kernel: NodeTopology) -> Gpu:
 # ``Documentation/ABI/stable/sysfs-devices-node``, ``Documentation/admin-guide/cputopology.rst``,
 # ``Documentation/ABI/testing/sysfs-bus-pci``; NVIDIA's driver README on ``/proc/driver/nvidia``.
 
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
 """VGA controller and 3D controller."""

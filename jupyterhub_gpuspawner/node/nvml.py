@@ -400,19 +400,13 @@ class _Driver:
             name = _text(self.ask(parent.index, "nvmlDeviceGetName", device))
             memory = self.ask(parent.index, "nvmlDeviceGetMemoryInfo", device)
             devices.append(
-                Gpu(
-                    index=parent.index,
+                replace(
+                    parent,
                     uuid=_text(self.ask(parent.index, "nvmlDeviceGetUUID", device)),
-                    pci=parent.pci,
                     name=name or parent.name,
                     memory_mib=None if memory is None else int(memory.total) // 2**20,
-                    numa_node=parent.numa_node,
-                    cpus=parent.cpus,
                     mig=name.partition("MIG ")[2] or "unknown",
-                    minor=parent.minor,
-                    pcie_generation=parent.pcie_generation,
-                    numa_affinity=parent.numa_affinity,
-                    gpu_numa_id=parent.gpu_numa_id,
+                    nvlink_generation=None,
                 )
             )
         if not devices:
@@ -459,7 +453,7 @@ class _Driver:
                     lost += kind in (None, _REMOTE_GPU)
                 version = self.ask(a, "nvmlDeviceGetNvLinkVersion", handle, link)
                 if version in _NVLINK_GENERATIONS:
-                    gpus[a] = _with_generation(gpus[a], _NVLINK_GENERATIONS[version])
+                    gpus[a] = replace(gpus[a], nvlink_generation=_NVLINK_GENERATIONS[version])
             if lost:
                 self.notes.append(f"GPU {a} has {lost} active NVLinks to a device that cannot be identified.")
         return direct, switched
@@ -485,10 +479,6 @@ class _Driver:
             f"{function} failed{f' on GPU {format_cpulist(gpus)}' if gpus else ''}: {error}."
             for (function, error), gpus in self.failures.items()
         ]
-
-
-def _with_generation(gpu: Gpu, generation: int) -> Gpu:
-    return replace(gpu, nvlink_generation=generation)
 
 
 def _within(high: int, value: Any) -> int | None:

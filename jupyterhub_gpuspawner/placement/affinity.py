@@ -6,12 +6,13 @@ CPUs that its driver reports as near are used instead.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 LOCAL, REMOTE = 10, 20
 """NUMA distances (ACPI SLIT) that are used if the machine's own are not known."""
@@ -79,10 +80,9 @@ def choose_cpus(
     if count is None or count >= len(free):
         return tuple(free)
     cores = _cores(topology, free)
-    orders = [sorted(cores, key=lambda core, gpu=gpu: _rank(topology, core, gpu)) for gpu in gpus]  # type: ignore[misc]
-    if not orders:
-        full = max(topology.numa_nodes, key=lambda node: (len(set(free) & set(node.cpus)), -node.id), default=None)
-        orders = [sorted(cores, key=lambda core: _rank_from(topology, core, full))]
+    sizes = [(len(set(free) & set(node.cpus)), -node.id) for node in topology.numa_nodes]
+    fullest = -max(sizes)[1] if sizes else None
+    orders = [sorted(cores, key=partial(_rank, topology, gpu=gpu, fullest=fullest)) for gpu in gpus or (None,)]
     chosen: list[int] = []
     used: set[tuple[int, ...]] = set()
     turn = 0
@@ -109,20 +109,16 @@ def _cores(topology: NodeTopology, granted: Sequence[int]) -> list[_Core]:
     return cores + [((cpu,), False) for cpu in sorted(left)]
 
 
-def _rank(topology: NodeTopology, core: _Core, gpu: int) -> tuple[int, int, bool, int]:
-    device = topology.gpus[gpu]
-    node = topology.numa_node_of_cpu(core[0][0])
-    if device.numa_node is None or node is None:
-        level = LOCAL if core[0][0] in device.cpus else REMOTE
+def _rank(topology: NodeTopology, core: _Core, gpu: int | None, fullest: int | None) -> tuple[int, int, bool, int]:
+    """How far a core is from a GPU; without one, from the NUMA node with the most granted CPUs."""
+    cpus, is_part = core
+    node = topology.numa_node_of_cpu(cpus[0])
+    beside = fullest if gpu is None else topology.gpus[gpu].numa_node
+    if gpu is not None and (beside is None or node is None):
+        level = LOCAL if cpus[0] in topology.gpus[gpu].cpus else REMOTE
     else:
-        level = distance(topology, node, device.numa_node)
-    return (level, -1 if node is None else node, core[1], core[0][0])
-
-
-def _rank_from(topology: NodeTopology, core: _Core, full: NumaNode | None) -> tuple[int, int, bool, int]:
-    node = topology.numa_node_of_cpu(core[0][0])
-    level = distance(topology, node, full.id) if full else LOCAL
-    return (level, -1 if node is None else node, core[1], core[0][0])
+        level = distance(topology, node, beside) if beside is not None else LOCAL
+    return (level, -1 if node is None else node, is_part, cpus[0])
 
 
 def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> tuple[int, ...]:

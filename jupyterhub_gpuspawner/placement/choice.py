@@ -53,15 +53,13 @@ def opened(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
 
 def _gbps(topology: NodeTopology, a: int, b: int) -> float:
     one, two = topology.gpus[a], topology.gpus[b]
+    nvlink = [n for n in (one.nvlink_generation, two.nvlink_generation) if n is not None]
+    pcie = [n for n in (one.pcie_generation, two.pcie_generation) if n is not None]
     return gbps(
         topology.link(a, b),
-        nvlink_generation=_lower(one.nvlink_generation, two.nvlink_generation),
-        pcie_generation=_lower(one.pcie_generation, two.pcie_generation),
+        nvlink_generation=min(nvlink, default=None),
+        pcie_generation=min(pcie, default=None),
     )
-
-
-def _lower(one: int | None, two: int | None) -> int | None:
-    return one if two is None else two if one is None else min(one, two)
 
 
 LIMIT = 2_000_000
@@ -131,20 +129,12 @@ class _Field:
         size = len(positions)
         self.weight = [[0] * size for _ in positions]
         self.nvlink = [[0] * size for _ in positions]
-        kinds: dict[tuple[str, int | None, int | None], int] = {}
         for i, a in enumerate(positions):
             for j, b in enumerate(positions[:i]):
-                one, two = topology.gpus[a], topology.gpus[b]
-                key = (
-                    topology.link(a, b),
-                    _choice_lower(one.nvlink_generation, two.nvlink_generation),
-                    _choice_lower(one.pcie_generation, two.pcie_generation),
-                )
-                if key not in kinds:
-                    kinds[key] = round(100 * gbps(key[0], nvlink_generation=key[1], pcie_generation=key[2]))
-                self.weight[i][j] = self.weight[j][i] = kinds[key]
-                if key[0].startswith("NV"):
-                    self.nvlink[i][j] = self.nvlink[j][i] = kinds[key]
+                weight = round(100 * _gbps(topology, a, b))
+                self.weight[i][j] = self.weight[j][i] = weight
+                if topology.link(a, b).startswith("NV"):
+                    self.nvlink[i][j] = self.nvlink[j][i] = weight
         self.far = ways(topology, positions, cpus)
         homes: dict[object, int] = {}
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
@@ -237,10 +227,6 @@ class _Field:
             bridged += sum([nvlink[j] for j in inside]) - 2 * sum(nvlink)
             left += sum([weight[j] for j in inside]) - 2 * sum(weight)
         return (*self._host(mask), bridged, left, *[-i for i in inside])
-
-
-def _choice_lower(one: int | None, two: int | None) -> int | None:
-    return one if two is None else two if one is None else min(one, two)
 
 
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:

@@ -19,28 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from jupyterhub_gpuspawner.wire.bounds import (
-        Cores,
-        Count,
-        CpuCount,
-        CpuList,
-        GpuIndex,
-        IPAddress,
-        Items,
-        Joules,
-        LinkWord,
-        MiB,
-        NumaNumber,
-        Percent,
-        Policy,
-        Port,
-        Seconds,
-        Seen,
-        Text,
-        Time,
-        Topology,
-        Watts,
-    )
+    from jupyterhub_gpuspawner.wire import bounds
 
 PLAN_VERSION = 1
 REPORT_VERSION = 3
@@ -176,18 +155,18 @@ class PlacedGpu:
 
     __pydantic_config__ = STRICT
 
-    index: GpuIndex
-    uuid: Text = ""
-    pci: Text = ""
-    name: Text = ""
-    memory_mib: MiB | None = None
-    numa_node: NumaNumber | None = None
-    mig: Text | None = None
-    mig_device: GpuIndex | None = None
+    index: bounds.GpuIndex
+    uuid: bounds.Text = ""
+    pci: bounds.Text = ""
+    name: bounds.Text = ""
+    memory_mib: bounds.MiB | None = None
+    numa_node: bounds.NumaNumber | None = None
+    mig: bounds.Text | None = None
+    mig_device: bounds.GpuIndex | None = None
     """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
-    nic: Text | None = None
+    nic: bounds.Text | None = None
     """The network card that is nearest to it, for a job on several nodes; None if none is known."""
-    nic_link: LinkWord | None = None
+    nic_link: bounds.LinkWord | None = None
     """The link word between the two; ``?`` if it is not known."""
 
 
@@ -197,14 +176,14 @@ class NodeGrant:
 
     __pydantic_config__ = STRICT
 
-    node: Text
-    gpus: Items[GpuIndex] = ()
+    node: bounds.Text
+    gpus: bounds.Items[bounds.GpuIndex] = ()
     """Slurm's indices, in the order of gres.conf."""
-    gpu_type: Text | None = None
+    gpu_type: bounds.Text | None = None
     """Slurm's name of the type, such as ``k80``; None if there is none, or several."""
-    cpus: CpuCount = 0
+    cpus: bounds.CpuCount = 0
     """Number of CPUs, as Slurm counts them."""
-    memory_mib: MiB = 0
+    memory_mib: bounds.MiB = 0
     placement: PlacementDocument | None = None
     """What the launcher on this node reports, without ``other_nodes``; None: it has not reported."""
 
@@ -215,32 +194,32 @@ class PlacementDocument:
 
     __pydantic_config__ = STRICT
 
-    job_id: Text | None = None
+    job_id: bounds.Text | None = None
     """Slurm's job id; None for a server on the hub's own machine."""
-    node: Text = ""
-    partition: Text | None = None
+    node: bounds.Text = ""
+    partition: bounds.Text | None = None
     simulated: bool = False
-    gpus: Items[PlacedGpu] = ()
-    cpus: CpuList = ""
+    gpus: bounds.Items[PlacedGpu] = ()
+    cpus: bounds.CpuList = ""
     """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
-    memory_mib: MiB | None = None
+    memory_mib: bounds.MiB | None = None
     """The job's memory on the server's node, as allocated or requested; set by the hub, None if unknown."""
-    numa_nodes: Items[NumaNumber] = ()
+    numa_nodes: bounds.Items[bounds.NumaNumber] = ()
     """NUMA nodes of these CPUs, by kernel number; those of the GPUs if the CPUs' are not known."""
-    memory_policy: Text = "none"
+    memory_policy: bounds.Text = "none"
     """The memory policy as read from the kernel: ``default``, ``preferred:0``, ``bind:0-1``, …"""
-    policy: Policy = "best-effort"
+    policy: bounds.Policy = "best-effort"
     aligned: bool | None = None
     """Whether GPUs, CPUs and memory are on the same NUMA nodes; None if unknown."""
-    weakest_link: LinkWord | None = None
-    why: Text = ""
-    problems: Items[Text] = ()
-    started_at: Time | None = None
+    weakest_link: bounds.LinkWord | None = None
+    why: bounds.Text = ""
+    problems: bounds.Items[bounds.Text] = ()
+    started_at: bounds.Time | None = None
     """ISO 8601, UTC."""
-    ends_at: Time | None = None
-    other_nodes: Items[NodeGrant] = ()
+    ends_at: bounds.Time | None = None
+    other_nodes: bounds.Items[NodeGrant] = ()
     """The job's other nodes, at most 64."""
-    weakest_link_over_nodes: LinkWord | None = None
+    weakest_link_over_nodes: bounds.LinkWord | None = None
     """For a job on several nodes the weakest link of all its GPUs: those of each node, and between each GPU and its
     network card. None if that is not known of every node."""
 
@@ -255,10 +234,10 @@ class Door:
 
     __pydantic_config__ = STRICT
 
-    seen: Seen
+    seen: bounds.Seen
     """``process``: one of the server's processes listens; ``user``: a process of the server's user listens, but cannot
     be identified; ``unseen``: the table cannot be read; ``taken``: another process listens."""
-    addresses: Items[IPAddress] = ()
+    addresses: bounds.Items[bounds.IPAddress] = ()
     """Addresses on which the server listens; ``0.0.0.0`` and ``::`` stand for all."""
 
 
@@ -268,10 +247,10 @@ class NodeReport:
 
     __pydantic_config__ = STRICT
 
-    port: Port
+    port: bounds.Port
     """0 (null in JSON) while the server does not listen."""
     placement: PlacementDocument = field(default_factory=PlacementDocument)
-    topology: Topology | None = None
+    topology: bounds.Topology | None = None
     """The node's topology document, for the picture; None if it is unknown or too large."""
     door: Door | None = None
     """None before anything listens on the port, and in reports of version 1."""
@@ -320,27 +299,27 @@ class GpuUse:
 
     __pydantic_config__ = STRICT
 
-    index: GpuIndex
-    uuid: Text = ""
-    mig: Text | None = None
-    utilization: Percent | None = None
+    index: bounds.GpuIndex
+    uuid: bounds.Text = ""
+    mig: bounds.Text | None = None
+    utilization: bounds.Percent | None = None
     """Percent of the time in which a kernel ran, in the last sample."""
-    utilization_mean: Percent | None = None
+    utilization_mean: bounds.Percent | None = None
     """Mean of the samples in which it was known."""
-    utilization_max: Percent | None = None
-    utilization_samples: Count = 0
+    utilization_max: bounds.Percent | None = None
+    utilization_samples: bounds.Count = 0
     """Number of samples in which it was known."""
-    memory_mib: MiB | None = None
+    memory_mib: bounds.MiB | None = None
     """All of its memory."""
-    memory_used_mib: MiB | None = None
-    memory_used_max_mib: MiB | None = None
-    processes: Count | None = None
+    memory_used_mib: bounds.MiB | None = None
+    memory_used_max_mib: bounds.MiB | None = None
+    processes: bounds.Count | None = None
     """Compute processes that use it."""
-    power_watts: Watts | None = None
+    power_watts: bounds.Watts | None = None
     """None for a MIG device and for a GPU that is shared: NVML measures the whole GPU."""
-    energy_joules: Joules | None = None
+    energy_joules: bounds.Joules | None = None
     """Used in the summary's time."""
-    mig_device: GpuIndex | None = None
+    mig_device: bounds.GpuIndex | None = None
     """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
 
 
@@ -350,26 +329,26 @@ class UsageSummary:
 
     __pydantic_config__ = STRICT
 
-    job_id: Text | None = None
-    seconds: Seconds = 0.0
+    job_id: bounds.Text | None = None
+    seconds: bounds.Seconds = 0.0
     """Length of the time that it is about, which ends when it is sent."""
-    samples: Count = 0
-    interval: Seconds = 0.0
+    samples: bounds.Count = 0
+    interval: bounds.Seconds = 0.0
     """Seconds between two samples."""
     final: bool = False
     """The server has ended."""
     simulated: bool = False
     """The GPUs are simulated, and so is their use."""
-    gpus: Items[GpuUse] = ()
+    gpus: bounds.Items[GpuUse] = ()
     """In the order of the placement."""
-    cores: Cores | None = None
+    cores: bounds.Cores | None = None
     """Cores that the job used, in the time between the last two samples: CPU seconds per second."""
-    cores_mean: Cores | None = None
-    cores_max: Cores | None = None
-    memory_mib: MiB | None = None
+    cores_mean: bounds.Cores | None = None
+    cores_max: bounds.Cores | None = None
+    memory_mib: bounds.MiB | None = None
     """Memory that the job used, without the page cache."""
-    memory_max_mib: MiB | None = None
-    problems: Items[Text] = ()
+    memory_max_mib: bounds.MiB | None = None
+    problems: bounds.Items[bounds.Text] = ()
     """Why something is unknown."""
 
     def dumps(self) -> str:

@@ -39,7 +39,7 @@ _FAULTS = {
 
 _REPORT, _PLACEMENT, _USAGE = TypeAdapter(NodeReport), TypeAdapter(PlacementDocument), TypeAdapter(UsageSummary)
 for _adapter in (_REPORT, _PLACEMENT, _USAGE):
-    _adapter.rebuild(_types_namespace=vars(bounds))  # type checkers import them, nodes do not
+    _adapter.rebuild(_types_namespace={"bounds": bounds})  # type checkers import them, nodes do not
 
 
 class ReportError(ValueError):

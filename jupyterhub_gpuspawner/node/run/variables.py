@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement import nccl
+from jupyterhub_gpuspawner.placement import network
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,10 +167,10 @@ def nearest_nics(
     """
     nics = {}
     if own:
-        mine = nccl.nearest_nics(topology, own)
+        mine = network.nearest_nics(topology, own)
         if mine:
             nics["GPUSPAWNER_NICS"] = ",".join(mine)
-    near = nccl.nearest_nics(topology, whole)
+    near = network.nearest_nics(topology, whole)
     if near and len(near) < len(topology.nics) and not topology.simulated and not environ.get("NCCL_IB_HCA"):
         nics["NCCL_IB_HCA"] = "=" + ",".join(near)
     return nics
@@ -250,7 +250,7 @@ def nccl_file(environ: Mapping[str, str], topology: NodeTopology, *, root: str =
         return ""
     if topology.source != "file" or topology.simulated or all(_has_bridge(gpu.pci, root) for gpu in topology.gpus):
         return ""
-    return nccl.topology_file(topology, _nic_addresses(topology.nics, root), _processor(root))
+    return network.topology_file(topology, _nic_addresses(topology.nics, root), _processor(root))
 
 
 def _has_bridge(pci: str, root: str) -> bool:
