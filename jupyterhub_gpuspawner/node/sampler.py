@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, usage
+from jupyterhub_gpuspawner.node import report as reports
+from jupyterhub_gpuspawner.node.folder import COMPANION
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
@@ -90,48 +92,38 @@ class UnwantedError(Exception):
     """The hub takes no summaries of this server."""
 
 
-class Sampler:
-    """Samples until the server has ended, and sends the summaries."""
+def sample(
+    about: UsageSummary,
+    *,
+    read_sample: Callable[[], Sample],
+    send: Callable[[UsageSummary], bool],
+    over: Callable[[float], bool],
+) -> bool:
+    """Sample and send until the server has ended (True), or the hub does not want it (False).
 
-    def __init__(
-        self,
-        about: UsageSummary,
-        *,
-        read_sample: Callable[[], Sample],
-        send: Callable[[UsageSummary], bool],
-        over: Callable[[float], bool],
-    ) -> None:
-        """``look`` takes a sample. ``send`` returns whether the hub has taken a summary, or raises UnwantedError.
-
-        ``over`` waits for so many seconds, or until the server has ended, and returns whether it has.
-        """
-        self._about, self._look, self._send, self._over = about, read_sample, send, over
-
-    def run(self) -> bool:
-        """Sample and send until the server has ended (True), or the hub does not want it (False).
-
-        The first sample is taken after an interval, so as not to compete with the server's start. Samples whose summary
-        the hub did not take are part of the next one; after an hour they are dropped.
-        """
-        if self._over(self._about.interval):
-            return True
-        window = Window(self._look())
-        wanted, due = FIRST_SAMPLES, window.start.at
-        try:
-            while True:
-                due = max(due + self._about.interval, window.last.at)
-                over = self._over(due - window.last.at)
-                if over:  # without another sample: Slurm waits for this process, too
-                    self._send(replace(window.summary(self._about), final=True))
-                    return True
-                window.add(self._look())
-                if window.samples >= wanted:
-                    if self._send(window.summary(self._about)) or window.seconds > LONGEST:
-                        window, wanted = Window(window.last), SAMPLES
-                    else:
-                        wanted = window.samples + SAMPLES
-        except UnwantedError:
-            return False
+    ``send`` returns whether the hub has taken a summary, or raises UnwantedError. ``over`` waits for so many seconds,
+    or until the server has ended, and returns whether it has. The first sample is taken after an interval, so as not to
+    compete with the server's start. Samples whose summary the hub did not take are part of the next one; after an hour
+    they are dropped.
+    """
+    if over(about.interval):
+        return True
+    window = Window(read_sample())
+    wanted, due = FIRST_SAMPLES, window.start.at
+    try:
+        while True:
+            due = max(due + about.interval, window.last.at)
+            if over(due - window.last.at):  # without another sample: Slurm waits for this process, too
+                send(replace(window.summary(about), final=True))
+                return True
+            window.add(read_sample())
+            if window.samples >= wanted:
+                if send(window.summary(about)) or window.seconds > LONGEST:
+                    window, wanted = Window(window.last), SAMPLES
+                else:
+                    wanted = window.samples + SAMPLES
+    except UnwantedError:
+        return False
 
 
 def accompany(
@@ -156,29 +148,16 @@ def accompany(
             for gpu in placement.gpus
         )[:LIST_LIMIT],
     )
-    post = Aside()
-    looking, folder = Looking(placement, environ, server), companion_folder(environ)
+    post, looking = Aside(), Looking(placement, environ, server)
+    folder = os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
     def read_sample() -> Sample:
-        sample = looking.read_sample()
-        show(sample, about, folder)
-        return sample
+        latest = looking.read_sample()
+        show(latest, about, folder)
+        return latest
 
-    sampler = Sampler(
-        about,
-        read_sample=read_sample,
-        send=lambda summary: _send(summary, environ, post),
-        over=over,
-    )
-    if not sampler.run():
+    if not sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, post), over=over):
         reporting.join()
-
-
-def companion_folder(environ: Mapping[str, str]) -> str:
-    """The folder of the companion of JupyterLab, if there is one, beside the launcher."""
-    from jupyterhub_gpuspawner.node.folder import COMPANION
-
-    return os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
 
 def show(sample: Sample, about: UsageSummary, folder: str) -> None:
@@ -216,7 +195,7 @@ class Looking:
         self._environ = environ
         self._server = server
         self._aside = Aside()
-        self._read: Callable[[], Readings] | None = None
+        self._driver: usage.Gpus | None = None
 
     def read_sample(self) -> Sample:
         """A sample now; a driver that does not respond in time leaves its part unknown."""
@@ -235,28 +214,23 @@ class Looking:
         return Sample(time.monotonic(), same_number(gpus, len(self._gpus)), spent, problems)
 
     def _read_gpus(self) -> Readings:
-        if self._read is None:
-            self._read = self._of_simulated if self._simulated else self._of_driver()
-        return self._read()
-
-    def _of_simulated(self) -> Readings:
-        now = time.time()
-        return tuple(
-            usage.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid) for gpu in self._gpus
-        ), ()
-
-    def _of_driver(self) -> Callable[[], Readings]:
-        return usage.Gpus(self._gpus, shared=usage.is_shared(self._environ)).read
+        if self._simulated:
+            now = time.time()
+            return tuple(
+                usage.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
+                for gpu in self._gpus
+            ), ()
+        if self._driver is None:
+            self._driver = usage.Gpus(self._gpus, shared=usage.is_shared(self._environ))
+        return self._driver.read()
 
 
 def _send(summary: UsageSummary, environ: Mapping[str, str], aside: Aside) -> bool:
-    from jupyterhub_gpuspawner.node import report as reporting
-
     body = summary.dumps().encode()
     patience = LAST_PATIENCE if summary.final else HUB_PATIENCE
     try:
-        aside.ask(lambda: reporting.post(body, environ, to="usage", wait=not summary.final), patience)
-    except reporting.RefusedError as refused:
+        aside.ask(lambda: reports.post(body, environ, to="usage", wait=not summary.final), patience)
+    except reports.RefusedError as refused:
         if refused.status in _GONE:
             raise UnwantedError from refused
         return False

@@ -18,7 +18,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_usage
 from jupyterhub_gpuspawner.node import sampler, usage
-from jupyterhub_gpuspawner.node.sampler import Aside, Looking, Sample, Sampler, UnwantedError, until_over
+from jupyterhub_gpuspawner.node.sampler import Looking, Sample, UnwantedError, until_over
 from jupyterhub_gpuspawner.node.usage import GpuReading, HostReading
 from jupyterhub_gpuspawner.singleuser.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.wire.documents import GpuUse, LaunchPlan, PlacedGpu, PlacementDocument, UsageSummary
@@ -49,7 +49,7 @@ class World:
         return self.now >= self.ends_at
 
     def run(self) -> list[tuple[float, UsageSummary]]:
-        Sampler(ABOUT, read_sample=self.read_sample, send=self.send, over=self.over).run()
+        sampler.sample(ABOUT, read_sample=self.read_sample, send=self.send, over=self.over)
         return self.sent
 
 
@@ -133,7 +133,7 @@ def test_a_hub_that_wants_none_is_left_alone() -> None:
         tries.append(summary)
         raise UnwantedError
 
-    Sampler(ABOUT, read_sample=world.read_sample, send=send, over=world.over).run()
+    sampler.sample(ABOUT, read_sample=world.read_sample, send=send, over=world.over)
 
     assert len(tries) == 1
 
@@ -143,13 +143,13 @@ def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyP
     asked = []
     release = threading.Event()
 
-    def hang(*_: object) -> object:
+    def hang(*_: object, **__: object) -> None:
         asked.append(1)
         release.wait(60)
-        return lambda: ((), ())
+        raise OSError
 
     monkeypatch.setattr(sampler, "DRIVER_PATIENCE", 0.05)
-    monkeypatch.setattr(Looking, "_of_driver", hang)
+    monkeypatch.setattr(usage.Gpus, "__init__", hang)
     looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
     first, second = looking.read_sample(), looking.read_sample()
@@ -222,19 +222,6 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
         "problems": ["The use of GPU 3 is unknown."],
         "age": 0,
     }
-
-
-def test_work_aside_gives_its_result_or_its_error() -> None:
-    """And TimeoutError while earlier work hangs."""
-    aside, release = Aside(), threading.Event()
-
-    assert aside.ask(lambda: 7, 5) == 7
-    with pytest.raises(KeyError):
-        aside.ask(lambda: os.environ["NO_SUCH_VARIABLE"], 5)
-    for _ in range(2):
-        with pytest.raises(TimeoutError):
-            aside.ask(lambda: release.wait(60), 0.05)
-    release.set()
 
 
 @pytest.mark.parametrize("pidfd", [True, False], ids=["pidfd", "an old kernel"])

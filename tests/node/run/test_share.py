@@ -17,7 +17,6 @@ from jupyterhub_gpuspawner.node.run.rank import (
     has_own_gpus,
     rank_of,
     shares,
-    tasks_per_node,
 )
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
@@ -53,28 +52,6 @@ def test_rank_as_srun_tells_it(local: str, node: str, tasks: str, rank: Rank | N
 def test_a_batch_script_is_no_rank() -> None:
     """It has SLURM_LOCALID too, but no tasks of a step."""
     assert rank_of({"SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_TASKS_PER_NODE": "4"}) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"), [("4", (4,)), ("2(x3),1", (2, 2, 2, 1)), ("3,2", (3, 2)), ("4(y2)", ()), ("1(x9999999)", ())]
-)
-def test_tasks_per_node(text: str, counts: tuple[int, ...]) -> None:
-    """Slurm's short form of equal neighbours; another form is nothing."""
-    assert tasks_per_node(text) == counts
-
-
-@pytest.mark.parametrize(
-    ("items", "count", "parts"),
-    [
-        ("abcdefgh", 4, ("ab", "cd", "ef", "gh")),
-        ("abcd", 3, ("ab", "c", "d")),
-        ("ab", 5, ("a", "b", "a", "b", "a")),
-        ("", 2, ("", "")),
-    ],
-)
-def test_shares(items: str, count: int, parts: tuple[str, ...]) -> None:
-    """Neighbours stay together; if there are more tasks than items, they take turns."""
-    assert tuple("".join(part) for part in shares(items, count)) == parts
 
 
 @given(st.integers(0, 40), st.integers(1, 20))
