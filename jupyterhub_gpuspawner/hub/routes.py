@@ -35,6 +35,7 @@ from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.web.handlers import server_routes
 
 STATIC = Path(__file__).parent / "web" / "static"
 
@@ -67,17 +68,12 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/courses", CoursesPage),
     (r"/gpuspawner/course/([^/]+)", CoursePage),
     (r"/gpuspawner/course/([^/]+)/events", CourseEvents),
-    (r"/gpuspawner/log/([^/]+)", LogPage),
-    (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
-    (r"/gpuspawner/stop/([^/]+)", StopPage),
-    (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
-    (r"/gpuspawner/extend/([^/]+)", ExtendPage),
-    (r"/gpuspawner/extend/([^/]+)/([^/]*)", ExtendPage),
-    (r"/gpuspawner/keep/([^/]+)", KeepPage),
-    (r"/gpuspawner/keep/([^/]+)/([^/]*)", KeepPage),
+    *server_routes("/gpuspawner/log", LogPage),
+    *server_routes("/gpuspawner/stop", StopPage),
+    *server_routes("/gpuspawner/extend", ExtendPage),
+    *server_routes("/gpuspawner/keep", KeepPage),
     (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
-    (r"/gpuspawner/switch/([^/]+)", SwitchPage),
-    (r"/gpuspawner/switch/([^/]+)/([^/]*)", SwitchPage),
+    *server_routes("/gpuspawner/switch", SwitchPage),
 ]
 """Paths of pages below ``/hub``."""
 

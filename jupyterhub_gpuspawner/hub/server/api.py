@@ -36,7 +36,15 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_of,
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, permitted, server_named, utc
+from jupyterhub_gpuspawner.hub.web.handlers import (
+    RateLimit,
+    RESTHandler,
+    own_server,
+    permitted,
+    server_named,
+    server_routes,
+    utc,
+)
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""
@@ -332,11 +340,9 @@ class PictureHandler(_OwnServer):
         self.write(str(picture))
 
 
-HANDLERS = [
-    (r"/api/gpuspawner/servers/([^/]+)/extend", MoreTimeHandler),
-    (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/extend", MoreTimeHandler),
-    (r"/api/gpuspawner/servers/([^/]+)/keep", KeepHandler),
-    (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/keep", KeepHandler),
+HANDLERS: list[tuple[str, type]] = [
+    *server_routes("/api/gpuspawner/servers", MoreTimeHandler, end="/extend"),
+    *server_routes("/api/gpuspawner/servers", KeepHandler, end="/keep"),
     (r"/api/gpuspawner/session", SessionHandler),
     (r"/api/gpuspawner/session/picture", PictureHandler),
 ]

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly,
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, utc
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, server_routes, utc
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
 
@@ -199,11 +199,9 @@ class UsageHandler(APIHandler):
         self.write(asdict(usage_document(usage)))
 
 
-HANDLERS = [
+HANDLERS: list[tuple[str, type]] = [
     (r"/api/gpuspawner/report", ReportHandler),
-    (r"/api/gpuspawner/placement/([^/]+)", PlacementHandler),
-    (r"/api/gpuspawner/placement/([^/]+)/([^/]*)", PlacementHandler),
+    *server_routes("/api/gpuspawner/placement", PlacementHandler),
     (r"/api/gpuspawner/usage", UsageReportHandler),
-    (r"/api/gpuspawner/usage/([^/]+)", UsageHandler),
-    (r"/api/gpuspawner/usage/([^/]+)/([^/]*)", UsageHandler),
+    *server_routes("/api/gpuspawner/usage", UsageHandler),
 ]

@@ -110,6 +110,11 @@ def server_named(handler: BaseHandler, user_name: str, server_name: str) -> tupl
     return user, user.spawners[server_name]
 
 
+def server_routes(path: str, handler: type, *, end: str = "") -> list[tuple[str, type]]:
+    """The routes of a handler for a user's default server, and for a named one."""
+    return [(rf"{path}/([^/]+){end}", handler), (rf"{path}/([^/]+)/([^/]*){end}", handler)]
+
+
 def title_for(handler: BaseHandler, user: Any, title: str) -> str:
     """The title of a user's server, with the user's name for anybody else."""
     return title if user is handler.current_user else words.OF_USER.format(title=title, owner=user.name)
