@@ -473,7 +473,7 @@ def test_a_server_that_ended_says_how_also_after_a_restart_of_the_hub(
     expect(page.locator("h1")).to_have_text("Your last server has ended")
     told = re.compile(r"The job was cancelled\. It ended at .*\d\d")
     expect(page.locator("#gpuspawner-what")).to_have_text(told)
-    expect(page.locator(NOT_RUNNING)).to_contain_text("Your files are kept as you last saved them.")
+    expect(page.locator(NOT_RUNNING)).to_contain_text("If you did not cancel it yourself, contact your administrator.")
     well_made(page)
     shoot(page, "ended")
     hub.restart()

@@ -46,6 +46,8 @@ NO_TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {}
 class ServerFacts:
     """What the home page shows of a running server. The rows contain everything that the picture shows."""
 
+    name: str = ""
+    """The node's."""
     got: tuple[str, ...] = ()
     """What the server has, in the words of the form: GPUs, cores, memory."""
     rows: tuple[tuple[str, str], ...] = ()
@@ -56,16 +58,8 @@ class ServerFacts:
     """An SVG of the node, with the server's GPUs and CPUs marked; empty where it would contradict the rows."""
     node: tuple[tuple[str, str], ...] = ()
     """The picture in words: each NUMA node, GPU and NIC."""
-    others: tuple[OtherNodeFacts, ...] = ()
+    others: tuple[ServerFacts, ...] = ()
     """The job's other nodes that have reported."""
-
-
-@dataclass(frozen=True)
-class OtherNodeFacts:
-    """What the home page shows of another node of the server's job."""
-
-    name: str
-    facts: ServerFacts
 
 
 def server_facts(
@@ -77,18 +71,11 @@ def server_facts(
     facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
     placements = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
     silent = [words.NOT_REPORTED.format(node=grant.node) for grant in placement.other_nodes if grant.placement is None]
-    others = [
-        OtherNodeFacts(
-            other.node, _node_facts(other, parsed(node_topologies.get(other.node)), several=True, of_job=False)
-        )
-        for other in (replace(other, problems=_without(other.problems, placement.problems)) for other in placements)
-    ]
+    others = []
+    for other in placements:
+        new = replace(other, problems=tuple(text for text in other.problems if text not in placement.problems))
+        others.append(_node_facts(new, parsed(node_topologies.get(other.node)), several=True, of_job=False))
     return replace(facts, others=tuple(others), problems=(*facts.problems, *silent))
-
-
-def _without(problems: tuple[str, ...], earlier: tuple[str, ...]) -> tuple[str, ...]:
-    """Problems that are not said of the server's node already."""
-    return tuple(problem for problem in problems if problem not in earlier)
 
 
 def _node_facts(
@@ -109,6 +96,7 @@ def _node_facts(
         (words.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
     ]
     facts = ServerFacts(
+        name=placement.node,
         got=got(placement, node),
         rows=tuple((name, text) for name, text in rows if text),
         problems=placement.problems,
@@ -402,9 +390,7 @@ class ServerCard:
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
         content = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
-        nodes = (
-            (self.facts.problems, [other.facts.rows for other in self.facts.others]) if self.facts is not None else ()
-        )
+        nodes = (self.facts.problems, [other.rows for other in self.facts.others]) if self.facts is not None else ()
         more = (nodes, self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
         return f"{zlib.crc32(repr((content, more)).encode()):08x}"
 

@@ -34,6 +34,7 @@ K80 = PlacementDocument(
 def test_a_gpu_server_in_words() -> None:
     """What it got, as the form says it, then node, job, GPUs, CPUs, NUMA nodes, memory policy and alignment."""
     assert server_facts(K80, None) == ServerFacts(
+        name="g1",
         got=("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 CPUs", "8 GiB memory"),
         rows=(
             ("Node", "g1"),
@@ -85,12 +86,12 @@ def test_a_node_that_has_reported_has_facts_of_its_own() -> None:
     facts = server_facts(placement, None, {"g2": topology, "g3": topology})
     second, third = facts.others
     assert dict(facts.rows)["Network"].splitlines()[0] == "weakest link of all nodes: SYS"
-    assert (second.name, second.facts.got, second.facts.problems) == (
+    assert (second.name, second.got, second.problems) == (
         "g2",
         ("1 \N{MULTIPLICATION SIGN} GPU", "4 CPUs"),
         ("GPU 1 does not respond.",),
     )
-    assert second.facts.rows == (
+    assert second.rows == (
         ("GPUs", "GPU 0: GPU"),
         ("CPUs", "4-7"),
         ("NUMA nodes", "not known"),
@@ -98,8 +99,8 @@ def test_a_node_that_has_reported_has_facts_of_its_own() -> None:
         ("Aligned", "not known"),
         ("Network", "GPU 0: mlx5_0, link not known"),
     )
-    assert dict(third.facts.rows)["Network"] == "this node has no network card that GPUs can use directly"
-    assert "<svg" in second.facts.picture
+    assert dict(third.rows)["Network"] == "this node has no network card that GPUs can use directly"
+    assert "<svg" in second.picture
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
@@ -107,6 +108,7 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
     facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None)
 
     assert facts == ServerFacts(
+        name="c1",
         rows=(
             ("Node", "c1"),
             ("GPUs", "none"),
