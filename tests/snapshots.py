@@ -8,7 +8,15 @@ from typing import Any
 
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.snapshot import (
+    ClusterJob,
+    ClusterSnapshot,
+    NodeState,
+    Partition,
+    Reservation,
+    free_gpus_of,
+    gpus_of,
+)
 from jupyterhub_gpuspawner.slurm.squeue import parse_jobs
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import MARK, recorded
@@ -37,7 +45,7 @@ def recorded_snapshot(version: str) -> ClusterSnapshot:
 def free_gpus(snapshot: ClusterSnapshot, partition: str) -> Counter[str]:
     """GPUs by type that no job holds on the partition's usable, unreserved nodes."""
     nodes = (each for each in snapshot.nodes_of(partition) if each.usable and "RESERVED" not in each.states)
-    return sum((each.gpus_free() for each in nodes), Counter[str]())
+    return sum((free_gpus_of(gpus_of(each.gres), each.gres_used) for each in nodes), Counter[str]())
 
 
 def node(name: str, gres: str = "", used: str = "", **more: Any) -> NodeState:

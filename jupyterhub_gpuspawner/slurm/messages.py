@@ -29,12 +29,12 @@ class _Row(NamedTuple):
 
 
 class _Silence(NamedTuple):
-    error: str
-    """Pattern for whole error texts (slurm_strerror, and strerror behind it)."""
-    line: str
-    """Pattern for whole lines of a command that never reached slurmctld, without the command's name."""
     ours: str
     hint: str
+    error: str = _NEVER
+    """Pattern for whole error texts (slurm_strerror, and strerror behind it)."""
+    line: str = _NEVER
+    """Pattern for whole lines of a command that never reached slurmctld, without the command's name."""
 
     @property
     def pattern(self) -> str:
@@ -44,58 +44,52 @@ class _Silence(NamedTuple):
 
 _NO_ANSWER = (
     _Silence(
-        r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
-        r"Munge (?:en|de)code failed: .*|\w+: auth_g_\w+: \w+ has authentication error",
         "munge is not responding, or refuses the request",
         "Check munge on the hub's machine and on slurmctld's: both need the same key and synchronised clocks.",
+        error=r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
+        line=r"Munge (?:en|de)code failed: .*|\w+: auth_g_\w+: \w+ has authentication error",
     ),
     _Silence(
-        _NEVER,
-        r"(?:\w+: )?cannot stat file .*|Unable to process configuration file"
-        r"|Could not establish a configuration source|ClusterName needs to be specified",
         "Slurm's configuration was not found",
         "Install slurm.conf at its default path, or set SLURM_CONF for the hub; sudo passes it on only if "
         "env_keep names it.",
+        line=r"(?:\w+: )?cannot stat file .*|Unable to process configuration file"
+        r"|Could not establish a configuration source|ClusterName needs to be specified",
     ),
     _Silence(
-        r"Unable to contact slurm controller(?: \(\w+ failure\))?",
-        _NEVER,
         "slurmctld cannot be reached",
         "Check `scontrol ping`.",
+        error=r"Unable to contact slurm controller(?: \(\w+ failure\))?",
     ),
     _Silence(
-        r"Unable to contact slurmdbd?.*|Problem talking to (?:the )?database",
-        r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
         "slurmdbd cannot be reached",
         "Check `sacctmgr ping`.",
+        error=r"Unable to contact slurmdbd?.*|Problem talking to (?:the )?database",
+        line=r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
     ),
     _Silence(
-        r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
-        _NEVER,
         "slurmctld is not responding",
         "Check `scontrol ping` and slurmctld's log: munge refuses requests if keys or clocks differ.",
+        error=r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
     ),
     _Silence(
-        r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
+        "slurmctld is not responding",
+        "Check `scontrol ping`.",
+        error=r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
         r"|Transport endpoint is not connected|[Cc]ommunication (?:connection|send|receive|shutdown) failure"
         r"|Controller is in standby mode, try a different controller|Slurm backup controller in standby mode"
         r"|Unable to query jobs state",
-        _NEVER,
-        "slurmctld is not responding",
-        "Check `scontrol ping`.",
     ),
     _Silence(
-        r"Incompatible versions? of client and server code|[^:]*[Pp]rotocol version[^:]*",
-        _NEVER,
         "the versions of the hub's Slurm commands and of slurmctld are incompatible",
         "Install Slurm commands of slurmctld's version.",
+        error=r"Incompatible versions? of client and server code|[^:]*[Pp]rotocol version[^:]*",
     ),
     _Silence(
-        r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
-        r"|Job creation temporarily disabled|I/O error writing script/environment to file",
-        _NEVER,
         "slurmctld is not accepting jobs at the moment",
         "See slurmctld's log.",
+        error=r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
+        r"|Job creation temporarily disabled|I/O error writing script/environment to file",
     ),
 )
 _OUTCOME = re.compile(

@@ -179,14 +179,6 @@ class NodeState(NamedTuple):
         """MiB not allocated to jobs; unlike the kernel's free memory."""
         return max(0, self.memory_mib - self.memory_allocated_mib)
 
-    def gpus(self) -> Counter[str]:
-        """GPUs and MIG devices by type; the empty type if gres.conf gives none."""
-        return gpus_of(self.gres)
-
-    def gpus_free(self) -> Counter[str]:
-        """GPUs by type that no job uses, neither whole nor in part (shard, MPS)."""
-        return free_gpus_of(self.gpus(), self.gres_used)
-
 
 def gpus_of(gres: Iterable[Gres]) -> Counter[str]:
     """The GPUs and MIG devices among generic resources, by type."""

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import never_clears
+from jupyterhub_gpuspawner.slurm.snapshot import gpus_of
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.fixtures.slurm import hanging
@@ -352,7 +353,7 @@ async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlu
 async def test_snapshot_sees_what_jobs_hold(client: SlurmClient, jobs: Jobs) -> None:
     """The snapshot has the demo's nodes with their GPUs by type, with three fewer free K80s while a job holds them."""
     before = await client.snapshot()
-    gpus = sum((node.gpus() for node in before.nodes_of("gpu")), Counter[str]())
+    gpus = sum((gpus_of(node.gres) for node in before.nodes_of("gpu")), Counter[str]())
     assert gpus == {"k80": 4, "p100": 8, "a100": 2, "1g.10gb": 4}
     job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:3")
     await jobs.until_phase(job_id, Phase.RUNNING)

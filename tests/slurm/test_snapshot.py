@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Table
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Table, gpus_of
 from tests.slurm.recorded import VERSIONS, recorded
 
 
@@ -28,7 +28,7 @@ def test_gpus_of_the_recorded_cluster_by_type(version: str) -> None:
     """Typed and untyped GPUs, MIG devices, a partition without GPUs, an unknown partition."""
     found = snapshot(version)
     gpus = {
-        partition: sum((node.gpus() for node in found.nodes_of(partition)), Counter[str]())
+        partition: sum((gpus_of(node.gres) for node in found.nodes_of(partition)), Counter[str]())
         for partition in ("gpu", "debug", "batch", "nosuch")
     }
     assert gpus == {
