@@ -1,10 +1,12 @@
-"""The rate limit for each caller, on a virtual clock."""
+"""What handlers share: limits, and the server whose token a request has."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 
-from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, RateLimit
+import pytest
+
+from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, RateLimit, reporting_server
 
 
 def test_some_at_once_and_then_so_many_a_minute() -> None:
@@ -59,3 +61,21 @@ async def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None
 
         assert ended == [True, False]
         assert [each.done() for each in (others, first, second, third)] == [False, True, False, False]
+
+
+SCOPES = {
+    "alice's default server": (["access:servers!server=alice/", "users:activity!user=alice"], "alice", ""),
+    "alice's named server": (["access:servers!server=alice/gpu-2"], "alice", "gpu-2"),
+    "alice's own token": (["self", "access:servers!user=alice", "read:users!user=alice"], "alice", None),
+    "a service": (["access:servers", "admin:users"], "alice", None),
+    "bob's server": (["access:servers!server=bob/"], "alice", None),
+    "a token for two servers": (["access:servers!server=alice/", "access:servers!server=alice/x"], "alice", None),
+}
+
+
+@pytest.mark.parametrize(("scopes", "user", "server"), SCOPES.values(), ids=SCOPES.keys())
+def test_a_report_is_for_the_one_server_whose_token_it_comes_with(
+    scopes: list[str], user: str, server: str | None
+) -> None:
+    """Only a token with the access scope for exactly one server of its own user is accepted."""
+    assert reporting_server(scopes, user) == server

@@ -1,16 +1,44 @@
-"""What could start now instead of a server that waits, the closest to what was asked for first."""
+"""The pages of a server that waits, stops or does not run, and what is free instead."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bs4 import BeautifulSoup
+from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
-from jupyterhub_gpuspawner.hub.server.waiting import as_query, closest, parse_choice_query
+from jupyterhub_gpuspawner.hub.server.waiting import as_query, closest, parse_choice_query, same_choice
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ({}, ""),
+        ({"profile": "k80", "gpus": 2}, "/hub/spawn/ada?opt-profile=k80&opt-gpus=2"),
+        ({"profile": "k80", "image": "a b&c=d"}, "/hub/spawn/ada?opt-profile=k80&opt-image=a+b%26c%3Dd"),
+        ({"profile": ["k80"], "cpus": 1}, "/hub/spawn/ada?opt-cpus=1"),
+    ],
+)
+def test_the_same_choice_is_an_address_of_the_form(options: dict[str, object], address: str) -> None:
+    """Values are quoted; those that are not plain values are left out."""
+    assert same_choice("/hub/spawn/ada", options) == address
+
+
+def test_the_server_is_gone_to_where_it_was_wanted() -> None:
+    """A query that the address already has is kept."""
+    assert same_choice("/hub/spawn/ada?next=%2Fuser%2Fada%2Flab", {"profile": "k80"}) == (
+        "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab&opt-profile=k80"
+    )
+
 
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu": {"cpus": 12},
@@ -76,3 +104,30 @@ def test_an_address_that_was_not_made_by_us_has_no_choice() -> None:
     """Other parameters are left out, and values that are no plain values are not kept."""
     assert parse_choice_query("a=1&next=//evil&opt-profile=k80;x") == {"profile": "k80;x"}
     assert parse_choice_query(as_query({"profile": ["k80"], "cpus": 2})) == {"cpus": "2"}
+
+
+BASE = {"page.html": "{% block main %}{% endblock main %}"}
+"""In the place of JupyterHub's frame of a page."""
+RUNNING, WAITING = Server("ada", ready=True), Server("ada", pending="spawn")
+LOST = {
+    "Jupyter": (RUNNING, False, "Unsaved work and running kernels are lost. Your files stay."),
+    "another application": (
+        Server("ada", ready=True, app="code-server"),
+        False,
+        "Unsaved work and running processes are lost. Your files stay.",
+    ),
+    "one that waits in line": (WAITING, True, "You give up your place in line. Nothing else is lost."),
+    "one that starts": (WAITING, False, "It is not ready yet, so no work is lost."),
+}
+
+
+@pytest.mark.parametrize(("server", "waits", "sentence"), LOST.values(), ids=LOST.keys())
+def test_the_page_says_what_is_lost(server: Server, waits: bool, sentence: str) -> None:
+    """Kernels are Jupyter's."""
+    loader = ChoiceLoader([DictLoader(BASE), FileSystemLoader(str(TEMPLATES))])
+    page = Environment(autoescape=True, loader=loader).get_template("stop.html")
+    told = SimpleNamespace(words=words)
+
+    html = page.render(gpuspawner=told, server=server, title="Code", waits=waits, base_url="/hub/")
+
+    assert [each.get_text() for each in BeautifulSoup(html, "html.parser").select("p.fs-5")] == [sentence]

@@ -1,0 +1,118 @@
+"""A server over REST: what it may know of itself, and who is staff for it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyterhub.scopes import has_scope, parse_scopes
+
+from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
+from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
+from jupyterhub_gpuspawner.hub.server.api import session_document, staff_for
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+from tests.standins.hub_spawner import HubSpawner
+
+NOW = 1_772_442_000.0
+SERVER = Server(
+    user="ada",
+    ready=True,
+    profile="k80",
+    profile_name="A GPU (K80)",
+    job_id="12",
+    placement=PlacementDocument(
+        job_id="12",
+        node="g1",
+        gpus=(PlacedGpu(index=1, name="Tesla K80", memory_mib=11441),),
+        cpus="0-3",
+        ends_at="2026-03-02T10:00:00+00:00",
+    ),
+)
+MESSAGES = (
+    Message(EVERYBODY, "root", "Down at 12.", NOW - 30, NOW + 60),
+    Message(Audience(Kind.COURSE, "dl"), "tea", "Open notebook 3.\nNow.", NOW - 60, NOW + 60),
+    Message(Audience(Kind.COURSE, "gone", "ada"), "tea", "Hello", NOW - 120, NOW + 60),
+)
+MINUTES = {"notices": (30, 10, 2), "saves": (10,)}
+DOCUMENT = {
+    "version": 1,
+    "now": "2026-03-02T09:00:00+00:00",
+    "ends_at": "2026-03-02T10:00:00+00:00",
+    "profile": "A GPU (K80)",
+    "job_id": "12",
+    "node": "g1",
+    "has": ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 CPUs"),
+    "gpus": ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)",),
+    "more_time": {"version": 1, "possible": False, "ends_at": "2026-03-02T10:00:00+00:00"},
+    "messages": (
+        {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},
+        {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
+        {"course": "gone", "at": "2026-03-02T08:58:00+00:00", "text": "Hello", "sender": "tea"},
+    ),
+    "notices": (30, 10, 2),
+    "saves": (10,),
+    "picture": False,
+    "idle": None,
+}
+
+
+def test_a_running_server_with_messages() -> None:
+    """Its end, GPUs and more time as on the home page; a message with the title of its course."""
+    found = session_document(SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, **MINUTES)
+
+    assert asdict(found) == DOCUMENT
+
+
+def test_a_server_whose_placement_is_not_known() -> None:
+    """The end is unknown, and nothing is guessed."""
+    found = session_document(replace(SERVER, placement=None), (), now=NOW, titles={}, **MINUTES)
+
+    assert asdict(found) == {
+        **DOCUMENT,
+        "ends_at": None,
+        "node": "",
+        "has": (),
+        "gpus": (),
+        "messages": (),
+        "more_time": {"version": 1, "possible": False, "ends_at": None},
+    }
+
+
+ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])
+THESIS = HubSpawner(ADA, ready=True, chosen=ChosenProfile("thesis", "slurm"))
+LESSON = HubSpawner(ADA, "lab", ready=True, chosen=ChosenProfile("course-deep", "slurm"))
+BOOK = SimpleNamespace(courses_of=lambda user: [SimpleNamespace(slug="deep")] if user == "ada" else [])
+
+SHARED = ["servers!server=ada/", "servers!server=ada/lab"]
+TEACHES = [*instructor_scopes("course-deep"), *SHARED]
+CASES: dict[str, tuple[str, str, list[str], Any, bool]] = {
+    "its user": ("user", "ada", ["servers!user=ada"], THESIS, False),
+    "its user, who is an administrator": ("user", "ada", ["admin:servers", "servers"], THESIS, False),
+    "an administrator": ("user", "eve", ["admin:servers", "servers"], THESIS, True),
+    "a service of its user's name": ("service", "ada", ["servers"], THESIS, True),
+    "a friend": ("user", "ben", [SHARED[0], "servers!user=ben"], THESIS, False),
+    "a friend with two shared servers": ("user", "ben", SHARED, THESIS, False),
+    "who has the scope for its user": ("user", "tea", ["servers!user=ada"], THESIS, True),
+    "who has the scope for a group of its user's": ("user", "tea", ["servers!group=lab"], THESIS, True),
+    "who has the scope for another group": ("user", "tea", ["servers!group=others", *SHARED], THESIS, False),
+    "who teaches its course": ("user", "tea", [s for s in TEACHES if s != "servers!group=course-deep"], LESSON, True),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "scopes", "server", "is_staff"), CASES.values(), ids=CASES.keys())
+def test_who_is_staff_for_a_server(kind: str, name: str, scopes: list[str], server: Any, is_staff: bool) -> None:
+    """Neither the server's own user nor anybody with whom the server is shared."""
+    parsed = parse_scopes(frozenset(scopes))
+    handler: Any = SimpleNamespace(
+        current_user=SimpleNamespace(kind=kind, name=name),
+        parsed_scopes=parsed,
+        settings={SETTING: BOOK},
+        has_scope=lambda scope: has_scope(scope, parsed),
+    )
+
+    assert staff_for(handler, server) == (name if is_staff else "")
