@@ -42,10 +42,8 @@ class Failures:
             message = fault(error) if isinstance(error, SQLAlchemyError) else str(error)
             if self._logged.get(work) != (type(error), message):
                 self._logged[work] = (type(error), message)
-                get_logger().log(
-                    *(logging.WARNING if expected else logging.ERROR, "%s failed and is repeated: %s", work, message),
-                    exc_info=None if expected else error,
-                )
+                level, traceback = (logging.WARNING, None) if expected else (logging.ERROR, error)
+                get_logger().log(level, "%s failed and is repeated: %s", work, message, exc_info=traceback)
         else:
             if self._logged.pop(work, None) is not None:
                 get_logger().info("%s works again", work)
@@ -54,13 +52,15 @@ class Failures:
 def every(
     app: JupyterHub, seconds: float, action: Callable[[], object], work: str, *, wake: asyncio.Event | None = None
 ) -> asyncio.Task[None]:
-    """Call ``look`` when the hub has started, and again after so many seconds, as long as the hub runs.
+    """Call ``action`` when the hub has started, and again after so many seconds, as long as the hub runs.
 
-    ``look`` may be a coroutine function. If it returns a number, the next call is after that many seconds; with 0
+    ``action`` may be a coroutine function. If it returns a number, the next call is after that many seconds; with 0
     ``seconds``, a call that returns none is the last. ``wake`` ends a pause. What fails is logged and repeated, see
     :class:`Failures`, after :data:`RETRY_SECONDS` at most.
     """
-    return in_background(_repeat(app, seconds, action, work, wake))
+    task = in_background(_repeat(app, seconds, action, work, wake))
+    task.set_name(work)
+    return task
 
 
 async def _repeat(
