@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, NoReturn, Protocol
+    from typing import Any, NoReturn
 
-    class Say(Protocol):
-        """Sends one JSON object, made of its keyword arguments, from the child to the parent."""
-
-        def __call__(self, **document: Any) -> None: ...  # noqa: D102
-
+    Say = Callable[..., None]
+    """Sends one JSON object, made of its keyword arguments, from the child to the parent."""
 
 LIMIT = 4 * 1024 * 1024
 """Bytes that are read from a child at most."""

@@ -371,7 +371,8 @@ def with_nics(topology: NodeTopology, root: str = "/") -> NodeTopology:
     if topology.nics:
         return replace(topology, source=source)
     cards = _cards(root)
-    numa = tuple(_numa_node(path) for path in cards.values())
+    numbers = [_number(path, "numa_node") for path in cards.values()]
+    numa = tuple(None if number is None or number < 0 else number for number in numbers)
     devices = [os.path.realpath(os.path.join(root, "sys/bus/pci/devices", gpu.pci)) for gpu in topology.gpus]
     links = tuple(
         tuple(
@@ -399,15 +400,6 @@ def _cards(root: str) -> dict[str, str]:
             if os.path.isdir(path) and path not in cards.values() and len(cards) < _MOST:
                 cards[name] = path
     return cards
-
-
-def _numa_node(path: str) -> int | None:
-    try:
-        with open(os.path.join(path, "numa_node"), encoding="ascii") as file:
-            number = int(file.read())
-    except (OSError, ValueError):
-        return None
-    return number if number >= 0 else None
 
 
 def _link(card: str, gpu: str, near: int | None, numa_node: int | None) -> str:
