@@ -64,19 +64,13 @@ def test_the_weakest_link_includes_the_network_of_all_nodes() -> None:
     assert nodes.merged(SERVER, DOCUMENT).weakest_link_over_nodes == "SYS"
 
 
-def test_a_node_that_is_not_of_the_job_is_dropped() -> None:
-    """Slurm names the job's nodes."""
+def test_a_node_that_slurm_does_not_name_is_dropped_or_refused() -> None:
+    """Before and after Slurm has named them; a full host name is one of them, and gets Slurm's memory and CPUs."""
     nodes = NodeReports()
     nodes.accept(report("h100-secret"))
 
-    assert nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2"))) == ("h100-secret",)
+    assert nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2", (2, 3), 500))) == ("h100-secret",)
     assert (nodes.placements, nodes.topologies) == ({}, {})
-
-
-def test_a_node_that_slurm_did_not_name_is_refused() -> None:
-    """Once Slurm has named the job's nodes; a full host name is one of them, and gets Slurm's memory and CPUs."""
-    nodes = NodeReports()
-    nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2", (2, 3), 500)))
 
     with pytest.raises(ReportError, match=r"^placement\.node: h100-secret is not a node of this server's job$"):
         nodes.accept(report("h100-secret"))

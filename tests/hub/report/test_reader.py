@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from jupyterhub_gpuspawner.hub.report.reader import (
     other_nodes,
     parse_placement,
     parse_report,
+    parse_usage,
     reachable_address,
     resolved,
 )
@@ -179,32 +181,47 @@ def test_what_a_report_may_not_say_is_refused_by_its_field(path: str, value: obj
     assert path.startswith(told) or told.startswith((path, "topology", "report.host"))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+BODIES = {
+    "must be JSON": (
         b"",
-        b"null",
-        b"[]",
         b"{",
         b"\xff\xfe",
         b"[" * 50_000,
-        b'{"version": 1, "port": 41234, "port": NaN}',
-        b'{"version": 1, "port": 1e400}',
-        b" " * (REPORT_LIMIT + 1),
         b"1" * 10_000,
-        b'{"version": 1, "port": 41234, "port": 41235}',
-        b'{"version": 1, "port": 41234, "placement": {"gpus": [{"index": 0, "index": 1}]}}',
-        b'{"version": 1, "port": 41234, "placement": {"why": "\\ud800"}}',
-        b'{"version": 1, "port": 41234, "topology": {"version": 1, "hostname": "\\udcff"}}',
-        '{"version": 1, "port": 41234}'.encode("utf-16"),
+        '{"version": 1}'.encode("utf-16"),
         b'\xef\xbb\xbf{"version": 1, "port": 41234}',
         b'{"version": 1, "port": 41234, "placement": ' + b'{"gpus": [' * 5_000,
-    ],
-)
-def test_what_is_no_report_is_refused(body: bytes) -> None:
-    """Whatever it is."""
-    with pytest.raises(ReportError):
-        parse_report(body)
+    ),
+    "must be an object": (b"null", b"[]"),
+    "NaN is not a JSON number": (b'{"version": 1, "seconds": NaN}',),
+    "an object names a field twice": (
+        b'{"version": 1, "version": 1}',
+        b'{"version": 1, "port": 41234, "placement": {"gpus": [{"index": 0, "index": 1}]}}',
+    ),
+    "bytes are more than the limit of 65536": (b" " * (REPORT_LIMIT + 1),),
+}
+
+
+@pytest.mark.parametrize(("fault", "body"), [(fault, body) for fault, bodies in BODIES.items() for body in bodies])
+@pytest.mark.parametrize("parse", [parse_report, parse_usage])
+def test_what_is_no_document_is_refused(parse: Callable[[bytes], object], fault: str, body: bytes) -> None:
+    """Bounded, and one reading only."""
+    with pytest.raises(ReportError, match=fault):
+        parse(body)
+
+
+FIELDS = {
+    "port": b'"port": 1e400',
+    "placement": b'"placement": {"why": "\\ud800"}',
+    "topology": b'"topology": {"version": 1, "hostname": "\\udcff"}',
+}
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS.items())
+def test_numbers_and_texts_that_cannot_be_stored_are_refused(name: str, field: bytes) -> None:
+    """Infinity, and half a character."""
+    with pytest.raises(ReportError, match=f"^({name}|report: Invalid JSON: .*hex escape)"):
+        parse_report(b'{"version": 2, ' + field + b"}")
 
 
 JSON = st.recursive(

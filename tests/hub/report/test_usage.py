@@ -73,23 +73,6 @@ def test_a_summary_that_is_none_is_refused_with_the_field(document: object, faul
     assert str(refused.value) == fault
 
 
-@pytest.mark.parametrize(
-    ("body", "fault"),
-    [
-        (b"{", "usage: must be JSON"),
-        (b'{"version": 1, "seconds": NaN}', "usage: NaN is not a JSON number"),
-        (b'{"version": 1, "version": 1}', "usage: an object names a field twice"),
-        (b" " * 65537, "usage: 65537 bytes are more than the limit of 65536"),
-    ],
-)
-def test_what_is_no_document_is_refused(body: bytes, fault: str) -> None:
-    """Bounded, and one reading only."""
-    with pytest.raises(ReportError) as refused:
-        parse_usage(body)
-
-    assert str(refused.value) == fault
-
-
 def test_the_last_hour_is_kept() -> None:
     """By the hub's clock; a summary is about the time before it came."""
     spawner = Spawner()

@@ -45,20 +45,16 @@ def settings_of(*classes: type[Spawner]) -> set[str]:
     return found - {"options_form"}  # JupyterHub's own
 
 
-def test_the_table_has_every_setting_of_batchspawner() -> None:
-    """By the traits of the installed version, so that a new setting is noticed."""
-    assert {each.name for each in BATCHSPAWNER} == settings_of(*SLURM_CLASSES)
-
-
-def test_the_table_has_every_setting_of_wrapspawner() -> None:
-    """By the traits of the installed version, too."""
-    assert {each.name for each in WRAPSPAWNER} == settings_of(WrapSpawner, ProfilesSpawner)
+def test_the_tables_have_every_setting_of_batchspawner_and_wrapspawner() -> None:
+    """By the traits of the installed versions, so that a new setting is noticed."""
+    assert {setting.name for setting in BATCHSPAWNER} == settings_of(*SLURM_CLASSES)
+    assert {setting.name for setting in WRAPSPAWNER} == settings_of(WrapSpawner, ProfilesSpawner)
 
 
 def test_the_guide_has_the_table() -> None:
     """scripts/reference writes it."""
     assert (FOLDER / migration.NAME).read_text("utf-8") == migration.page()
-    assert all(f"`{each.name}`" in migration.tables() for each in (*BATCHSPAWNER, *WRAPSPAWNER))
+    assert all(f"`{setting.name}`" in migration.tables() for setting in (*BATCHSPAWNER, *WRAPSPAWNER))
 
 
 VALUES = {
