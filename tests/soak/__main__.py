@@ -174,12 +174,13 @@ class Soak:
         return wrong
 
     def _of_ours(self, process: psutil.Process) -> bool:
+        """Whether it is a server of this soak; shell and launcher have the server's words on their command lines."""
         try:
-            return process.environ().get("SLURM_CONF", "") == str(self.world.slurm.conf) and (
-                process.cmdline()[0] != "bash"
-            )
+            words = process.cmdline()
+            ours = process.environ().get("SLURM_CONF", "") == str(self.world.slurm.conf)
         except psutil.Error:
             return False
+        return ours and words[0] != "bash" and "--plan" not in words
 
     def table(self) -> str:
         """What was done, and what the hub's log has of it."""
