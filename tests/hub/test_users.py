@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import re
 import shutil
@@ -178,27 +177,6 @@ def test_a_servers_log_is_shown_to_its_user(
     assert [page.url for page in (failed, after) if "the disk is full" not in page.text] == []
     assert linked.status == 200
     assert "of somebody else" not in linked.text
-
-
-@pytest.mark.usefixtures("servers")
-def test_a_users_job_is_not_another_users_to_stop(
-    hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm
-) -> None:
-    """Slurm refuses to cancel another user's job, and the server continues."""
-    (first, seen), (second, _) = servers.items()
-    tried = subprocess.run(
-        ["runuser", "-u", second, "--", f"{slurm_cluster.bin_dir}/scancel", seen["SLURM_JOB_ID"]],
-        env={**os.environ, **slurm_cluster.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    model = hub.server(first)
-
-    assert "Access/permission denied" in tried.stderr
-    assert model is not None
-    assert model["ready"]
 
 
 def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -108,25 +106,6 @@ def test_what_an_application_may_not_be_is_refused_by_its_field(app: object, fau
         profile(app)
 
     assert str(refused.value).startswith(fault)
-
-
-@pytest.mark.parametrize(
-    ("fields", "fault"),
-    [
-        ({"kind": "local"}, "app is for kind: slurm; servers of the other kinds take command"),
-        ({"command": "own"}, "app and command cannot be used together: the application's command is app.command"),
-        (
-            {"profile_options": {"which": {"choices": {"a": {"command": ["own"], "default": True}}}}},
-            "app and command cannot be used together: the application's command is app.command",
-        ),
-    ],
-)
-def test_an_application_is_the_only_command_of_its_profile(fields: dict[str, Any], fault: str) -> None:
-    """Which of two would be started is never a question."""
-    with pytest.raises(ConfigError) as refused:
-        profile("code-server", **fields)
-
-    assert fault in str(refused.value)
 
 
 def test_what_is_known_of_applications_is_valid() -> None:

@@ -184,14 +184,6 @@ def test_no_other_setting_of_a_spawner_can_be_given_by_a_file(tmp_path: Path, na
 
 
 @pytest.mark.parametrize(
-    "name", ["exec_prefix", "wrapper_dir", "slurm_bin_dir", "batch_script", "env_keep", "ip", "cmd"]
-)
-def test_the_settings_that_reach_the_hubs_account_are_among_those(name: str) -> None:
-    """The table above is made from the classes; these must be in it."""
-    assert name in SETTINGS
-
-
-@pytest.mark.parametrize(
     "item",
     [
         "[P, p, batchspawner.SlurmSpawner, {exec_prefix: sh}]",

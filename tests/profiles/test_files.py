@@ -10,13 +10,10 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, read_profiles
+from tests.standins.hostile_profiles import BOMB
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parents[1] / "data" / "profiles"
-BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
-    f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in ("ab", "bc", "cd", "de", "ef")
-)
-"""Aliases of aliases: a million values in six lines."""
 
 
 def _write(folder: Path, name: str, text: str) -> Path:
@@ -192,17 +189,6 @@ def test_a_broken_file_goes_on_with_its_last_good_version(tmp_path: Path) -> Non
     assert _faults(folder) == ["b.yaml:2: slurm.gpu: no such field; did you mean gpus?"]
     _write(tmp_path, "b.yaml", "display_name: Bee\n")
     assert (_slugs(folder), _faults(folder)) == (["a", "bee"], [])
-
-
-def test_a_slug_in_two_files_belongs_to_the_first(tmp_path: Path) -> None:
-    """The second profile is ignored and reported; it is offered once the first is removed."""
-    _write(tmp_path, "a.yaml", "display_name: P\ndescription: first\n")
-    _write(tmp_path, "b.yaml", "[{display_name: P, description: second}, {display_name: Q}]\n")
-    folder = ProfileFolder(tmp_path)
-    assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "first"), ("q", "")]
-    assert _faults(folder) == ["b.yaml: 'p' is already a slug in a.yaml; this profile is ignored"]
-    (tmp_path / "a.yaml").unlink()
-    assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "second"), ("q", "")]
 
 
 def test_a_slug_stays_with_its_file_when_another_process_reads_the_folder(tmp_path: Path) -> None:

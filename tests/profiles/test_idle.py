@@ -6,15 +6,14 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule, parse_profiles
 
 HOUR = 3600
 
 
-def profile(idle: object, **more: object) -> Idle | None:
-    (found,) = parse_profiles([{"display_name": "A", "idle": idle, **more}])
+def profile(idle: object) -> Idle | None:
+    (found,) = parse_profiles([{"display_name": "A", "idle": idle}])
     return found.idle
 
 
@@ -35,35 +34,6 @@ def profile(idle: object, **more: object) -> Idle | None:
 def test_a_profile_goes_before_the_site(said, site, expected) -> None:
     """Field by field; `keep` is one value."""
     assert idle_rule(profile(said) if said is not None else None, Idle(**site)) == expected
-
-
-@pytest.mark.parametrize(
-    ("said", "fault"),
-    [
-        ({"gpu": "60"}, "profiles[0].idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"),
-        ({"gpu": 3600}, "profiles[0].idle.gpu: 3600 is not a duration: use for example 90s, 10min or 2h"),
-        ({"kernel": "0s"}, "profiles[0].idle.kernel: must be at least 1s"),
-        ({"action": "kill"}, "profiles[0].idle.action: 'kill' must be 'report', 'tell' or 'stop'"),
-        ({"keep": {"by": "1h", "times": -1}}, "profiles[0].idle.keep.times: -1 must be a whole number from 0 to 100"),
-        ({"gpus": "1h"}, "profiles[0].idle.gpus: no such field; did you mean gpu?"),
-    ],
-)
-def test_a_fault_names_the_field_and_what_would_be_right(said, fault) -> None:
-    """As for all fields of a profile."""
-    with pytest.raises(ConfigError) as refused:
-        profile(said)
-
-    assert str(refused.value) == fault
-
-
-def test_only_jobs_have_a_policy() -> None:
-    """A server on the hub's machine holds nothing of Slurm's."""
-    with pytest.raises(ConfigError) as refused:
-        profile({"gpu": "1h"}, kind="local")
-
-    assert str(refused.value) == (
-        "profiles[0]: idle is for kind: slurm; servers of the other kinds hold no resources of Slurm's"
-    )
 
 
 def test_a_fault_in_the_sites_policy_is_told_when_the_hub_starts() -> None:

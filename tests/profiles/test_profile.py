@@ -164,6 +164,22 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(extend={"by": "25h"}), "profiles[1].extend.by: must be a number of full minutes"),
         (_with(extend={"by": "1h", "times": 0}), "profiles[1].extend.times: 0 must be a whole number from 1 to 100"),
         (_with(kind="local", extend={"by": "1h"}), "profiles[1]: extend is for kind: slurm; servers of the other"),
+        (_with(idle={"gpu": "60"}), "profiles[1].idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"),
+        (_with(idle={"gpu": 3600}), "profiles[1].idle.gpu: 3600 is not a duration: use for example 90s, 10min or 2h"),
+        (_with(idle={"kernel": "0s"}), "profiles[1].idle.kernel: must be at least 1s"),
+        (_with(idle={"action": "kill"}), "profiles[1].idle.action: 'kill' must be 'report', 'tell' or 'stop'"),
+        (_with(idle={"keep": {"times": -1}}), "profiles[1].idle.keep.times: -1 must be a whole number from 0 to 100"),
+        (_with(idle={"gpus": "1h"}), "profiles[1].idle.gpus: no such field; did you mean gpu?"),
+        (_with(kind="local", idle={"gpu": "1h"}), "profiles[1]: idle is for kind: slurm; servers of the other kinds"),
+        (
+            _with(app="dash", kind="local"),
+            "profiles[1]: app is for kind: slurm; servers of the other kinds take command",
+        ),
+        (_with(app="dash", command="own"), "profiles[1]: app and command cannot be used together: the application's"),
+        (
+            _with(app="dash", profile_options={"a": {"choices": {"b": {"command": ["own"]}}}}),
+            "profiles[1]: app and command cannot be used together: the application's command is app.command",
+        ),
         (_with(slug="a b"), "profiles[1].slug: 'a b' must be letters, digits and . _ -, at most 63"),
         (_with(slug="good"), "profiles[1].slug: 'good' is already the slug of an earlier profile."),
         ({"slug": "p"}, "profiles[1].display_name: is missing"),
@@ -235,13 +251,6 @@ def test_profiles_are_a_list(value: object) -> None:
 def test_a_slug_is_made_of_the_display_name(display_name: str, slug: str) -> None:
     """Lower case, without accents, joined by dashes, at most 63 characters."""
     assert slug_of(display_name) == slug
-
-
-def test_a_profile_cannot_be_changed() -> None:
-    """Profiles are frozen."""
-    (profile,) = parse_profiles([_with()])
-    with pytest.raises(ValueError, match="frozen"):
-        profile.slug = "other"  # type: ignore[misc]
 
 
 def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:

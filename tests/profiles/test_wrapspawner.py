@@ -184,9 +184,3 @@ def test_a_tuple_that_is_no_profile_is_refused_with_its_place(item: object, says
     with pytest.raises(ConfigError) as caught:
         parse_profiles([item])
     assert str(caught.value).startswith(says)
-
-
-def test_the_same_name_twice_is_refused() -> None:
-    """Two profiles cannot share a slug."""
-    with pytest.raises(ConfigError, match=r"profiles\[1\].slug: 'gpu' is already the slug of an earlier profile"):
-        parse_profiles([("GPU", {}), ("gpu", {})])
