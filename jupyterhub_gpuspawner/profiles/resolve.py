@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.profiles.option import (
     OPTION_LIMIT,
     UNLISTED,
     VALUE_LIMIT,
-    Override,
     ProfileOption,
     Range,
     UnlistedChoice,
@@ -197,18 +196,6 @@ def _text(choice: UnlistedChoice) -> dict[str, Any]:
     return schema
 
 
-__all__ = [
-    "JobRequest",
-    "UserChoice",
-    "choice_from_form",
-    "parse_choice",
-    "permitted",
-    "queue_limit",
-    "resolve",
-    "resolved",
-]
-
-
 def queue_limit(requested: int | str | None, site: int | None) -> int | None:
     """Seconds that a job may wait in the queue, None for ever: a profile's (``asked``), or the site's if it is None."""
     if requested is None:
@@ -339,7 +326,27 @@ def resolve(
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
         settings = settings.model_copy(update={"slurm": over_defaults(settings.slurm, defaults)})
-    return _job(profile, settings, stored, username=username, server_name=server_name, now=now)
+    return JobRequest(
+        profile=profile.slug,
+        display_name=profile.display_name,
+        kind=profile.kind,
+        spawner_class=profile.spawner_class,
+        username=username,
+        server_name=server_name,
+        resources=resolved(settings.slurm, now.date(), time_unit=_time_unit(profile)),
+        environment=settings.environment,
+        placement=settings.placement,
+        command=settings.command,
+        app=profile.app,
+        default_url=settings.default_url,
+        port_range=profile.port_range,
+        start_timeout=profile.start_timeout,
+        queue_timeout=profile.queue_timeout,
+        extend=profile.extend,
+        lab=profile.lab and profile.app is None,
+        traits=profile.traits,
+        options=stored,
+    )
 
 
 def _time_unit(profile: Profile) -> str:
@@ -376,38 +383,6 @@ def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Colle
             f"No profile is available to you at the moment{f' ({why})' if why else ''}.", field="profile"
         )
     return next((profile for profile in usable if profile.default), usable[0])
-
-
-def _job(
-    profile: Profile,
-    settings: Override,
-    stored: Mapping[str, str | int | float],
-    *,
-    username: str,
-    server_name: str,
-    now: datetime,
-) -> JobRequest:
-    return JobRequest(
-        profile=profile.slug,
-        display_name=profile.display_name,
-        kind=profile.kind,
-        spawner_class=profile.spawner_class,
-        username=username,
-        server_name=server_name,
-        resources=resolved(settings.slurm, now.date(), time_unit=_time_unit(profile)),
-        environment=settings.environment,
-        placement=settings.placement,
-        command=settings.command,
-        app=profile.app,
-        default_url=settings.default_url,
-        port_range=profile.port_range,
-        start_timeout=profile.start_timeout,
-        queue_timeout=profile.queue_timeout,
-        extend=profile.extend,
-        lab=profile.lab and profile.app is None,
-        traits=profile.traits,
-        options=stored,
-    )
 
 
 def resolved(resources: Resources, day: date, *, time_unit: str = "") -> Resources:
