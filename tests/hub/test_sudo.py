@@ -22,6 +22,7 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.login_node import write_wrappers
 from tests.hub.conftest import IN_THE_END, STAND_IN
 from tests.hub.visitor import Visitor
 
@@ -30,7 +31,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 CONFIG = Path(__file__).parents[2] / "config"
 DOCS = CONFIG.parent / "docs"
 PYTHON = "/usr/bin/python3"
-INSTALLED = "/usr/local/libexec/gpuspawner"
 LAND = """
 mount --bind "$SUDOERS" /etc/sudoers && mount -t tmpfs none /etc/sudoers.d
 unset SUDOERS; exec "$@"
@@ -83,17 +83,7 @@ def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folder: P
     if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
         pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
     account, person = two_users
-    wrappers = site_folder / "libexec"
-    wrappers.mkdir()
-    for script in (CONFIG / "wrappers").iterdir():
-        text = script.read_text().replace("/usr/bin/s", f"{slurm_cluster.bin_dir}/s")
-        text = text.replace('"LANG": "C.UTF-8"}', f'"LANG": "C.UTF-8", "SLURM_CONF": "{slurm_cluster.conf}"}}')
-        (wrappers / script.name).write_text(text)
-        (wrappers / script.name).chmod(0o755)
-    text = (CONFIG / "sudoers").read_text().replace("HUB = jupyterhub", f"HUB = {account}")
-    sudoers = site_folder / "sudoers"
-    sudoers.write_text(text.replace("%notebookusers", f"%{person}").replace(INSTALLED, str(wrappers)))
-    sudoers.chmod(0o440)
+    wrappers, sudoers = write_wrappers(site_folder, slurm_cluster, account, person)
     return Site(account, person, wrappers, sudoers, slurm_cluster)
 
 
