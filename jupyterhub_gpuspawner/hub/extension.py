@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.database import StoredState
+from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
@@ -241,22 +242,14 @@ USUAL = 3600
 
 
 class NotExtended(RequestError):
-    """A server is not extended now; :attr:`reason` is that of :class:`Reason`."""
+    """A server is not extended now; :attr:`why` tells the reason, ``name`` is that of its reservation or partition."""
 
     status_code = 409
+    reason = "not_extended"
 
-    def __init__(self, why: Reason, message: str) -> None:
-        super().__init__(message, field="minutes")
-        self.reason = why.value
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What the profile of a server allows, from start to end of the server."""
-
-    by: int
-    """Seconds added each time."""
-    times: int
+    def __init__(self, why: Reason, name: str = "") -> None:
+        super().__init__(refusal(why, name), field="minutes")
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -294,16 +287,14 @@ class Extension:
         self._state = state
         self._name = name
         self._used = 0
-        self._stored: Rule | None = None
+        self._stored: Extend | None = None
         self._turn = asyncio.Lock()
 
     @property
-    def rule(self) -> Rule | None:
+    def rule(self) -> Extend | None:
         """What the profile allowed when the server was started; None: nothing."""
         request = self._server.request
-        if request is None:
-            return self._stored
-        return Rule(request.extend.by, request.extend.times) if request.extend is not None else None
+        return request.extend if request is not None else self._stored
 
     # --- what a page shows ----------------------------------------------------------------------
 
@@ -351,7 +342,7 @@ class Extension:
         if rule is None:
             raise RequestError("Servers of this profile cannot be extended.", field="profile")
         if self._used >= rule.times:
-            raise NotExtended(Reason.USED, refusal(Reason.USED))
+            raise NotExtended(Reason.USED)
         if minutes is not None and minutes * MINUTE > rule.by:
             raise RequestError(f"Choose at most {rule.by // MINUTE} minutes.", field="minutes")
         return minutes * MINUTE if minutes is not None else rule.by
@@ -363,15 +354,14 @@ class Extension:
         if not self._permitted:
             raise not_permitted(connection.operator.fault)
         if not job_id:
-            raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+            raise NotExtended(Reason.NOT_RUNNING)
         status = await self._own_job(job_id)
         await self._refresh_snapshot(FRESH, server.slurm_timeout)
         if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
-            raise NotExtended(Reason.UNKNOWN, refusal(Reason.UNKNOWN))
+            raise NotExtended(Reason.UNKNOWN)
         bounded = self._bounded(status, wanted, time.time())
         if not bounded.seconds or bounded.ends_at is None:
-            why = bounded.reason or Reason.UNKNOWN
-            raise NotExtended(why, refusal(why, bounded.name))
+            raise NotExtended(bounded.reason or Reason.UNKNOWN, bounded.name)
         await self._raise_limit(job_id, bounded)
         done = Extended(bounded.seconds, bounded.ends_at, time.time(), by, bounded.reason)
         self.last = done
@@ -398,13 +388,13 @@ class Extension:
                 raise
             return
         if not running:
-            raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+            raise NotExtended(Reason.NOT_RUNNING)
 
     async def _own_job(self, job_id: str) -> Job:
         """The job as Slurm reports it now; raises NotExtended if it is gone, or the id is another job's."""
         status: Job | None = (await self._server.connection().client.jobs([job_id])).get(job_id)
         if status is None or not self._job.is_own(status):
-            raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+            raise NotExtended(Reason.NOT_RUNNING)
         return status
 
     async def _refresh_snapshot(self, max_age: float, patience: float) -> None:
@@ -446,7 +436,7 @@ class Extension:
             return
         by, times, used = (document.get(name) for name in ("by", "times", "used"))
         if isinstance(by, int) and isinstance(times, int) and isinstance(used, int) and min(by, times, used) >= 0:
-            self._stored, self._used = Rule(by, times), used
+            self._stored, self._used = Extend.model_construct(by=by, times=times), used
 
     def forget(self) -> None:
         """The server has ended."""

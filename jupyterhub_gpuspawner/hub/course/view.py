@@ -31,11 +31,7 @@ _ACTIONS = {
     State.ENDED: (START, MESSAGE),
     State.ABSENT: (START, MESSAGE),
 }
-
-
-def concerns(action: str, participant: Participant) -> bool:
-    """Whether an action does anything for this participant."""
-    return action in _ACTIONS[participant.state]
+"""The actions that do anything for a participant in each state."""
 
 
 class Line(NamedTuple):
@@ -204,7 +200,7 @@ def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | 
         or (action == MESSAGE and participant.user in users)
     ]
     moved = sum(participant.user in users for participant in room) - len(those) if chosen is not None else 0
-    concerned = [participant for participant in those if concerns(action, participant)]
+    concerned = [participant for participant in those if action in _ACTIONS[participant.state]]
     lines = []
     if not those and not moved:
         lines.append(words.NOBODY_SELECTED)

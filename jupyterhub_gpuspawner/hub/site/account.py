@@ -17,7 +17,7 @@ from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
-from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
+from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts, SystemAccount
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
@@ -101,29 +101,15 @@ async def account_of(username: str, *, home: str = "", cluster: LoginNodeAccount
     account can have, and for an account of the cluster with uid 0; SlurmUnavailable if the cluster does not answer.
     """
     checked_user_name(username)
-    if cluster is not None:
-        return await _of_cluster(username, home, cluster)
-    entry = await _entry(username)
-    if home:
-        return Account(username, home, uid=entry.pw_uid if entry is not None else None)
-    if entry is None:
-        raise ConfigError(
-            f"There is no account {username!r} on the hub's machine.",
-            for_user="You have no account on this cluster.",
-            hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
-        )
-    return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)
-
-
-async def _of_cluster(username: str, home: str, cluster: LoginNodeAccounts) -> Account:
-    account = await cluster.of(username)
-    if account is not None and account.uid == 0:
+    account = await (cluster.of(username) if cluster is not None else _entry(username))
+    if cluster is not None and account is not None and account.uid == 0:
         raise _root_refused(username)
     if home:
         return Account(username, home, uid=account.uid if account is not None else None)
     if account is None:
+        machine = "the login node" if cluster is not None else "the hub's machine"
         raise ConfigError(
-            f"There is no account {username!r} on the login node.",
+            f"There is no account {username!r} on {machine}.",
             for_user="You have no account on this cluster.",
             hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
         )
@@ -138,7 +124,7 @@ async def refuse_root(username: str) -> None:
     """
     checked_user_name(username)
     entry = await _entry(username)
-    if entry is not None and entry.pw_uid == 0:
+    if entry is not None and entry.uid == 0:
         raise _root_refused(username)
 
 
@@ -150,12 +136,13 @@ def _root_refused(username: str) -> ConfigError:
     )
 
 
-async def _entry(username: str) -> pwd.struct_passwd | None:
+async def _entry(username: str) -> SystemAccount | None:
     """Read the account database, in a thread, since a name service (LDAP, SSSD) may be slow."""
     try:
-        return await in_name_thread(pwd.getpwnam, username)
+        entry = await in_name_thread(pwd.getpwnam, username)
     except KeyError:
         return None
+    return SystemAccount(username, entry.pw_uid, entry.pw_dir, entry.pw_shell)
 
 
 def refused_names(config: Mapping[str, Any]) -> list[str]:

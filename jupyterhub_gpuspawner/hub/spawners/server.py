@@ -18,7 +18,7 @@ from typing import Any
 from jupyterhub import orm
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Offer, Reason, refusal
+from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Offer, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending
 from jupyterhub_gpuspawner.hub.job.log import Extent
@@ -261,7 +261,7 @@ async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "
     """Give a running server more time; see :meth:`Extension.extend`. Raises NotExtended where nothing runs, too."""
     ours = job_spawner(spawner)
     if ours is None or not spawner.ready:
-        raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+        raise NotExtended(Reason.NOT_RUNNING)
     return await ours.extension.extend(minutes, by=by)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -192,7 +193,7 @@ class SlowExtension(Extension):
         self.asked += 1
         await self.answers.wait()
         if by == "nobody":
-            raise NotExtended(Reason.NOT_RUNNING, "It has ended.")
+            raise NotExtended(Reason.NOT_RUNNING)
         return await super().extend(minutes, by=by)
 
 
@@ -211,7 +212,10 @@ async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, mo
         (Outcome("ada", Result.DONE, "The server is being given more time."),),
         (Outcome("ada", Result.UNCHANGED, "The server is being given more time already."),),
     )
-    assert (await late, lab.extension.asked) == ((Outcome("ada", Result.REFUSED, "It has ended."),), 1)
+    assert (await late, lab.extension.asked) == (
+        (Outcome("ada", Result.REFUSED, "Only a running server can be extended."),),
+        1,
+    )
 
 
 async def test_an_instructor_who_extends_their_own_server_is_its_user(app: Any) -> None:
@@ -587,57 +591,57 @@ async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_cours
     )
 
 
-async def answer_to_stop(how: str) -> Answer:
-    """Ask a server that behaves so to stop a server."""
+class API:
+    """JupyterHub's REST API, as far as a connection is concerned."""
 
-    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        if how == "hangs":
+    def __init__(self, answer: bytes = b"", *, hangs: bool = False, wait_for: int = 0, **settings: Any) -> None:
+        """``wait_for`` requests are held until all of them are there; ``settings`` are those of ``internal_ssl``."""
+        self.answer, self.hangs, self.wait_for, self.settings = answer, hangs, wait_for, settings
+        self.paths: list[str] = []
+        self.all_there = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.paths.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[1])
+        if len(self.paths) >= self.wait_for:
+            self.all_there.set()
+        await self.all_there.wait()
+        if self.hangs:
             await reader.read()  # until the client gives up
+        writer.write(self.answer)
         writer.close()
 
-    listening = await asyncio.start_server(behave, "127.0.0.1", 0)
-    async with listening:
-        port = listening.sockets[0].getsockname()[1]
-        app: Any = SimpleNamespace(hub=SimpleNamespace(api_url=f"http://127.0.0.1:{port}/hub/api"), internal_ssl=False)
-        return await ServiceAccount(app, 20).stop(ServerKey("ada"))
+    @asynccontextmanager
+    async def account(self, concurrency: int = 20, **options: Any) -> AsyncIterator[ServiceAccount]:
+        listening = await asyncio.start_server(self.serve, "127.0.0.1", 0, **options)
+        async with listening:
+            scheme, port = "https" if options else "http", listening.sockets[0].getsockname()[1]
+            hub = SimpleNamespace(api_url=f"{scheme}://127.0.0.1:{port}/hub/api")
+            yield ServiceAccount(
+                SimpleNamespace(hub=hub, internal_ssl=bool(options), **self.settings),
+                concurrency,
+            )
 
 
-@pytest.mark.parametrize("how", ["hangs", "closes the connection"])
-def test_no_answer_is_status_599(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "closes the connection"])
+async def test_no_answer_is_status_599(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what was noted for a stop is taken back, and a start is tried again."""
     monkeypatch.setattr(actions, "TIME_LIMIT", 0.5)
 
-    answer = asyncio.run(answer_to_stop(how))
+    async with API(hangs=hangs).account() as account:
+        answer = await account.stop(ServerKey("ada"))
 
     assert (answer.status, answer.is_success) == (599, False)
 
 
 async def test_as_many_starts_are_under_way_as_the_setting_says() -> None:
     """JupyterHub holds each for up to ten seconds; tornado's shared client has ten requests for the whole hub."""
-    all_there, held = asyncio.Event(), list[str]()
-
-    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n\r\n")
-        held.append(request.decode().split()[1])
-        if len(held) == 15:
-            all_there.set()
-        await all_there.wait()
-        writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        writer.close()
-
-    listening = await asyncio.start_server(hold, "127.0.0.1", 0)
-    async with listening:
-        port = listening.sockets[0].getsockname()[1]
-        app: Any = SimpleNamespace(hub=SimpleNamespace(api_url=f"http://127.0.0.1:{port}/hub/api"), internal_ssl=False)
-        account = ServiceAccount(app, 15)
+    api = API(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", wait_for=15)
+    async with api.account(15) as account:
         starts = asyncio.gather(*(account.start(ServerKey(f"u{number}", "lab"), {}) for number in range(15)))
         answers = await asyncio.wait_for(starts, 30)
 
-    assert (set(answers), sorted(held)) == (
-        {Answer(201)},
-        sorted(f"/hub/api/users/u{number}/servers/lab" for number in range(15)),
-    )
+    paths = sorted(f"/hub/api/users/u{number}/servers/lab" for number in range(15))
+    assert (set(answers), sorted(api.paths)) == ({Answer(201)}, paths)
 
 
 async def test_with_internal_ssl_the_account_shows_the_hubs_certificate(tmp_path: Path) -> None:
@@ -649,19 +653,9 @@ async def test_with_internal_ssl_the_account_shows_the_hubs_certificate(tmp_path
     names = {"internal_ssl_key": hub["key"], "internal_ssl_cert": hub["cert"], "internal_ssl_ca": authority["cert"]}
     context = make_ssl_context(hub["key"], hub["cert"], authority["cert"], purpose=ssl.Purpose.CLIENT_AUTH)
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-        writer.close()
-
-    listening = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
-    async with listening:
-        port = listening.sockets[0].getsockname()[1]
-        api = SimpleNamespace(api_url=f"https://127.0.0.1:{port}/hub/api")
-        app: Any = SimpleNamespace(hub=api, internal_ssl=True, **names)
-        found = await ServiceAccount(app, 20).stop(ServerKey("ada"))
-
-    assert found == Answer(204)
+    api = API(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", **names)
+    async with api.account(ssl=context) as account:
+        assert await account.stop(ServerKey("ada")) == Answer(204)
 
 
 ASKED = {name: CourseStart(name, Stage.ASKED, 1, 1000.0) for name in ("ada", "bob")}

@@ -35,7 +35,6 @@ from jupyterhub_gpuspawner.hub.course.view import (
     SeatsLeft,
     Tile,
     Wish,
-    concerns,
     course_view,
     result_line,
     tile,
@@ -66,76 +65,58 @@ def pending(reason: str, **more: Any) -> Job:
     return Job("12", Phase.QUEUED, reason=reason, **more)
 
 
-BUSY = ("message", "stop")
 AGAIN = ("start", "message")
 SLICES = (PlacedGpu(0), PlacedGpu(1, mig="1g.10gb", mig_device=2))
+QUEUED = {"matching": "GPUs", "queue_position": QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600)}
+OUT_OF_MEMORY = Ending("The job exceeded its memory limit.", at=NOW - 60, lines="secret", served=True)
+
+
+def lines(*sentences: str | Line) -> tuple[Line, ...]:
+    return tuple(Line(sentence) if isinstance(sentence, str) else sentence for sentence in sentences)
+
+
 TILES: dict[str, tuple[Server, Tile]] = {
-    "nothing": (Server("ada"), Tile("ada", "absent", actions=AGAIN)),
+    "nothing": (Server("ada"), Tile("ada", "absent")),
     "a server that a person stopped": (
         Server("ada", stopped=Ending("K80 was stopped at {time} by grace.", at=NOW, stopped=True)),
-        Tile("ada", "absent", lines=(Line("K80 was stopped at {time} by grace.", NOW),), actions=AGAIN),
+        Tile("ada", "absent", lines=lines(Line("K80 was stopped at {time} by grace.", NOW))),
     ),
     "one that was stopped in an earlier session": (
         Server("ada", stopped=Ending("K80 was stopped at {time}.", at=NOW - 90000, stopped=True)),
-        Tile("ada", "absent", actions=AGAIN),
+        Tile("ada", "absent"),
     ),
     "a server that runs": (
         Server("ada", ready=True, placement=PLACED),
-        Tile(
-            "ada",
-            "running",
-            where="g1, GPU 0, 3",
-            left=TimeLeft(ENDS, "1 h 30 min"),
-            actions=("message", "extend", "stop"),
-        ),
+        Tile("ada", "running", where="g1, GPU 0, 3", left=TimeLeft(ENDS, "1 h 30 min")),
     ),
     "one on a GPU and a slice of another, without an end": (
-        Server(
-            "ada",
-            ready=True,
-            placement=replace(PLACED, gpus=SLICES, ends_at=None),
-        ),
-        Tile("ada", "running", where="g1, GPU 0, GPU 1 MIG 2 (1g.10gb)", actions=("message", "extend", "stop")),
+        Server("ada", ready=True, placement=replace(PLACED, gpus=SLICES, ends_at=None)),
+        Tile("ada", "running", where="g1, GPU 0, GPU 1 MIG 2 (1g.10gb)"),
     ),
     "one without a GPU": (
         Server("ada", ready=True, placement=PlacementDocument(node="c1", cpus="0-3")),
-        Tile("ada", "running", where="c1, 4 CPUs", actions=("message", "extend", "stop")),
+        Tile("ada", "running", where="c1, 4 CPUs"),
     ),
-    "one whose node has not reported": (
-        Server("ada", ready=True),
-        Tile("ada", "running", actions=("message", "extend", "stop")),
-    ),
+    "one whose node has not reported": (Server("ada", ready=True), Tile("ada", "running")),
     "a job that is being submitted": (
         Server("ada", pending="spawn", start=StartFacts()),
-        Tile("ada", "starting", lines=(Line("Submitting the job"),), actions=BUSY),
+        Tile("ada", "starting", lines=lines("Submitting the job")),
     ),
     "a job that has a node": (
         starting(Job("12", Phase.RUNNING, batch_host="g1")),
-        Tile("ada", "starting", lines=(Line("Node allocated: g1"),), actions=BUSY),
+        Tile("ada", "starting", lines=lines("Node allocated: g1")),
     ),
     "a node that has reported": (
         replace(starting(Job("12", Phase.RUNNING, batch_host="g1"), placement=PLACED), placement=PLACED),
-        Tile("ada", "starting", lines=(Line("Server starting: g1"),), actions=BUSY),
+        Tile("ada", "starting", lines=lines("Server starting: g1")),
     ),
-    "another package's server that starts": (
-        Server("ada", pending="spawn"),
-        Tile("ada", "starting", actions=BUSY),
-    ),
+    "another package's server that starts": (Server("ada", pending="spawn"), Tile("ada", "starting")),
     "a job that waits, with its place and the expected start": (
-        starting(
-            pending("Resources"),
-            matching="GPUs",
-            queue_position=QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600),
-        ),
+        starting(pending("Resources"), **QUEUED),
         Tile(
             "ada",
             "waiting",
-            lines=(
-                Line("All matching GPUs are in use."),
-                Line("2 people ahead"),
-                Line("expected start: {time}", NOW + 600),
-            ),
-            actions=BUSY,
+            lines=lines("All matching GPUs are in use.", "2 people ahead", Line("expected start: {time}", NOW + 600)),
         ),
     ),
     "a job that waits for its reservation": (
@@ -143,11 +124,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile(
             "ada",
             "waiting",
-            lines=(
-                Line("Waiting for its reservation to begin."),
-                Line("starts at {time} at the earliest", NOW + 600),
-            ),
-            actions=BUSY,
+            lines=lines("Waiting for its reservation to begin.", Line("starts at {time} at the earliest", NOW + 600)),
         ),
     ),
     "a job that never starts": (
@@ -156,50 +133,48 @@ TILES: dict[str, tuple[Server, Tile]] = {
             "ada",
             "waiting",
             needs_help=True,
-            lines=(Line("No node can satisfy the job's request."), Line("It does not start by itself.")),
-            actions=BUSY,
+            lines=lines("No node can satisfy the job's request.", "It does not start by itself."),
         ),
     ),
-    "a server that stops": (Server("ada", pending="stop"), Tile("ada", "stopping", actions=("message",))),
+    "a server that stops": (Server("ada", pending="stop"), Tile("ada", "stopping")),
     "a start that failed": (
         Server("ada", ending=DIED),
-        Tile("ada", "failed", True, lines=(Line("Job 12 failed."),), log="no such module", actions=AGAIN),
+        Tile("ada", "failed", True, lines=lines("Job 12 failed."), log="no such module"),
     ),
     "another package's start that failed": (
         Server("ada", failure=RuntimeError("secret")),
-        Tile("ada", "failed", True, lines=(Line("The server failed to start."),), actions=AGAIN),
+        Tile("ada", "failed", True, lines=lines("The server failed to start.")),
     ),
     "a server that ended by itself, whose log is its participant's own": (
-        Server("ada", ending=Ending("The job exceeded its memory limit.", at=NOW - 60, lines="secret", served=True)),
-        Tile(
-            "ada",
-            "ended",
-            True,
-            lines=(Line("The job exceeded its memory limit."), Line("It ended at {time}.", NOW - 60)),
-            actions=AGAIN,
-        ),
+        Server("ada", ending=OUT_OF_MEMORY),
+        Tile("ada", "ended", True, lines=lines(OUT_OF_MEMORY.what, Line("It ended at {time}.", NOW - 60))),
     ),
 }
+
+
+def without_actions(participant: Participant) -> Tile:
+    return replace(tile(participant, now=NOW, since=NOW - 3600), actions=())
 
 
 @pytest.mark.parametrize(("server", "expected"), TILES.values(), ids=TILES.keys())
 def test_tiles(server: Server, expected: Tile) -> None:
     """Each participant has one, whatever the server does."""
-    assert tile(participant(server), now=NOW, since=NOW - 3600) == expected
+    assert without_actions(participant(server)) == expected
 
 
 def test_a_start_that_is_to_come_or_was_refused() -> None:
     """The tile says so, though there is no server."""
-    coming = tile(Participant("ada", State.STARTING, queued=True), now=NOW)
-    refused = tile(Participant("ada", State.FAILED, fault="Too many servers."), now=NOW)
-    assert coming == Tile("ada", "starting", lines=(Line("It is started when its turn comes."),), actions=BUSY)
-    assert refused == Tile("ada", "failed", True, lines=(Line("Too many servers."),), actions=AGAIN)
+    coming = without_actions(Participant("ada", State.STARTING, queued=True))
+    refused = without_actions(Participant("ada", State.FAILED, fault="Too many servers."))
+    assert coming == Tile("ada", "starting", lines=lines("It is started when its turn comes."))
+    assert refused == Tile("ada", "failed", True, lines=lines("Too many servers."))
 
 
 def test_an_action_concerns_those_for_whom_it_does_something() -> None:
     """Nobody is started twice, and only what is active is stopped."""
+    offered = {state.value: tile(Participant("ada", state), now=NOW).actions for state in State}
     concerned = {
-        action: {state.value for state in State if concerns(action, Participant("ada", state))}
+        action: {state for state, actions in offered.items() if action in actions}
         for action in ("start", "stop", "extend", "message")
     }
     assert concerned == {
@@ -282,98 +257,66 @@ ROOM = (
     Participant("dora"),
 )
 FILES_STAY = "unsaved work and running kernels are lost. Files stay."
-QUESTIONS: dict[str, tuple[str, set[str] | None, Wish, str, str, str]] = {
+ONE_RUNS = f"1 server is running: its {FILES_STAY}"
+ONE_WAITS = "1 server is starting or waiting in line: its start is cancelled, and its place given up."
+NOBODY = "You have selected nobody. Select participants by their boxes, or use the buttons for everybody."
+QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]] = {
     "stop everybody": (
         "stop",
         None,
-        Wish(
-            "stop",
-            (ServerKey("ben"), ServerKey("cleo")),
-            everybody=True,
-            lines=(
-                f"1 server is running: its {FILES_STAY}",
-                "1 server is starting or waiting in line: its start is cancelled, and its place given up.",
-            ),
-        ),
         "Stop the servers of all 2 people?",
         "ben, cleo",
         "Stop 2 servers",
+        (ONE_RUNS, ONE_WAITS),
     ),
     "stop some": (
         "stop",
         {"ben", "dora"},
-        Wish(
-            "stop",
-            (ServerKey("ben"),),
-            lines=(
-                f"1 server is running: its {FILES_STAY}",
-                "1 of the selected people has no server and is left out.",
-            ),
-        ),
         "Stop the server of ben?",
-        "",
+        "ben",
         "Stop 1 server",
+        (ONE_RUNS, "1 of the selected people has no server and is left out."),
     ),
     "start some": (
         "start",
         {"ann", "ben", "cleo", "dora"},
-        Wish(
-            "start",
-            (ServerKey("ann"), ServerKey("dora")),
-            lines=("2 of the selected people have a server already and are left out.",),
-        ),
         "Start servers for 2 people?",
         "ann, dora",
         "Start 2 servers",
+        ("2 of the selected people have a server already and are left out.",),
     ),
-    "give one more time": (
-        "extend",
-        {"ben"},
-        Wish("extend", (ServerKey("ben"),)),
-        "Give ben more time",
-        "",
-        "Extend 1 server",
-    ),
+    "give one more time": ("extend", {"ben"}, "Give ben more time", "ben", "Extend 1 server", ()),
     "tell everybody": (
         "message",
         None,
-        Wish("message", (ServerKey("ann"), ServerKey("ben"), ServerKey("cleo"), ServerKey("dora")), everybody=True),
         "Send a message to all 4 people",
         "ann, ben, cleo, dora",
         "Send to 4 people",
+        (),
     ),
-    "nobody was selected": (
-        "stop",
-        set(),
-        Wish(
-            "stop",
-            (),
-            lines=("You have selected nobody. Select participants by their boxes, or use the buttons for everybody.",),
-        ),
-        "Stop",
-        "",
-        "Stop 0 servers",
-    ),
+    "nobody was selected": ("stop", set(), "Stop", "", "Stop 0 servers", (NOBODY,)),
     "nobody is concerned": (
         "extend",
         {"ann", "stranger"},
-        Wish("extend", (), lines=("There is nothing to do: this concerns none of the participants.",)),
         "Extend",
         "",
         "Extend 0 servers",
+        ("There is nothing to do: this concerns none of the participants.",),
     ),
 }
 
 
 @pytest.mark.parametrize(
-    ("action", "chosen", "expected", "heading", "names", "button"), QUESTIONS.values(), ids=QUESTIONS.keys()
+    ("action", "chosen", "heading", "people", "button", "sentences"), QUESTIONS.values(), ids=QUESTIONS.keys()
 )
 def test_the_question_before_an_action(
-    action: str, chosen: set[str] | None, expected: Wish, heading: str, names: str, button: str
+    action: str, chosen: set[str] | None, heading: str, people: str, button: str, sentences: tuple[str, ...]
 ) -> None:
-    """What happens to how many, who is left out, and what the button does."""
+    """What happens to how many, who is left out, and what the button does; one person is named in the heading."""
     wish = wish_of(action, ROOM, chosen)
-    assert (wish, wish.heading, wish.names, wish.button) == (expected, heading, names, button)
+    servers = tuple(ServerKey(user) for user in people.split(", ") if user)
+    assert wish == Wish(action, servers, everybody=chosen is None, lines=sentences)
+    assert (wish.heading, wish.names, wish.button) == (heading, people if len(servers) > 1 else "", button)
 
 
 LAB = Participant("ada", State.RUNNING, Server("ada", "lab", ready=True))
