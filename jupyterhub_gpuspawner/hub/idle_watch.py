@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyterhub import orm
@@ -54,24 +55,25 @@ from jupyterhub_gpuspawner.records.record import Cause, Kind
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.
 
 
+@dataclass(frozen=True)
 class Rules:
     """The policy for each profile of a hub, and the sessions of its courses, as they are now."""
 
-    def __init__(self, site: Idle, profiles: Mapping[str, Idle | None], courses: Mapping[str, HubCourse]) -> None:
-        """``profiles`` by slug; ``courses`` by the slugs of their profiles."""
-        self._site = idle_rule(None, site)
-        self._rules = {slug: idle_rule(idle, site) for slug, idle in profiles.items()}
-        self._courses = courses
+    site: IdleRule
+    profiles: Mapping[str, IdleRule]
+    """By slug."""
+    courses: Mapping[str, HubCourse]
+    """By the slugs of their profiles."""
 
     def rule(self, profile: str) -> IdleRule:
         """The policy for the servers of a profile; the site's for one that is offered no longer."""
-        course = self._courses.get(profile)
+        course = self.courses.get(profile)
         slug = course.course.profile.slug if course is not None and course.course is not None else profile
-        return self._rules.get(slug, self._site)
+        return self.profiles.get(slug, self.site)
 
     def session(self, profile: str, now: float) -> tuple[bool, float]:
         """Whether a session of the profile's course is under way, and when its last one has ended; 0: never."""
-        course = self._courses.get(profile)
+        course = self.courses.get(profile)
         sessions = course.sessions if course is not None else ()
         times = [(session.start.timestamp(), session.end.timestamp()) for session in sessions]
         ended = max((end for _, end in times if end <= now), default=0.0)
@@ -80,21 +82,18 @@ class Rules:
     @property
     def ask_for_activity(self) -> bool:
         """Whether one of them depends on JupyterHub's times of activity."""
-        return any(rule.kernel is not None for rule in (self._site, *self._rules.values()))
+        return any(rule.kernel is not None for rule in (self.site, *self.profiles.values()))
 
 
 def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
     """The policy of a hub, whose tornado settings are ``settings``; ``site`` is a spawner without a user."""
-    offering = with_profiles(site)
-    try:
-        profiles = (
-            {profile.slug: profile.idle for profile in offering.source.profiles()} if offering is not None else {}
-        )
-    except ConfigError:  # told where the profiles are read
-        profiles = {}
+    offering, idle, profiles = with_profiles(site), Idle(**site.idle), dict[str, IdleRule]()
+    with suppress(ConfigError):  # told where the profiles are read
+        offered = offering.source.profiles() if offering is not None else ()
+        profiles = {profile.slug: idle_rule(profile.idle, idle) for profile in offered}
     book = course_book(settings)
     courses = {slug_of(course.slug): course for course in book.courses()} if book is not None else {}
-    return Rules(Idle(**site.idle), profiles, courses)
+    return Rules(idle_rule(None, idle), profiles, courses)
 
 
 POLL_SECONDS = 60.0

@@ -15,7 +15,6 @@ from typing import Any
 from tornado import web
 
 from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, course_actions, session_name
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
@@ -134,16 +133,6 @@ class OutcomesDocument:
         return asdict(self)
 
 
-def courses_document(
-    courses: Iterable[HubCourse], *, now: datetime, fault: ConfigError | None = None
-) -> CoursesDocument:
-    """The document of these courses; ``fault`` is the folder's."""
-    return CoursesDocument(
-        courses=tuple(course_entry(course, now=now) for course in courses),
-        faults=(str(fault),) if fault is not None else (),
-    )
-
-
 def course_entry(course: HubCourse, *, now: datetime) -> CourseEntry:
     """A course without its people."""
     return CourseEntry(
@@ -236,7 +225,9 @@ class CoursesHandler(OfCourses):
         courses = await courses_taught(self, READING)
         book = course_book(self.settings)
         fault = book.fault if book is not None and is_admin(self.parsed_scopes) else None
-        self.write(json.dumps(courses_document(courses, now=datetime.now(timezone.utc), fault=fault).to_json()))
+        entries = tuple(course_entry(course, now=datetime.now(timezone.utc)) for course in courses)
+        document = CoursesDocument(courses=entries, faults=(str(fault),) if fault is not None else ())
+        self.write(json.dumps(document.to_json()))
 
 
 class CourseHandler(OfCourses):

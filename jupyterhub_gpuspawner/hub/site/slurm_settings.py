@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, default, validate
+from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -48,33 +48,6 @@ class Seconds(Float[float, Any]):
         if not (self.low <= seconds <= self.high or (self.or_zero and seconds == 0)):
             raise TraitError(f"{self.name}: {seconds:g} must be from {self.bounds}.")
         return seconds
-
-
-class CheckedTimeouts(HasTraits):
-    """A mixin for spawners: time-outs that JupyterHub defines without bounds, and with which every start would fail."""
-
-    @validate("start_timeout", "http_timeout")
-    def _at_least_a_second(self, proposal: Any) -> int:
-        value: int = proposal["value"]
-        if value < 1:
-            raise TraitError(f"{proposal['trait'].name}: {value} must be at least 1 second.")
-        return value
-
-
-class UsageInterval(Seconds):
-    """The setting ``usage_interval`` of both spawners."""
-
-    def __init__(self, **metadata: Any) -> None:
-        super().__init__(
-            30.0,
-            low=1,
-            high=DEADLINE_LIMIT,
-            or_zero=True,
-            help="""Seconds between two samples of what a server uses of its GPUs, cores and memory; 0: none are taken.
-            A process beside the server takes them, and sends a summary of ten at a time to the hub, which shows the
-            last hour.""",
-            **metadata,
-        )
 
 
 class Count(Integer[int, Any]):
@@ -331,7 +304,16 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="Topology file to use instead of discovery on the nodes; `{node}` is replaced by the node's name.",
     )
-    usage_interval = UsageInterval(config=True)
+    usage_interval = Seconds(
+        30.0,
+        low=1,
+        high=DEADLINE_LIMIT,
+        or_zero=True,
+        config=True,
+        help="""Seconds between two samples of what a server uses of its GPUs, cores and memory; 0: none are taken.
+        A process beside the server takes them, and sends a summary of ten at a time to the hub, which shows the
+        last hour.""",
+    )
     idle = IdleFields(
         {"gpu": "60min", "action": "report", "keep": {"by": "30min", "times": 2}},
         config=True,
@@ -339,6 +321,14 @@ class SlurmSettings(SlurmSpawner):
         of a profile's `idle`, such as `{"gpu": "90min", "action": "stop"}`. Fields that are left out have the values of
         the default. With `action: report` nothing is done; `gpuspawner idle` lists what would have been stopped.""",
     )
+
+    @validate("start_timeout", "http_timeout")
+    def _at_least_a_second(self, proposal: Any) -> int:
+        """JupyterHub defines these without bounds, and every start would fail with them."""
+        value: int = proposal["value"]
+        if value < 1:
+            raise TraitError(f"{proposal['trait'].name}: {value} must be at least 1 second.")
+        return value
 
     @default("hub_name")
     def _hub_name_default(self) -> str:

@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerU
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, StoredState, fault, takes_changes
-from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, CheckedTimeouts, SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
@@ -48,7 +48,7 @@ DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
 
-class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, CheckedTimeouts, SlurmSettings):
+class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = compat.UserOptions()

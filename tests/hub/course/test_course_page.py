@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -499,29 +498,25 @@ class ChangePoller:
         self.rendered.append([each.user for each in tiles])
         return [f"{each.user} {each.state}" for each in tiles]
 
+    async def later(self, feed: CourseFeed) -> Snapshot:
+        self.at += 3.0
+        return await feed.recent()
+
     def feed(self) -> CourseFeed:
         return CourseFeed(self.look, head=lambda view: view.totals, tiles=self.tiles, clock=lambda: self.at)
 
 
-def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_sent() -> None:
+async def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_sent() -> None:
     """A page that is two versions behind gets everything."""
     first = viewed(a_course())
     changed = replace(first, totals="2 running", tiles=(replace(first.tiles[0], state="running"), *first.tiles[1:]))
     looks = ChangePoller(first, first, changed)
+    feed, order = looks.feed(), ["train3", "train1", "train2", "train4"]
 
-    async def play() -> list[Snapshot]:
-        feed = looks.feed()
-        together = await asyncio.gather(feed.recent(), feed.recent(), feed.recent())
-        assert together == together[:1] * 3
-        snapshots = [together[0]]
-        for _ in range(2):
-            looks.at += 3.0
-            snapshots.append(await feed.recent())
-        return snapshots
+    one, *others = await asyncio.gather(feed.recent(), feed.recent(), feed.recent())
+    same, two = await looks.later(feed), await looks.later(feed)
 
-    one, same, two = asyncio.run(play())
-    order = ["train3", "train1", "train2", "train4"]
-
+    assert others == [one, one]
     assert looks.rendered == [order, [], ["train3"]]
     assert list(one.tiles) == order
     assert (one.version, one.event_since(one.version)) == (same.version, "")
@@ -532,58 +527,47 @@ def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_
         "tiles": {"train3": "train3 running"},
     }
     everything = json.loads(two.event_since("older"))
-    assert everything["tiles"] == MappingProxyType(dict(two.tiles))
+    assert everything["tiles"] == dict(two.tiles)
     assert list(everything["tiles"]) == order
 
 
-def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
+async def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
     """The tile is rendered again when the time left has changed; no event is sent for that."""
     server = [Server("train1", ready=True, placement=PLACED)]
     found = a_course()
     views = [course_view(found, participants_of(found, server, now=now), now=now) for now in (NOW, NOW + 60)]
     looks = ChangePoller(*views)
+    feed = looks.feed()
 
-    async def play() -> tuple[Snapshot, Snapshot]:
-        feed = looks.feed()
-        before = await feed.recent()
-        looks.at += 3.0
-        return before, await feed.recent()
+    before, after = await feed.recent(), await looks.later(feed)
 
-    before, after = asyncio.run(play())
     assert looks.rendered[1] == ["train1"]
     assert after.event_since(before.version) == ""
 
 
-def test_after_an_action_the_page_is_made_anew() -> None:
+async def test_after_an_action_the_page_is_made_anew() -> None:
     """Also while an older one is still being made; the newer one is the last."""
     first = viewed(a_course())
     second = replace(first, totals="after the action")
-    looks = ChangePoller(first, second)
+    feed = ChangePoller(first, second).feed()
 
-    async def play() -> list[str]:
-        feed = looks.feed()
-        older = asyncio.ensure_future(feed.recent())
-        await asyncio.sleep(0)
-        feed.expire()
-        return [each.view.totals for each in (await feed.recent(), await older, await feed.recent())]
+    older = asyncio.ensure_future(feed.recent())
+    await asyncio.sleep(0)
+    feed.expire()
+    totals = [snapshot.view.totals for snapshot in (await feed.recent(), await older, await feed.recent())]
 
-    assert asyncio.run(play()) == [second.totals, first.totals, second.totals]
+    assert totals == [second.totals, first.totals, second.totals]
 
 
-def test_a_stream_tells_each_change_once() -> None:
+async def test_a_stream_tells_each_change_once() -> None:
     """And is silent in between."""
     first = viewed(a_course())
     looks = ChangePoller(first, first, replace(first, totals="2 running"))
+    feed, events = looks.feed(), list[str]()
+    async for event in feed.events((await feed.recent()).version, interval=0.0):
+        events.append(json.loads(event)["head"] if event else "")
+        looks.at += 1.0
+        if len(events) == 3:
+            break
 
-    async def play() -> list[str]:
-        feed = looks.feed()
-        now = (await feed.recent()).version
-        events = []
-        async for event in feed.events(now, interval=0.0):
-            events.append(json.loads(event)["head"] if event else "")
-            looks.at += 1.0
-            if len(events) == 3:
-                break
-        return events
-
-    assert asyncio.run(play()) == ["", "", "2 running"]
+    assert events == ["", "", "2 running"]

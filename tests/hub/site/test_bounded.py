@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.registration import remove_former_settings
-from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings, UsageInterval
+from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan
@@ -42,7 +42,7 @@ def test_every_number_that_can_be_set_has_bounds() -> None:
         for name, trait in ours(cls).items()
         if isinstance(trait, (Float, Integer))
     }
-    assert {name for name, kind in numbers.items() if kind not in (Seconds, Count, UsageInterval)} == set()
+    assert {name for name, kind in numbers.items() if kind not in (Seconds, Count)} == set()
     assert len(numbers) >= 3
 
 
