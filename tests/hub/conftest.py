@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -13,8 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import FILES_MAY_SAY_ALL
-from tests.fixtures.postgres import hub_database
+from tests.fixtures.hubs import FILES_MAY_SAY_ALL, needs_proxy, slurm_environment
 
 STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
 COMMAND = f"[{sys.executable}, {STAND_IN}]"
@@ -42,8 +40,7 @@ def start_hub(
     stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, lines: str = "", profiles: str = LIGHT, **environment: str
 ) -> HubProcess:
     """Start a hub with the demo's configuration followed by ``lines``; it stops with ``stack``."""
-    if shutil.which("configurable-http-proxy") is None:
-        pytest.skip("configurable-http-proxy is not on the PATH (npm install -g configurable-http-proxy)")
+    needs_proxy()
     hub = new_hub(slurm, folder, lines=lines, profiles=profiles, environment=environment)
     stack.callback(hub.stop)
     hub.start()
@@ -64,13 +61,8 @@ def new_hub(
     (folder / "profiles" / "own.yaml").write_text(profiles)
     config = folder / "jupyterhub_config.py"
     config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{FILES_MAY_SAY_ALL}\n{lines}\n")
-    known = {
-        **hub_database(),
-        **slurm.environment,
-        "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
-        "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
-    }
-    return HubProcess(folder, config=config, environment={**known, **(environment or {})}, port=port)
+    known = {**slurm_environment(slurm), **(environment or {})}
+    return HubProcess(folder, config=config, environment=known, port=port)
 
 
 StartHub = Callable[..., HubProcess]

@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.fixtures.hubs import MakeHub
+from tests.hub.conftest import StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -54,9 +54,9 @@ c.ProfilesSpawner.profiles = [
 
 
 @pytest.fixture
-def workshop(make_hub: MakeHub) -> HubProcess:
+def workshop(start_light_hub: StartHub) -> HubProcess:
     """A hub with the workshop's configuration."""
-    return make_hub(WORKSHOP)
+    return start_light_hub(WORKSHOP)
 
 
 def test_every_profile_of_the_workshop_starts(workshop: HubProcess) -> None:

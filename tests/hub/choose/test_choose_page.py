@@ -9,8 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import MakeHub
-from tests.hub.conftest import COMMAND, LIGHT
+from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.visitor import Page, Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]
@@ -172,9 +171,9 @@ c.GPUSlurmSpawner.req_partition = "batch"
 
 
 @pytest.mark.parametrize("lines", [FORMLESS, ALONE], ids=["profiles without a form", "no profiles"])
-def test_without_a_form_a_click_is_needed_all_the_same(make_hub: MakeHub, lines: str) -> None:
+def test_without_a_form_a_click_is_needed_all_the_same(start_light_hub: StartHub, lines: str) -> None:
     """JupyterHub would start a server on a GET, and so would any link in an e-mail."""
-    hub = make_hub(lines, profiles=LIGHT)
+    hub = start_light_hub(lines)
     visitor = Visitor(hub, "ann")
     asked = visitor.look("/hub/spawn")
     before = hub.server("ann")
@@ -187,9 +186,9 @@ def test_without_a_form_a_click_is_needed_all_the_same(make_hub: MakeHub, lines:
     hub.end("ann")
 
 
-def test_without_a_form_a_link_still_chooses(make_hub: MakeHub) -> None:
+def test_without_a_form_a_link_still_chooses(start_light_hub: StartHub) -> None:
     """Its options are in the page until the click; one that is not allowed is reported."""
-    hub = make_hub(FORMLESS, profiles=LIGHT)
+    hub = start_light_hub(FORMLESS)
     visitor = Visitor(hub, "ann")
     asked = visitor.look("/hub/spawn?opt-profile=light&opt-cpus=2")
     wrong = visitor.look("/hub/spawn?opt-profile=light&opt-cpus=9")
