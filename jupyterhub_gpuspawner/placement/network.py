@@ -6,7 +6,8 @@ Between nodes a GPU's data leaves through a network card. NCCL gives each GPU th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.ring import gbps
 from jupyterhub_gpuspawner.placement.topology import NETWORK
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 UNKNOWN = "?"
 
 
-class NearestNic(NamedTuple):
+@dataclass(frozen=True)
+class NearestNic:
     """A GPU's network card."""
 
     name: str
