@@ -242,8 +242,9 @@ def _of_profile(request: JobRequest, job: ProbeJob) -> str:
 
 
 def _need(fact: str, slug: str, what: str, condition: str) -> str:
-    found, missing = (_fact(fact, slug=slug, what=what, found=found) for found in (True, False))
-    return f"if {condition}; then {found}; else {missing}; fi"
+    present = _fact(fact, slug=slug, what=what, found=True)
+    missing = _fact(fact, slug=slug, what=what, found=False)
+    return f"if {condition}; then {present}; else {missing}; fi"
 
 
 def _fact(fact: str, **content: object) -> str:

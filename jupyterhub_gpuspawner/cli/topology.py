@@ -216,8 +216,8 @@ def _gpus(topology: NodeTopology) -> str:
         "bus id": [gpu.pci for gpu in topology.gpus],
         "UUID": [gpu.uuid for gpu in topology.gpus],
     }
-    known = [[name, *(value or UNKNOWN for value in values)] for name, values in columns.items() if any(values)]
-    return table(zip(*known, strict=True))
+    filled = [[name, *(value or UNKNOWN for value in values)] for name, values in columns.items() if any(values)]
+    return table(zip(*filled, strict=True))
 
 
 def _links(topology: NodeTopology) -> str:

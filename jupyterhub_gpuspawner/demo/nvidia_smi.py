@@ -54,7 +54,7 @@ class Shown:
     def values(self) -> dict[str, object]:
         """The value of each of :data:`FIELDS` that is known; the name says that it is simulated."""
         gpu, use = self.gpu, self.use
-        known = {
+        values: dict[str, object] = {
             "timestamp": datetime.now().strftime("%Y/%m/%d %H:%M:%S.000"),  # noqa: DTZ005 - as nvidia-smi
             "index": self.index,
             "name": f"{gpu.name} MIG {gpu.mig} (simulated)" if gpu.mig else f"{gpu.name} (simulated)",
@@ -68,11 +68,11 @@ class Shown:
             "mig.mode.current": "Enabled" if gpu.mig else "Disabled",
         }
         if use.memory_mib is not None and use.memory_used_mib is not None:
-            known["memory.free"] = use.memory_mib - use.memory_used_mib
+            values["memory.free"] = use.memory_mib - use.memory_used_mib
         if use.power_watts is not None:
-            known["power.draw"] = f"{use.power_watts:.2f}"
-        same = {"gpu_name": known["name"], "gpu_uuid": gpu.uuid, "gpu_bus_id": known["pci.bus_id"]}
-        return {name: value for name, value in {**known, **same}.items() if value is not None}
+            values["power.draw"] = f"{use.power_watts:.2f}"
+        same = {"gpu_name": values["name"], "gpu_uuid": gpu.uuid, "gpu_bus_id": values["pci.bus_id"]}
+        return {name: value for name, value in {**values, **same}.items() if value is not None}
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str], pattern: str, *, now: float | None = None) -> int:

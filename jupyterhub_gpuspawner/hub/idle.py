@@ -410,22 +410,22 @@ class IdleServer:
         if self.unused is not None and (unused is None or unused.since != self.unused.since):
             before = self.keeps_before + self.keeps
             server = replace(server, keeps_before=before, keeps=0, kept=0.0, told_at=None, row=None)
-        return server.judged(now)
+        return server.with_verdict(now)
 
-    def judged(self, now: float) -> IdleServer:
+    def with_verdict(self, now: float) -> IdleServer:
         """With the verdict of now; told for the first time if that is due."""
         server = replace(self, verdict=judge(self))
         if not server.is_announced:
             return replace(server, told_at=None)
         if server.told_at is not None:
             return server
-        told = replace(server, told_at=now)
-        return replace(told, verdict=judge(told))
+        announced = replace(server, told_at=now)
+        return replace(announced, verdict=judge(announced))
 
     def prolonged(self, now: float, *, staff: bool = False) -> IdleServer:
         """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times."""
         keeps = self.keeps if staff else self.keeps + 1
-        return replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None).judged(now)
+        return replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None).with_verdict(now)
 
 
 SERVERS: dict[tuple[str, str], IdleServer] = {}

@@ -79,7 +79,7 @@ def migrate(path: Path) -> Migration:
     _note_forms(migration)
     _note_gpus(migration)
     _note_class(migration)
-    _place_profiles(migration)
+    _write_profiles(migration)
     _compare_options(migration)
     return migration
 
@@ -229,7 +229,7 @@ def _note_class(migration: Migration) -> None:
         )
 
 
-def _place_profiles(migration: Migration) -> None:
+def _write_profiles(migration: Migration) -> None:
     """Decide which profiles are for files, and what files must be allowed."""
     allows, classes = set[str](), set[str]()
     for converted in migration.profiles:

@@ -192,7 +192,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if list(arguments) == [TAKEN]:
         from jupyterhub_gpuspawner.node import port
 
-        raise SystemExit(0 if port.was_taken(os.path.dirname(os.path.abspath(sys.argv[0]))) else 1)
+        raise SystemExit(0 if port.is_taken(os.path.dirname(os.path.abspath(sys.argv[0]))) else 1)
     try:
         text, command = parse_arguments(arguments)
     except ValueError as error:

@@ -212,8 +212,8 @@ def _in_slurms_words(chosen: GpuGrant, topology: NodeTopology) -> str:
     """Slurm's own indices, if the driver counts differently: in a device cgroup, or with MIG devices."""
     if chosen.slurm == tuple(topology.gpus[position].index for position in chosen.positions or ()) or not chosen.slurm:
         return ""
-    are = "these are GPUs" if len(chosen) > 1 else "this is GPU"
-    return f" To Slurm {are} {format_cpulist(chosen.slurm)}."
+    subject = "these are GPUs" if len(chosen) > 1 else "this is GPU"
+    return f" To Slurm {subject} {format_cpulist(chosen.slurm)}."
 
 
 def _numa_nodes(topology: NodeTopology, cpus: Sequence[int]) -> tuple[int, ...]:

@@ -371,7 +371,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def was_taken(folder: str) -> bool:
+def is_taken(folder: str) -> bool:
     """Whether another process has the port of a server that was launched a moment ago and has ended."""
     path = os.path.join(folder, "port")
     try:

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 
 _MAX_AGE = 60.0
 """Seconds that an answer is kept."""
-_KEPT_ANSWERS = 1024
+_ANSWERS_AT_MOST = 1024
 _MISSING = 2
 """Exit status of getent(1) for a name that is not there."""
 _IDENTITY = re.compile(r"uid=(\d+)(?:\(([^)\n]*)\))?")
@@ -49,7 +49,7 @@ class LoginNodeAccounts:
         if answer.code not in (0, _MISSING):
             raise SlurmUnavailable(f"getent failed on the login node: {answer.stderr.strip()[:200]}")
         account = parse_entry(answer.stdout, name) if answer.code == 0 else None
-        if len(self._known) >= _KEPT_ANSWERS:
+        if len(self._known) >= _ANSWERS_AT_MOST:
             self._known.clear()
         self._known[name] = time.monotonic(), account
         return account

@@ -17,7 +17,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.port import ATTEMPTS, remember, was_taken
+from jupyterhub_gpuspawner.node.port import ATTEMPTS, remember, is_taken
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan
@@ -106,10 +106,10 @@ def test_a_server_that_ran_for_a_while_did_not_fail_for_its_port(tmp_path: Path)
     """Whoever listens there now."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         remember(str(tmp_path), other.getsockname()[1])
-        soon = was_taken(str(tmp_path))
+        soon = is_taken(str(tmp_path))
         long_ago = time.time() - ATTEMPTS - 1
         os.utime(tmp_path / "port", (long_ago, long_ago))
 
-        assert (soon, was_taken(str(tmp_path))) == (True, False)
+        assert (soon, is_taken(str(tmp_path))) == (True, False)
 
-    assert was_taken("/no/such/folder") is False
+    assert is_taken("/no/such/folder") is False

@@ -25,6 +25,11 @@ from tests.slurm.recorded import VERSIONS, recorded
 @pytest.mark.parametrize(
     ("state", "phase", "end"),
     [
+        ("REQUEUED", Phase.QUEUED, None),
+        ("RESIZING", Phase.RUNNING, None),
+        ("SIGNALING", Phase.RUNNING, None),
+        ("STAGE_OUT", Phase.ENDING, None),
+        ("PREEMPTED", Phase.ENDED, End.PREEMPTED),
         ("SPECIAL_EXIT", Phase.QUEUED, None),  # requeued and held
         ("SUSPENDED", Phase.RUNNING, None),
         ("STOPPED", Phase.RUNNING, None),

@@ -101,8 +101,8 @@ async def health_of(handler: BaseHandler) -> FleetHealth:
     """
     connection, store = connection_of(handler), FleetStore(handler.db.get_bind())
     snapshot = await connection.cluster.recent(AGE)
-    known = snapshot.nodes if snapshot is not None and not connection.silent else None
-    gres = {node.name: node.gres for node in known} if known is not None else None
+    nodes = snapshot.nodes if snapshot is not None and not connection.silent else None
+    gres = {node.name: node.gres for node in nodes} if nodes is not None else None
 
     def read() -> FleetHealth:
         stored = store.read()

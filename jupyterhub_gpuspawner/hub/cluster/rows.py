@@ -414,13 +414,13 @@ def _health_row(node: NodeHealth, now: float) -> HealthRow:
     siblings = f"{number:,} sibling{'s' * (number != 1)}" if number else ""
     has = (str(node.shape), siblings, words.SIMULATED if node.simulated else "")
     ago = times.relative(node.seen_at, now=now)
-    seen = words.LAST_REPORT.format(ago="just now" if ago == times.NOW else ago)
+    last_report = words.LAST_REPORT.format(ago="just now" if ago == times.NOW else ago)
     return HealthRow(
         name=node.node,
         ill=node.ill,
         state=words.DIFFERS if node.ill else words.ALIKE if number else words.ALONE,
         has=", ".join(filter(None, has)),
-        seen=f"{node.seen}; {seen}",
+        seen=f"{node.seen}; {last_report}",
         findings=tuple(sentence(str(fault)) for fault in (*node.differences, *node.contradictions)),
         hints=(*node.doubts, *filter(None, (node.gains,))),
         grants=sentence(str(node.grants)),
@@ -431,13 +431,13 @@ def health_section(health: FleetHealth, now: float) -> dict[str, object]:
     """What the map says of the nodes' health, for its template; ``now`` as in time.time()."""
     nodes, ill = health.nodes, sum(node.ill for node in health.nodes)
     verb_end = "s" * (ill <= 1)
-    known = f"{len(nodes):,} node{'s' * (len(nodes) != 1)} known"
+    count = f"{len(nodes):,} node{'s' * (len(nodes) != 1)} known"
     number = f"{ill:,}" if ill else "none"
     more = len(nodes) - REPORTS_AT_MOST
     return {
         "slurm_asked": health.slurm_asked,
         "rows": health_rows(health, now),
-        "summary": f"{known}; {number} differ{verb_end} or contradict{verb_end} Slurm's configuration",
+        "summary": f"{count}; {number} differ{verb_end} or contradict{verb_end} Slurm's configuration",
         "grants": words.ALL_GRANTS.format(grants=health.grants),
         "more": words.MORE_REPORTS.format(nodes=counted(more, "more node")) if more > 0 else "",
     }

@@ -184,11 +184,11 @@ class ServerEnding:
     def timed_out(self, seconds: float, state: str) -> Exception:
         """The error of a job that did not serve within ``seconds`` of its allocation; ``state``: how far it was."""
         what = words.TIMED_OUT.format(time=duration(seconds), known=state)
-        return self._given_up(what, advice=words.TIMED_OUT_ADVICE)
+        return self._timed_out(what, advice=words.TIMED_OUT_ADVICE)
 
     def not_submitted(self, seconds: float) -> Exception:
         """The error of a start for which there was no job after ``seconds``."""
-        return self._given_up(words.NOT_SUBMITTED.format(time=duration(seconds)), advice=words.TRY_LATER)
+        return self._timed_out(words.NOT_SUBMITTED.format(time=duration(seconds)), advice=words.TRY_LATER)
 
     def waited_too_long(self, seconds: float) -> Exception:
         """The error of a start whose job was pending for ``seconds``, the limit.
@@ -196,9 +196,9 @@ class ServerEnding:
         Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
         """
         what = words.WAITED.format(time=duration(seconds))
-        return self._given_up(what, "queue_timeout", 409, advice=words.WAITED_ADVICE, hint=words.WAITED_HINT)
+        return self._timed_out(what, "queue_timeout", 409, advice=words.WAITED_ADVICE, hint=words.WAITED_HINT)
 
-    def _given_up(
+    def _timed_out(
         self, what: str, reason: str = "timeout", status_code: int = 503, *, advice: str, hint: str = ""
     ) -> Exception:
         advice = advice.format(contact=self._watch.spawner.contact)
