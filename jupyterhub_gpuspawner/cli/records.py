@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from traitlets import TraitError
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, since, table
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_user
-from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
+from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT
 from jupyterhub_gpuspawner.records.export import export as write
 from jupyterhub_gpuspawner.records.export import read_key
@@ -51,10 +50,7 @@ def file_of(config: Path, database: Path | None) -> Path:
     if database is not None:
         return database
     site = load_site(config)
-    try:
-        path = GPUSessions(config=site.config).file(str(site.config.JupyterHub.get("db_url", DEFAULT)))
-    except TraitError as error:
-        raise ConfigError(str(error)) from error
+    path = records_file(str(site.config.JupyterHub.get("db_url", DEFAULT)))
     return path if path.is_file() else config.parent / path
 
 

@@ -64,16 +64,15 @@ class SessionStore:
         """
         if not create and not path.is_file():
             raise ConfigError(
-                f"there is no file {path}.", hint="The hub makes it at its first start; see c.GPUSessions.path."
+                f"there is no file {path}.",
+                hint="The hub makes it beside its database at its first start; --database names another one.",
             )
         self.path = path
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self._db = sqlite3.connect(path, timeout=patience, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(
-                f"the file of session records cannot be opened: {error}.", where="c.GPUSessions.path"
-            ) from error
+            raise ConfigError(f"the file of session records cannot be opened: {error}.") from error
         try:
             self._open()
         except sqlite3.Error as error:
@@ -93,7 +92,7 @@ class SessionStore:
         if tables and "sessions" not in tables:
             raise StoreError(
                 f"{self.path} is another database, not a file of session records.",
-                hint="See c.GPUSessions.path, or --database on the command line.",
+                hint="Move it away, or name the file of the records with --database.",
             )
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")

@@ -126,13 +126,13 @@ def test_idle_times_are_deleted_where_there_are_no_records(config: Path, lines: 
 
 
 def test_a_hub_without_records(config: Path) -> None:
-    """The message names the file and the setting."""
+    """The message names the file, and where the hub makes it."""
     (config.parent / "sessions.sqlite").unlink()
     answer = run(config, "list")
 
     assert answer.exit_code == 1
     assert "there is no file" in answer.stderr
-    assert "c.GPUSessions.path" in answer.stderr
+    assert "beside its database" in answer.stderr
 
 
 def test_a_hub_that_does_not_run_in_the_folder_of_its_configuration(

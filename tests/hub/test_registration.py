@@ -181,8 +181,8 @@ async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypa
     for module in (keeper, life):
         monkeypatch.setattr(module, "STREAM", Stream())
     with hub_session() as session:
-        config = Config(GPUProfilesSpawner={"courses_dir": str(tmp_path)}, GPUSessions={"path": f"{tmp_path}/s.sqlite"})
-        app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner)
+        config = Config(GPUProfilesSpawner={"courses_dir": str(tmp_path)})
+        app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner, db_url=f"sqlite:///{tmp_path}/hub.sqlite")
         app.db, app.eventlog = session, EventLogger()
         before = asyncio.all_tasks()
         for begin in UPKEEP:

@@ -17,7 +17,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.port import ATTEMPTS, remember, is_taken
+from jupyterhub_gpuspawner.node.port import ATTEMPTS, is_taken, remember
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan

@@ -20,7 +20,7 @@ from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
-from traitlets import Bool, Unicode
+from traitlets import Bool
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
@@ -47,26 +47,19 @@ class GPUSessions(Configurable):
         help="""Keep a record of each session of a server that is a Slurm job: who started it, how long it waited, what
         it got and used, and why it ended. No file names, and nothing of what runs in notebooks.""",
     )
-    path = Unicode(
-        "",
-        config=True,
-        help=f"""The SQLite file of the records, on a local disk. Empty: `{FILE}` in the folder of the hub's database,
-        or in the hub's working directory if that is not a file.""",
-    )
     keep_sessions = Count(
         400, low=1, high=36500, config=True, help="Days for which the record of a session is kept after its end."
     )
 
-    def file(self, db_url: str) -> Path:
-        """The file of the records in a hub with this database."""
-        if self.path:
-            return Path(self.path)
-        try:
-            url = make_url(full_url(db_url))
-        except ArgumentError:
-            return Path(FILE)
-        beside = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
-        return Path(url.database or "").parent / FILE if beside else Path(FILE)
+
+def records_file(db_url: str) -> Path:
+    """The file of the records in a hub with this database: beside it, or in the hub's working directory."""
+    try:
+        url = make_url(full_url(db_url))
+    except ArgumentError:
+        return Path(FILE)
+    beside = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))
+    return Path(url.database or "").parent / FILE if beside else Path(FILE)
 
 
 T = TypeVar("T")
@@ -170,7 +163,7 @@ def begin_sessions(app: JupyterHub) -> None:
     settings = GPUSessions(config=app.config)
     if not starts_slurm_jobs(app.spawner_class) or not settings.enabled:
         return
-    recorder, now = Recorder(settings.file(app.db_url)), time.time()
+    recorder, now = Recorder(records_file(app.db_url)), time.time()
     STREAM.subscribe(recorder.take)
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(

@@ -177,6 +177,7 @@ FORMER_SETTINGS = {
     "claim_folder": CLAIM_FOLDER,
     "keep_days": f"{NODE_RETENTION_DAYS} days",
     "lab_saves": f"{LAB_SAVES[0]} and {LAB_SAVES[1]} minutes before the end",
+    "path": "sessions.sqlite, beside the hub's database or else in the hub's working directory",
     "observe_timeout": f"{OBSERVE_SECONDS:g} seconds",
     "reconcile_interval": f"{RECONCILE_INTERVAL:g} seconds",
     "resting_interval": f"{watcher.REST_INTERVAL:g} seconds",
@@ -370,9 +371,10 @@ class SlurmSettings(SlurmSpawner):
 
 def former_settings(config: Config) -> Iterator[tuple[str, str, str]]:
     """Section, name, and why it has no effect, of each setting in a configuration that an earlier version had."""
-    names = dict.fromkeys(("GPUSlurmSpawner", *SlurmSettings.section_names()), set(FORMER_SETTINGS) - {"keep_days"})
-    names["GPUFleet"] = {"keep_days"}
-    names["GPUProfilesSpawner"] = names["ProfilesSpawner"] = {*FORMER_SETTINGS, "slurm_spawner_class"}
+    of_servers = set(FORMER_SETTINGS) - {"keep_days", "path"}
+    names = dict.fromkeys(("GPUSlurmSpawner", *SlurmSettings.section_names()), of_servers)
+    names["GPUFleet"], names["GPUSessions"] = {"keep_days"}, {"path"}
+    names["GPUProfilesSpawner"] = names["ProfilesSpawner"] = {*of_servers, "slurm_spawner_class"}
     names["GPULocalSpawner"] = set(config.get("GPULocalSpawner", {}))
     for section, values in sorted(config.items()):
         for name in sorted(names.get(section, set()) & set(values)):

@@ -114,8 +114,10 @@ from tests.records.a_session import LIFE
 
 async def hub():
     logging.basicConfig()
-    config = Config(GPUSessions={"path": sys.argv[1]})
-    begin_sessions(SimpleNamespace(config=config, spawner_class=GPUSlurmSpawner, db=None, db_url="", http_server=True))
+    config, database = Config(), f"sqlite:///{sys.argv[1]}/jupyterhub.sqlite"
+    begin_sessions(
+        SimpleNamespace(config=config, spawner_class=GPUSlurmSpawner, db=None, db_url=database, http_server=True)
+    )
     for event in LIFE:
         STREAM.publish(event)
     await asyncio.sleep(0)
@@ -131,7 +133,7 @@ def test_a_locked_file_does_not_hold_the_end_of_the_hub(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         ended = subprocess.run(
-            [sys.executable, "-c", HUB, path],
+            [sys.executable, "-c", HUB, tmp_path],
             cwd=Path(__file__).parents[3],
             stderr=subprocess.PIPE,
             text=True,

@@ -6,26 +6,23 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions
+from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
 
 
 @pytest.mark.parametrize(
-    ("db_url", "path", "expected"),
+    ("db_url", "expected"),
     [
-        ("sqlite:///jupyterhub.sqlite", "", "sessions.sqlite"),
-        ("sqlite:////srv/hub/jupyterhub.sqlite", "", "/srv/hub/sessions.sqlite"),
-        ("sqlite:////srv/hub/jupyterhub.sqlite", "/var/lib/hub/s.sqlite", "/var/lib/hub/s.sqlite"),
-        ("sqlite:///:memory:", "", "sessions.sqlite"),
-        ("postgresql://hub@db/hub", "", "sessions.sqlite"),
-        ("/srv/hub/jupyterhub.sqlite", "", "/srv/hub/sessions.sqlite"),
-        ("not an address://", "", "sessions.sqlite"),
+        ("sqlite:///jupyterhub.sqlite", "sessions.sqlite"),
+        ("sqlite:////srv/hub/jupyterhub.sqlite", "/srv/hub/sessions.sqlite"),
+        ("sqlite:///:memory:", "sessions.sqlite"),
+        ("postgresql://hub@db/hub", "sessions.sqlite"),
+        ("/srv/hub/jupyterhub.sqlite", "/srv/hub/sessions.sqlite"),
+        ("not an address://", "sessions.sqlite"),
     ],
 )
-def test_the_file_is_beside_the_hubs_database(db_url: str, path: str, expected: str) -> None:
-    """Unless the admin says where."""
-    config = Config({"GPUSessions": {"path": path}})
-
-    assert str(GPUSessions(config=config).file(db_url)) == expected
+def test_the_file_is_beside_the_hubs_database(db_url: str, expected: str) -> None:
+    """Where that is no file of SQLite, it is in the hub's working directory."""
+    assert str(records_file(db_url)) == expected
 
 
 def test_a_time_that_is_none_is_refused() -> None:

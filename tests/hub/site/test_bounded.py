@@ -155,6 +155,7 @@ def test_settings_of_earlier_versions_are_named_once_and_dropped(caplog: pytest.
         {
             "SlurmSpawner": {"waiting_interval": 1, "slurm_timeout": 5},
             "GPUFleet": {"keep_days": 7},
+            "GPUSessions": {"path": "/var/lib/hub/sessions.sqlite"},
             "GPULocalSpawner": {"as_hub_account": True},
             "GPUProfilesSpawner": {"slurm_spawner_class": "site.Slurm"},
         }
@@ -169,6 +170,8 @@ def test_settings_of_earlier_versions_are_named_once_and_dropped(caplog: pytest.
         "c.GPUProfilesSpawner.local_spawner_class: JupyterHub's LocalProcessSpawner unless you set another one.",
         "c.GPUProfilesSpawner.slurm_spawner_class is no longer a setting. Make your class a subclass of "
         "GPUProfilesSpawner, and set c.JupyterHub.spawner_class to it.",
+        "c.GPUSessions.path is no longer a setting. In use: sessions.sqlite, beside the hub's database or else in the "
+        "hub's working directory. Remove this line.",
         "c.SlurmSpawner.waiting_interval is no longer a setting. In use: 2.25 seconds. Remove this line.",
     ]
     assert {name: dict(values) for name, values in config.items() if values} == {"SlurmSpawner": {"slurm_timeout": 5}}
