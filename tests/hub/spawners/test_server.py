@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from jupyterhub import orm
 from jupyterhub.scopes import Scope
 
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
@@ -27,6 +29,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_of,
     servers_with_jobs,
     stopper_of,
+    updated_server,
     waits_in_queue,
     with_current_end,
     with_profiles,
@@ -35,6 +38,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
 from jupyterhub_gpuspawner.records.record import Kind
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from tests.snapshots import cluster, node, waiting
 from tests.standins.hub_spawner import HubSpawner
 from tests.standins.resources import resolved
 
@@ -115,6 +119,28 @@ KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
 async def test_servers(spawner: Callable[[], Any], server: Server) -> None:
     """What a spawner does not have is not known; nothing is asked of it that only ours have."""
     assert server_of(spawner(), with_start=False) == server
+
+
+async def test_a_server_that_waits_has_its_position_of_now() -> None:
+    """The view of the queue is brought up to date before the page of a pending job is made; no other job needs it."""
+
+    class View:
+        """It learns of both jobs when it is updated."""
+
+        latest: Any = None
+
+        async def recent(self, _max_age: float, _patience: float) -> None:
+            self.latest = cluster(node("g1"), jobs=(waiting("11"), waiting("12")))
+
+    positions = []
+    for phase in (Phase.QUEUED, Phase.RUNNING):
+        view = View()
+        connection = SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))
+        spawner = Spawner(job=Job("12", phase), pending="spawn", connection=Mock(return_value=connection))
+        start = (await updated_server(spawner, patience=1.0)).start
+        positions.append((view.latest is not None, start and start.queue_position))
+
+    assert positions == [(True, QueuePosition(2, 2, "gpu", people=1)), (False, None)]
 
 
 async def test_failed_starts() -> None:
