@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 from typing import Any
@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.database import StoredState
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -60,9 +61,32 @@ class Reason(str, Enum):
     """Slurm's answers do not say enough to decide."""
 
 
+# ``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone.
+
+_REFUSALS = {
+    Reason.NOT_RUNNING: "Only a running server can be extended.",
+    Reason.NO_LIMIT: "This server has no time limit.",
+    Reason.USED: "This server cannot be extended again.",
+    Reason.RESERVATION: "No more time: reservation {name} ends then.",
+    Reason.PARTITION: "No more time: this is the longest time that partition {name} allows.",
+    Reason.MAINTENANCE: "No more time: maintenance of the node begins then.",
+    Reason.RESERVED: "No more time: the node is reserved for others from then on.",
+    Reason.LEAVING: "No more time: the node is being taken out of service.",
+    Reason.OTHERS_WAIT: "No more time: others are waiting for these resources.",
+    Reason.UNKNOWN: "Whether there is more time is not known at the moment. Try again in a minute.",
+}
+_BOUNDS: Mapping[Reason | None, str] = {
+    Reason.RESERVATION: ", when reservation {name} ends",
+    Reason.PARTITION: ", which is the longest time that partition {name} allows",
+    Reason.MAINTENANCE: ", when maintenance of the node begins",
+    Reason.RESERVED: ", from when on the node is reserved for others",
+    Reason.OTHERS_WAIT: ", when others need these resources",
+}
+
+
 @dataclass(frozen=True)
 class MoreTime:
-    """By how much a job can be extended now."""
+    """By how much a job can be extended now: on its server's card, on a page and over REST."""
 
     seconds: int
     """Full minutes; 0: not at all."""
@@ -72,6 +96,42 @@ class MoreTime:
     """Why it is not more; None where it is all that was asked for."""
     name: str = ""
     """The reservation or partition of :attr:`reason`."""
+    uses_left: int = 0
+    """Extensions that the server's user has left, this one included."""
+
+    @property
+    def possible(self) -> bool:
+        """It can be extended now."""
+        return self.seconds > 0
+
+    @property
+    def words(self) -> str:
+        """Such as ``1 h more, until {time}.``, and why it is not more; or why there is none."""
+        if not self.possible:
+            return _refusal(self.reason or Reason.UNKNOWN, self.name)
+        bound = _BOUNDS.get(self.reason, "").format(name=self.name)
+        return f"{duration(self.seconds)} more, until {{time}}{bound}."
+
+    @property
+    def uses(self) -> str:
+        """How often the server can be extended; empty where it cannot be now."""
+        if not self.possible:
+            return ""
+        return f"You can do this {'once' if self.uses_left == 1 else f'{self.uses_left} times'}."
+
+    def document(self) -> dict[str, Any]:
+        """Its JSON form."""
+        return {
+            "seconds": self.seconds,
+            "until": parse_time(self.ends_at).isoformat() if self.ends_at is not None else None,
+            "uses_left": self.uses_left,
+            "reason": self.reason.value if self.reason is not None else None,
+            "message": "" if self.possible else self.words,
+        }
+
+
+def _refusal(reason: Reason, name: str) -> str:
+    return _REFUSALS[reason].format(name=name)
 
 
 @dataclass(frozen=True)
@@ -82,7 +142,7 @@ class _Bound:
 
 
 def more_time(
-    job: Job | None,
+    job: Job,
     snapshot: ClusterSnapshot | None,
     *,
     wanted: int,
@@ -93,8 +153,8 @@ def more_time(
 
     It is cut short at the first bound. ``although_others_wait``: pending jobs are no bound.
     """
-    if job is None or job.phase is not Phase.RUNNING:
-        return MoreTime(0, job.ends_at if job is not None else None, Reason.NOT_RUNNING)
+    if job.phase is not Phase.RUNNING:
+        return MoreTime(0, job.ends_at, Reason.NOT_RUNNING)
     if job.ends_at is None:
         return MoreTime(0, None, Reason.NO_LIMIT)
     if job.ends_at <= now:
@@ -181,54 +241,6 @@ def _need(held: ClusterJob) -> Need:
     )
 
 
-# More time in words: on a server's card, in an answer of REST, and why there is none.
-#
-# ``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone.
-
-_REFUSALS = {
-    Reason.NOT_RUNNING: "Only a running server can be extended.",
-    Reason.NO_LIMIT: "This server has no time limit.",
-    Reason.USED: "This server cannot be extended again.",
-    Reason.RESERVATION: "No more time: reservation {name} ends then.",
-    Reason.PARTITION: "No more time: this is the longest time that partition {name} allows.",
-    Reason.MAINTENANCE: "No more time: maintenance of the node begins then.",
-    Reason.RESERVED: "No more time: the node is reserved for others from then on.",
-    Reason.LEAVING: "No more time: the node is being taken out of service.",
-    Reason.OTHERS_WAIT: "No more time: others are waiting for these resources.",
-    Reason.UNKNOWN: "Whether there is more time is not known at the moment. Try again in a minute.",
-}
-_BOUNDS = {
-    Reason.RESERVATION: "when reservation {name} ends",
-    Reason.PARTITION: "which is the longest time that partition {name} allows",
-    Reason.MAINTENANCE: "when maintenance of the node begins",
-    Reason.RESERVED: "from when on the node is reserved for others",
-    Reason.OTHERS_WAIT: "when others need these resources",
-}
-
-
-def refusal(reason: Reason, name: str = "") -> str:
-    """Why a server is not extended; ``name`` is that of the reservation or partition."""
-    return _REFUSALS[reason].format(name=name)
-
-
-def more(bounded: MoreTime) -> str:
-    """Such as ``1 h more, until {time}.``, and why it is not more; or why there is none."""
-    if not bounded.seconds:
-        return refusal(bounded.reason or Reason.UNKNOWN, bounded.name)
-    bound = _BOUNDS.get(bounded.reason, "") if bounded.reason is not None else ""
-    return f"{duration(bounded.seconds)} more, until {{time}}{', ' if bound else ''}{bound.format(name=bounded.name)}."
-
-
-def uses(left: int) -> str:
-    """How often a server can be extended."""
-    return f"You can do this {'once' if left == 1 else f'{left} times'}."
-
-
-def extended(seconds: int, by: str) -> str:
-    """What a card says after an extension at ``{time}``; ``by`` is who made it, where that was not its user."""
-    return f"Extended by {duration(seconds)} at {{time}}{f', by {by}' if by else ''}."
-
-
 # Gives one running server more time: what its profile allows, within the bounds of the cluster.
 
 FRESH = 5.0
@@ -242,37 +254,30 @@ USUAL = 3600
 
 
 class NotExtended(RequestError):
-    """A server is not extended now; :attr:`why` tells the reason, ``name`` is that of its reservation or partition."""
+    """A server is not extended now, for this reason; ``name`` is that of its reservation or partition."""
 
     status_code = 409
     reason = "not_extended"
 
     def __init__(self, why: Reason, name: str = "") -> None:
-        super().__init__(refusal(why, name), field="minutes")
-        self.why = why
+        super().__init__(_refusal(why, name), field="minutes")
 
 
 @dataclass(frozen=True)
 class Extended:
-    """An extension that was made; times in seconds since the epoch."""
+    """An extension that was made."""
 
     seconds: int
-    """By how much; less than was asked for where :attr:`reason` is set."""
-    ends_at: float
-    """The server's new end."""
+    """By how much."""
     at: float
+    """In seconds since the epoch."""
     by: str = ""
     """The instructor or administrator who made it; empty for the server's own user."""
-    reason: Reason | None = None
 
-
-@dataclass(frozen=True)
-class Offer:
-    """What a server's user can have now."""
-
-    bounded: MoreTime
-    uses_left: int
-    """Extensions that are left, this one included."""
+    @property
+    def words(self) -> str:
+        """What the card says, with ``{time}`` in the place of :attr:`at`."""
+        return f"Extended by {duration(self.seconds)} at {{time}}{f', by {self.by}' if self.by else ''}."
 
 
 class Extension:
@@ -298,7 +303,7 @@ class Extension:
 
     # --- what a page shows ----------------------------------------------------------------------
 
-    def offer(self, *, now: float | None = None) -> Offer | None:
+    def offer(self) -> MoreTime | None:
         """What the server's user can have now, as far as is known; asks nothing.
 
         None where the profile allows nothing, where this hub may not raise time limits, or that is not known yet.
@@ -310,8 +315,8 @@ class Extension:
             return None
         left = rule.times - self._used
         if left <= 0:
-            return Offer(MoreTime(0, status.ends_at, Reason.USED), 0)
-        return Offer(self._bounded(status, rule.by, time.time() if now is None else now), left)
+            return MoreTime(0, status.ends_at, Reason.USED)
+        return replace(self._bounded(status, rule.by), uses_left=left)
 
     async def refresh(self, patience: float) -> None:
         """Bring up to date what :meth:`offer` needs; takes ``patience`` seconds at most."""
@@ -359,12 +364,11 @@ class Extension:
         await self._refresh_snapshot(FRESH, server.slurm_timeout)
         if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
             raise NotExtended(Reason.UNKNOWN)
-        bounded = self._bounded(status, wanted, time.time())
-        if not bounded.seconds or bounded.ends_at is None:
+        bounded = self._bounded(status, wanted)
+        if not bounded.possible or bounded.ends_at is None:
             raise NotExtended(bounded.reason or Reason.UNKNOWN, bounded.name)
         await self._raise_limit(job_id, bounded)
-        done = Extended(bounded.seconds, bounded.ends_at, time.time(), by, bounded.reason)
-        self.last = done
+        done = self.last = Extended(bounded.seconds, time.time(), by)
         if not by:
             self._used += 1
         self._state.store_soon()
@@ -404,10 +408,10 @@ class Extension:
         if latest is None or self._job.job_id not in latest.job_by_id or time.time() - latest.taken_at > max_age:
             await cluster.recent(0.0, patience)
 
-    def _bounded(self, status: Job, wanted: int, now: float) -> MoreTime:
+    def _bounded(self, status: Job, wanted: int) -> MoreTime:
         snapshot = self._server.connection().cluster.latest
         others = self._server.extend_when_others_wait
-        return more_time(status, snapshot, wanted=wanted, now=now, although_others_wait=others)
+        return more_time(status, snapshot, wanted=wanted, now=time.time(), although_others_wait=others)
 
     # --- the right to raise time limits -----------------------------------------------------------
 

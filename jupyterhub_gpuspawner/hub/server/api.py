@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course.book import course_book
 from jupyterhub_gpuspawner.hub.course.rights import teaches
-from jupyterhub_gpuspawner.hub.extension import Reason, refusal
 from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
@@ -184,21 +183,12 @@ def idle_document(server: IdleServer) -> dict[str, Any]:
 
 def more_time_document(server: Server) -> dict[str, Any]:
     """What can be had now, version 1; ``possible`` is false where it is not offered, without a ``reason``."""
-    offer = server.more_time
-    ends_at = server.placement.ends_at if server.placement is not None else None
-    if offer is None:
-        return {"version": 1, "possible": False, "ends_at": ends_at}
-    bounded = offer.bounded
-    why: Reason | None = bounded.reason
+    more = server.more_time
     return {
         "version": 1,
-        "possible": bounded.seconds > 0,
-        "ends_at": ends_at,
-        "seconds": bounded.seconds,
-        "until": _iso(bounded.ends_at),
-        "uses_left": offer.uses_left,
-        "reason": why.value if why is not None else None,
-        "message": refusal(why, bounded.name) if why is not None and not bounded.seconds else "",
+        "possible": more is not None and more.possible,
+        "ends_at": server.placement.ends_at if server.placement is not None else None,
+        **(more.document() if more is not None else {}),
     }
 
 

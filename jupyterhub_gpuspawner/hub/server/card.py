@@ -21,7 +21,8 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.hub import extension, words
+from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import Use, parsed, position
@@ -309,18 +310,6 @@ class TimeLeft:
 
 
 @dataclass(frozen=True)
-class Extending:
-    """The button *More time*, and what it does or why it does nothing."""
-
-    words: str
-    """With ``{time}`` in the place of :attr:`ends_at`."""
-    ends_at: float | None
-    possible: bool
-    uses: str = ""
-    """How often it can be used."""
-
-
-@dataclass(frozen=True)
 class IdleNotice:
     """That a server is idle, on its card and in the session document."""
 
@@ -360,13 +349,12 @@ class ServerCard:
     usage: UsageCard | None = None
     """None where nothing is known of its use."""
     left: TimeLeft | None = None
-    extending: Extending | None = None
-    """None where more time is not offered."""
+    more_time: MoreTime | None = None
+    """What the button *More time* does, or why it does nothing; None where more time is not offered."""
     idle: IdleNotice | None = None
     """None where its user is not told that it is idle."""
-    extended: str = ""
-    """The last extension, with ``{time}`` in the place of :attr:`extended_at`."""
-    extended_at: float | None = None
+    extended: Extended | None = None
+    """The last extension."""
     silent: bool = False
     """Slurm is not responding: the card shows the last known state."""
     as_of: float | None = None
@@ -391,7 +379,7 @@ class ServerCard:
         ends = self.left.ends if self.left is not None else None
         content = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
         nodes = (self.facts.problems, [other.rows for other in self.facts.others]) if self.facts is not None else ()
-        more = (nodes, self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
+        more = (nodes, self.more_time, self.extended, self.usage.at if self.usage is not None else None, self.idle)
         return f"{zlib.crc32(repr((content, more)).encode()):08x}"
 
 
@@ -424,19 +412,23 @@ def server_card(server: Server, *, now: float | None = None) -> ServerCard:
 
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
-    card = _dated(ServerCard(server.name, title, "running", log=server.can_show_log), server)
-    card = replace(card, usage=usage_card(server.usage, now=now), idle=idle_notice(server))
-    placement, done = server.placement, server.extended
-    if done is not None:
-        card = replace(card, extended=extension.extended(done.seconds, done.by), extended_at=done.at)
+    card = ServerCard(
+        server.name,
+        title,
+        "running",
+        usage=usage_card(server.usage, now=now),
+        idle=idle_notice(server),
+        extended=server.extended,
+        log=server.can_show_log,
+    )
+    card, placement = _dated(card, server), server.placement
     if placement is None:
         return card
-    left = time_left(placement.ends_at, now)
     return replace(
         card,
         facts=server_facts(placement, server.topology, server.node_topologies),
-        left=left,
-        extending=_extending(server),
+        left=time_left(placement.ends_at, now),
+        more_time=server.more_time,
     )
 
 
@@ -456,15 +448,6 @@ def idle_notice(server: Server) -> IdleNotice | None:
         keeps=words.keeps(idle.rule.keep_by, idle.keeps_left),
         can_keep=idle.keeps_left > 0,
     )
-
-
-def _extending(server: Server) -> Extending | None:
-    offer = server.more_time
-    if offer is None:
-        return None
-    possible = offer.bounded.seconds > 0
-    uses = extension.uses(offer.uses_left) if possible else ""
-    return Extending(extension.more(offer.bounded), offer.bounded.ends_at, possible, uses)
 
 
 def _dated(card: ServerCard, server: Server) -> ServerCard:

@@ -18,7 +18,7 @@ from typing import Any
 from jupyterhub import orm
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Offer, Reason
+from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending
 from jupyterhub_gpuspawner.hub.job.log import Extent
@@ -97,7 +97,7 @@ class Server:
     """The exception of the last start, whoever raised it; None where it succeeded or is under way."""
     keeps_ending: bool = False
     """Its spawner remembers how a server ended, as ours do."""
-    more_time: Offer | None = None
+    more_time: MoreTime | None = None
     """How its user can extend it; None where that is not offered, and where :attr:`start` is None for that reason."""
     extended: Extended | None = None
     """The last extension that was made."""

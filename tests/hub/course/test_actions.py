@@ -141,7 +141,7 @@ class Extension:
 
     async def extend(self, minutes: int | None, *, by: str) -> Extended:
         """An hour."""
-        self.last = Extended(60 * (minutes or 60), 0.0, 0.0, by)
+        self.last = Extended(60 * (minutes or 60), 0.0, by)
         return self.last
 
 

@@ -120,7 +120,6 @@ def test_a_site_may_put_the_running_before_the_waiting() -> None:
 
 
 STATES = {
-    "no job": (None, MoreTime(0, None, Reason.NOT_RUNNING)),
     "a pending job": (replace(JOB, phase=Phase.QUEUED, ends_at=None), MoreTime(0, None, Reason.NOT_RUNNING)),
     "a job that is ending": (replace(JOB, phase=Phase.ENDING), none(Reason.NOT_RUNNING)),
     "a job whose time is over": (replace(JOB, ends_at=NOW), MoreTime(0, NOW, Reason.NOT_RUNNING)),
@@ -130,6 +129,6 @@ STATES = {
 
 
 @pytest.mark.parametrize(("job", "found"), STATES.values(), ids=STATES.keys())
-def test_a_job_that_cannot_be_extended(job: Job | None, found: MoreTime) -> None:
+def test_a_job_that_cannot_be_extended(job: Job, found: MoreTime) -> None:
     """Only a running job that has an end."""
     assert more_time(job, site(), wanted=HOUR, now=NOW) == found

@@ -10,11 +10,13 @@ import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
+from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
-from jupyterhub_gpuspawner.hub.server.api import session_document, staff_for
+from jupyterhub_gpuspawner.hub.server.api import more_time_document, session_document, staff_for
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
 
@@ -81,6 +83,32 @@ def test_a_server_whose_placement_is_not_known() -> None:
         "messages": (),
         "more_time": {"version": 1, "possible": False, "ends_at": None},
     }
+
+
+MORE = {
+    "some": (
+        MoreTime(1500, NOW, Reason.PARTITION, "gpu", 2),
+        {"possible": True, "seconds": 1500, "uses_left": 2, "reason": "partition", "message": ""},
+    ),
+    "none": (
+        MoreTime(0, NOW, Reason.USED),
+        {
+            "possible": False,
+            "seconds": 0,
+            "uses_left": 0,
+            "reason": "used",
+            "message": "This server cannot be extended again.",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("more", "document"), MORE.values(), ids=MORE.keys())
+def test_more_time_over_rest(more: MoreTime, document: dict[str, Any]) -> None:
+    """How much there is until when, how often, and why it is not more; beside the server's end as it is now."""
+    ends = {"ends_at": "2026-03-02T10:00:00+00:00", "until": parse_time(NOW).isoformat()}
+
+    assert more_time_document(replace(SERVER, more_time=more)) == {"version": 1, **ends, **document}
 
 
 ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])

@@ -7,12 +7,11 @@ from datetime import datetime, timezone
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Offer, Reason
+from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.server.card import (
-    Extending,
     IdleNotice,
     ServerCard,
     TimeLeft,
@@ -123,23 +122,26 @@ def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> N
 
 
 OFFERS = {
-    "an hour": (Offer(MoreTime(3600, NOW + 4230), 2), ("1 h more, until {time}.", True, "You can do this 2 times.")),
-    "the last time": (Offer(MoreTime(60, NOW + 690), 1), ("1 min more, until {time}.", True, "You can do this once.")),
+    "an hour": (MoreTime(3600, NOW + 4230, None, "", 2), ("1 h more, until {time}.", True, "You can do this 2 times.")),
+    "the last time": (
+        MoreTime(60, NOW + 690, None, "", 1),
+        ("1 min more, until {time}.", True, "You can do this once."),
+    ),
     "less, because of a reservation": (
-        Offer(MoreTime(1500, NOW + 2130, Reason.RESERVATION, "course-<1>"), 1),
+        MoreTime(1500, NOW + 2130, Reason.RESERVATION, "course-<1>", 1),
         ("25 min more, until {time}, when reservation course-<1> ends.", True, "You can do this once."),
     ),
     "less, because of a partition": (
-        Offer(MoreTime(1500, NOW + 2130, Reason.PARTITION, "gpu"), 1),
+        MoreTime(1500, NOW + 2130, Reason.PARTITION, "gpu", 1),
         (
             "25 min more, until {time}, which is the longest time that partition gpu allows.",
             True,
             "You can do this once.",
         ),
     ),
-    "used up": (Offer(MoreTime(0, NOW, Reason.USED), 0), ("This server cannot be extended again.", False, "")),
+    "used up": (MoreTime(0, NOW, Reason.USED), ("This server cannot be extended again.", False, "")),
     **{
-        reason.value: (Offer(MoreTime(0, NOW, reason, "day-1"), 1), (told, False, ""))
+        reason.value: (MoreTime(0, NOW, reason, "day-1", 1), (told, False, ""))
         for reason, told in {
             Reason.RESERVATION: "No more time: reservation day-1 ends then.",
             Reason.PARTITION: "No more time: this is the longest time that partition day-1 allows.",
@@ -155,13 +157,13 @@ OFFERS = {
 }
 
 
-@pytest.mark.parametrize(("offer", "told"), OFFERS.values(), ids=OFFERS.keys())
-def test_more_time(offer: Offer, told: tuple[str, bool, str]) -> None:
+@pytest.mark.parametrize(("more", "told"), OFFERS.values(), ids=OFFERS.keys())
+def test_more_time(more: MoreTime, told: tuple[str, bool, str]) -> None:
     """What the button does and how often, or why it does nothing."""
-    words, possible, uses = told
-    card = server_card(replace(RUNNING, more_time=offer), now=NOW)
+    card = server_card(replace(RUNNING, more_time=more), now=NOW)
 
-    assert card.extending == Extending(words, offer.bounded.ends_at, possible, uses)
+    assert card.more_time == more
+    assert (more.words, more.possible, more.uses) == told
 
 
 DONE = {
@@ -173,9 +175,10 @@ DONE = {
 @pytest.mark.parametrize(("by", "told"), DONE.items())
 def test_an_extension_is_told(by: str, told: str) -> None:
     """When it was made, by how much, and by whom if not by the server's user; another card version shows it."""
-    card = server_card(replace(RUNNING, extended=Extended(3600, NOW + 4230, NOW, by)), now=NOW)
+    done = Extended(3600, NOW, by)
+    card = server_card(replace(RUNNING, extended=done), now=NOW)
 
-    assert (card.extended, card.extended_at) == (told, NOW)
+    assert (card.extended, done.words) == (done, told)
     assert card.version != server_card(RUNNING, now=NOW).version
 
 
