@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -18,11 +19,12 @@ from pathlib import Path
 from jupyterhub_gpuspawner.courses.course import Course, parse_course, parse_people
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import (
-    FOLDER_FLAGS,
-    Signature,
+    Files,
+    FileState,
+    folder_fault,
+    opened,
     read_document,
-    read_text,
-    signature,
+    reread,
     snapshot_of,
 )
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
@@ -54,15 +56,6 @@ class CourseFile:
     """The file's name."""
 
 
-@dataclass
-class _Reading:
-    """What was read of a course."""
-
-    file: CourseFile
-    read: Mapping[str, Signature | None]
-    """The files that were read for it, as they were; None for one that could not be."""
-
-
 class CourseFolder:
     """The courses of a folder. Its methods block and never raise: a fault belongs to one file.
 
@@ -78,27 +71,21 @@ class CourseFolder:
         """The folder could be opened at the last reading; otherwise the courses are those of before."""
         self.owners: dict[str, str] = {}
         """The file of each slug, oldest first; may be set before the first reading, to what an earlier process read."""
-        self._readings: dict[str, _Reading] = {}
+        self._states: dict[str, FileState[CourseFile]] = {}
 
     def courses(self) -> tuple[CourseFile, ...]:
         """The current courses, in the order in which they were first there."""
         self.fault, self.readable = None, True
         try:
-            folder = os.open(self.path, FOLDER_FLAGS)
-        except OSError as error:
-            self.readable = False
-            self.fault = ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path))
-            return tuple(reading.file for reading in self._readings.values())
-        try:
-            self.owners = self._owners(folder)
-            self._readings = {name: self._read(folder, name) for name in self.owners.values()}
-        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
-            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            self.readable = False
-            self.fault = ConfigError(f"the folder cannot be read: {reason}", where=str(self.path))
-        finally:
-            os.close(folder)
-        return tuple(reading.file for reading in self._readings.values())
+            with opened(self.path) as folder:
+                self.owners = self._owners(folder)
+                self._states = {
+                    name: reread(folder, name, self._states.get(name), partial(_course, name=name, slug=slug))
+                    for slug, name in self.owners.items()
+                }
+        except Exception as error:  # noqa: BLE001 - the courses read last go on
+            self.readable, self.fault = False, folder_fault(self.path, error)
+        return tuple(_current(name, state) for name, state in self._states.items())
 
     def _owners(self, folder: int) -> dict[str, str]:
         """The file of each course, oldest first; tells which files are ignored."""
@@ -127,64 +114,29 @@ class CourseFolder:
             self.fault = ConfigError("; ".join(faults), where=str(self.path))
         return dict(islice(owners.items(), COURSES_LIMIT))
 
-    def _read(self, folder: int, name: str) -> _Reading:
-        old = self._readings.get(name)
-        if old is not None and all(_signature(folder, path) == before for path, before in old.read.items()):
-            return old
-        files = _Files(folder)
-        match = _FILE.fullmatch(name)
-        assert match is not None  # noqa: S101 - _names
-        try:
-            return _Reading(_course(files, name, match[1]), files.read)
-        except ConfigError as error:
-            fault, read = error, files.read
-        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
-            # only the type's name, since the message may quote the file; it may go away without a change of the file
-            fault = ConfigError(f"the file cannot be understood ({type(error).__name__})", where=name)
-            read = dict.fromkeys(files.read)
-        last_valid = old.file if old is not None else CourseFile(match[1], name=name)
-        return _Reading(replace(last_valid, fault=fault), read)
-
 
 def _changed_at(folder: int, name: str) -> float:
-    status = _signature(folder, name)
-    return status[1] if status is not None else inf
-
-
-def _signature(folder: int, name: str) -> Signature | None:
     try:
-        return signature(snapshot_of(folder, name))
+        return snapshot_of(folder, name).st_ctime_ns
     except OSError:
-        return None
+        return inf
 
 
-def _course(files: _Files, name: str, slug: str) -> CourseFile:
+def _current(name: str, state: FileState[CourseFile]) -> CourseFile:
+    file = state.content or CourseFile(Path(name).stem, name=name)
+    return replace(file, fault=state.fault) if state.fault is not None else file
+
+
+def _course(files: Files, name: str, slug: str) -> CourseFile:
     """Raises ConfigError with file, line and field."""
-    document = read_document(files.text(name, name), name)
+    document = read_document(files.text(name, limit=SIZE_LIMIT, where=name), name)
     course = parse_course(document.value, document.where)
     roster = course.roster
     listed: tuple[str, ...] = ()
     if roster.file is not None:
-        text = files.text(roster.file, document.where(("roster", "file")))
+        text = files.text(roster.file, limit=SIZE_LIMIT, where=document.where(("roster", "file")))
         try:
             listed = parse_people(text, roster.column)
         except BadValue as error:
             raise ConfigError(error.rule, where=roster.file) from None
     return CourseFile(slug, course, listed, where=document.where, name=name)
-
-
-class _Files:
-    """Reads files of a folder, and notes how each was, so that none is read again before it changes."""
-
-    def __init__(self, folder: int) -> None:
-        self.read: dict[str, Signature | None] = {}
-        self._folder = folder
-
-    def text(self, name: str, where: str) -> str:
-        """The text of a file; raises ConfigError."""
-        self.read[name] = _signature(self._folder, name)
-        try:
-            return read_text(self._folder, name, limit=SIZE_LIMIT, where=where)
-        except OSError as error:  # may go away without a change of the file
-            self.read[name] = None
-            raise ConfigError(f"the file cannot be read: {error.strerror}", where=where) from None

@@ -12,12 +12,12 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import yaml
 
@@ -260,7 +260,7 @@ def _check_structure(document: Document, text: str) -> None:
 
 # Safe reading in a folder that others write to: regular files only, no links followed, bounded size.
 
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = (
     (stat.S_ISLNK, "is a symbolic link, which is not followed: use a copy of the file"),
@@ -281,6 +281,13 @@ def signature(status: os.stat_result) -> Signature:
 def snapshot_of(folder: int, name: str) -> os.stat_result:
     """The status of a directory entry, without following links; raises OSError."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def _signature_of(folder: int, name: str) -> Signature | None:
+    try:
+        return signature(snapshot_of(folder, name))
+    except OSError:
+        return None
 
 
 def read_text(folder: int, name: str, *, limit: int, where: str) -> str:
@@ -313,6 +320,81 @@ def _require_regular(status: os.stat_result, where: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((text for test, text in _KINDS if test(status.st_mode)), "is a device, not a file")
         raise ConfigError(f"the file {kind}", where=where)
+
+
+def shown_name(name: str) -> str:
+    """A file name made safe for messages, since anybody may have chosen it."""
+    text = name if name.isprintable() else ascii(name)[1:-1]
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# A file of such a folder: read again when it changes, and kept as it last was good.
+
+Content = TypeVar("Content")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """The open folder at ``path``; raises OSError."""
+    folder = os.open(path, _FOLDER_FLAGS)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def folder_fault(path: Path, error: Exception) -> ConfigError:
+    """Why the folder at ``path`` could not be read."""
+    reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+    return ConfigError(f"the folder cannot be read: {reason}", where=str(path))
+
+
+class Files:
+    """Reads files of an open folder, and notes how each was, so that none is read again before it changes."""
+
+    def __init__(self, folder: int) -> None:
+        self.signatures: dict[str, Signature | None] = {}
+        """The files that were read, as they were; None for one that could not be."""
+        self._folder = folder
+
+    def text(self, name: str, *, limit: int, where: str) -> str:
+        """The text of a file; raises ConfigError with ``where``."""
+        self.signatures[name] = _signature_of(self._folder, name)
+        try:
+            return read_text(self._folder, name, limit=limit, where=where)
+        except OSError as error:  # may go away without a change of the file
+            self.signatures[name] = None
+            raise ConfigError(f"the file cannot be read: {error.strerror}", where=where) from None
+
+
+@dataclass(frozen=True)
+class FileState(Generic[Content]):
+    """What is known of one file of a folder."""
+
+    content: Content | None
+    """The last good version; None if there has been none."""
+    fault: ConfigError | None
+    """What is wrong with the file as it is now."""
+    signatures: Mapping[str, Signature | None]
+    """See :attr:`Files.signatures`: it may name other files."""
+
+
+def reread(
+    folder: int, name: str, before: FileState[Content] | None, parse: Callable[[Files], Content]
+) -> FileState[Content]:
+    """The file ``name`` now: ``before``, unless a file that was read for it has changed. Never raises."""
+    if before is not None and all(_signature_of(folder, file) == then for file, then in before.signatures.items()):
+        return before
+    files = Files(folder)
+    try:
+        return FileState(parse(files), None, files.signatures)
+    except ConfigError as error:
+        fault, signatures = error, files.signatures
+    except Exception as error:  # noqa: BLE001 - it belongs to this one file
+        # only the type's name, since the message may quote the file; it may go away without a change of the file
+        fault = ConfigError(f"the file cannot be understood ({type(error).__name__})", where=shown_name(name))
+        signatures = dict.fromkeys(files.signatures)
+    return FileState(before.content if before is not None else None, fault, signatures)
 
 
 # The path of a field as errors about a file show it: as far as the schema knows its names.
@@ -371,36 +453,24 @@ def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
     ``rights`` lists what the admin allows in such files beyond plain requests.
     """
     try:
-        folder = os.open(path.parent, FOLDER_FLAGS)
-        try:
-            return _file_content(folder, path.name, rights).profiles
-        finally:
-            os.close(folder)
+        with opened(path.parent) as folder:
+            state = reread(folder, path.name, None, partial(_file_content, name=path.name, rights=rights))
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
+    if state.fault is not None:
+        raise state.fault
+    return state.content.profiles if state.content is not None else ()
 
 
-def shown_name(name: str) -> str:
-    """A file name made safe for messages, since anybody may have chosen it."""
-    text = name if name.isprintable() else ascii(name)[1:-1]
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _file_content(folder: int, name: str, rights: Rights) -> FileContent:
-    """Raises ConfigError, and OSError if the file cannot be read now."""
+def _file_content(files: Files, name: str, rights: Rights) -> FileContent:
+    """Raises ConfigError."""
     shown = shown_name(name)
     if name.encode("utf-8", "replace") != os.fsencode(name):  # pages and the hub's database take UTF-8 alone
         raise ConfigError("the name of the file is not UTF-8", where=shown)
-    try:
-        document = read_document(read_text(folder, name, limit=SIZE_LIMIT, where=shown), shown)
-        profiles = _profiles(document, rights)
-        for profile in profiles:
-            _try(profile)
-    except (ConfigError, OSError):
-        raise
-    except Exception as error:  # noqa: BLE001 - it belongs to this one file
-        # only the type's name, since the message may quote the file
-        raise ConfigError(f"the file cannot be understood ({type(error).__name__})", where=shown) from None
+    document = read_document(files.text(name, limit=SIZE_LIMIT, where=shown), shown)
+    profiles = _profiles(document, rights)
+    for profile in profiles:
+        _try(profile)
     return FileContent(profiles, document.count)
 
 
@@ -442,18 +512,6 @@ def _profiles(document: Document, rights: Rights) -> tuple[Profile, ...]:
 # --- the folder ---------------------------------------------------------------------------------------
 
 
-@dataclass
-class _File:
-    """What is known of one file of the folder."""
-
-    since: tuple[int, int, str]
-    """Order of arrival: number of the scan that first found it, time of its last change, name."""
-    signature: Signature | None = None
-    """None: to be read at the next scan in any case."""
-    last_valid: FileContent | None = None
-    fault: ConfigError | None = None
-
-
 class ProfileFolder:
     """The profiles of a folder's ``*.yaml`` files, ordered by file name; hidden files are ignored.
 
@@ -468,8 +526,8 @@ class ProfileFolder:
         """The folder contains so many files that a scan is slow."""
         self.missing = False
         """The folder did not exist at the last scan."""
-        self._looks = 0
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, FileState[FileContent]] = {}
+        """In the order in which they were first there, then in that of their last change."""
         self.owners: dict[str, str] = {}
         """The file of each slug; may be set before the first scan, to what an earlier process found."""
         self._profiles: tuple[Profile, ...] = ()
@@ -482,25 +540,16 @@ class ProfileFolder:
         return (*self._of_the_folder, *self._in_files)
 
     def profiles(self) -> tuple[Profile, ...]:
-        """The current profiles. Costs a scan and one stat per file if nothing has changed; never raises."""
-        self._looks += 1
+        """The current profiles. Costs a scan and two stats per file if nothing has changed; never raises."""
         self.missing = False
         try:
-            folder = os.open(self.path, FOLDER_FLAGS)
-            try:
+            with opened(self.path) as folder:
                 if self._scan(folder):
                     self._join()
-            finally:
-                os.close(folder)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the profiles read last go on
             self.missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            self._fault(f"the folder cannot be read: {error.strerror}")
-        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
-            self._fault(f"the folder cannot be read ({type(error).__name__})")
+            self._of_the_folder = (folder_fault(self.path, error),)
         return self._profiles
-
-    def _fault(self, sentence: str) -> None:
-        self._of_the_folder = (ConfigError(sentence, where=str(self.path)),)
 
     def _scan(self, folder: int) -> bool:
         """Read the files that have changed; returns whether there were any."""
@@ -511,18 +560,15 @@ class ProfileFolder:
                 statuses[name] = snapshot_of(folder, name)
             except FileNotFoundError:  # removed just now
                 continue
-        gone = self._files.keys() - statuses.keys()
-        for name in gone:
-            del self._files[name]
-        changed = bool(gone)
-        new = [(status.st_ctime_ns, name) for name, status in statuses.items() if name not in self._files]
-        for changed_at, name in sorted(new)[: max(0, FILES_LIMIT - len(self._files))]:
-            self._files[name] = _File(since=(self._looks, changed_at, name))
-        for name, file in self._files.items():
-            if file.signature != signature(statuses[name]):
-                self._read(folder, name, file, signature(statuses[name]))
-                changed = True
-        return changed
+        before = self._files
+        names = [name for name in before if name in statuses]
+        new = sorted((status.st_ctime_ns, name) for name, status in statuses.items() if name not in before)
+        names += [name for _, name in new[: max(0, FILES_LIMIT - len(names))]]
+        self._files = {
+            name: reread(folder, name, before.get(name), partial(_file_content, name=name, rights=self.rights))
+            for name in names
+        }
+        return self._files.keys() != before.keys() or any(self._files[name] is not before[name] for name in names)
 
     def _names(self, folder: int) -> Iterable[str]:
         """Profile files, including those already known, so that an incomplete scan removes none."""
@@ -536,48 +582,40 @@ class ProfileFolder:
                     names.add(entry.name)
         self.crowded = number > ENTRIES_LIMIT or len(names) > FILES_LIMIT
         if self.crowded:
-            self._fault(
+            message = (
                 f"the folder contains more than {FILES_LIMIT} profile files, or {ENTRIES_LIMIT} files of any kind; "
                 f"the newest ones are ignored"
             )
+            self._of_the_folder = (ConfigError(message, where=str(self.path)),)
         return names | self._files.keys()
-
-    def _read(self, folder: int, name: str, file: _File, signature: Signature) -> None:
-        try:
-            file.last_valid, file.fault, file.signature = _file_content(folder, name, self.rights), None, signature
-        except ConfigError as error:
-            file.fault, file.signature = error, signature
-        except OSError as error:  # may go away without a change of the file
-            file.fault = ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(name))
-            file.signature = None
 
     def _join(self) -> None:
         """Combine the profiles of all files; files that arrived first take precedence."""
         slugs = {
-            name: {profile.slug for profile in file.last_valid.profiles}
+            name: {profile.slug for profile in file.content.profiles}
             for name, file in self._files.items()
-            if file.last_valid is not None
+            if file.content is not None
         }
         names = self._files.keys()  # a file that has been faulty from the first scan on keeps its slugs, too
         owners = {slug: name for slug, name in self.owners.items() if name in names and slug in slugs.get(name, {slug})}
         faults = {(name, ""): file.fault for name, file in self._files.items() if file.fault is not None}
         by_slug: dict[str, list[Profile]] = {}
         profiles = values = 0
-        for name, file in sorted(self._files.items(), key=lambda item: item[1].since):
-            if file.last_valid is None:
+        for name, file in self._files.items():
+            if file.content is None:
                 continue
-            profiles += len(file.last_valid.profiles)
-            values += file.last_valid.values
+            profiles += len(file.content.profiles)
+            values += file.content.values
             if profiles > PROFILES_LIMIT or values > VALUES_LIMIT:
-                profiles -= len(file.last_valid.profiles)
-                values -= file.last_valid.values
+                profiles -= len(file.content.profiles)
+                values -= file.content.values
                 faults[name, "*"] = ConfigError(
                     f"with this file the folder would contain more than {PROFILES_LIMIT} profiles, or {VALUES_LIMIT} "
                     "YAML values; it is ignored",
                     where=shown_name(name),
                 )
                 continue
-            for profile in file.last_valid.profiles:
+            for profile in file.content.profiles:
                 owner = owners.setdefault(profile.slug, name)
                 if owner == name:
                     by_slug.setdefault(name, []).append(profile)
