@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from ctypes import byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_char, c_char_p, c_double, c_int, c_uint, c_ulonglong, c_void_p
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -59,10 +59,6 @@ class Utilization(ctypes.Structure):
     _fields_ = (("gpu", c_uint), ("memory", c_uint))
 
 
-MEMORY_2 = ctypes.sizeof(Memory2) | 2 << 24
-"""nvmlMemory_v2, the version of that structure."""
-
-
 class Process(ctypes.Structure):
     """nvmlProcessInfo_t of the calls that end in ``_v3``; the memory is called as in pynvml."""
 
@@ -88,12 +84,51 @@ class Pci(ctypes.Structure):
     )
 
 
+class GpmSupport(ctypes.Structure):
+    """nvmlGpmSupport_t; the field is called as in pynvml."""
+
+    _fields_ = (("version", c_uint), ("isSupportedDevice", c_uint))
+
+    def __init__(self) -> None:
+        super().__init__(version=1)
+
+
+class GpmMetric(ctypes.Structure):
+    """nvmlGpmMetric_t; the fields are called as in pynvml."""
+
+    _fields_ = (
+        ("metricId", c_uint),
+        ("nvmlReturn", c_int),
+        ("value", c_double),
+        ("shortName", c_char_p),
+        ("longName", c_char_p),
+        ("unit", c_char_p),
+    )
+
+
+class GpmMetricsGet(ctypes.Structure):
+    """nvmlGpmMetricsGet_t, with more places for metrics than any driver has; the fields are called as in pynvml."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("numMetrics", c_uint),
+        ("sample1", c_void_p),
+        ("sample2", c_void_p),
+        ("metrics", GpmMetric * 512),
+    )
+
+
+Text = c_char * 96
+
 _HANDLE, _LINK, _OTHER = c_void_p, c_uint, c_void_p
 _ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "nvmlDeviceGetCount": ("_v2", (), c_uint),
     "nvmlDeviceGetHandleByIndex": ("_v2", (c_uint,), c_void_p),
     "nvmlDeviceGetHandleByUUID": ("", (c_char_p,), c_void_p),
     "nvmlDeviceGetHandleByPciBusId": ("_v2", (c_char_p,), c_void_p),
+    "nvmlSystemGetDriverVersion": ("", (), Text),
+    "nvmlDeviceGetUUID": ("", (_HANDLE,), Text),
+    "nvmlDeviceGetName": ("", (_HANDLE,), Text),
     "nvmlDeviceGetPciInfo": ("_v3", (_HANDLE,), Pci),
     "nvmlDeviceGetNumaNodeId": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMinorNumber": ("", (_HANDLE,), c_uint),
@@ -103,35 +138,36 @@ _ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "nvmlDeviceGetUtilizationRates": ("", (_HANDLE,), Utilization),
     "nvmlDeviceGetMaxMigDeviceCount": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMigDeviceHandleByIndex": ("", (_HANDLE, c_uint), c_void_p),
+    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": ("", (_HANDLE,), c_void_p),
+    "nvmlDeviceGetGpuInstanceId": ("", (_HANDLE,), c_uint),
+    "nvmlGpmQueryDeviceSupport": ("", (_HANDLE,), GpmSupport),
+    "nvmlGpmSampleAlloc": ("", (), c_void_p),
     "nvmlDeviceGetTopologyCommonAncestor": ("", (_HANDLE, _OTHER), c_int),
     "nvmlDeviceGetNvLinkState": ("", (_HANDLE, _LINK), c_int),
     "nvmlDeviceGetNvLinkVersion": ("", (_HANDLE, _LINK), c_uint),
     "nvmlDeviceGetNvLinkRemotePciInfo": ("_v2", (_HANDLE, _LINK), Pci),
     "nvmlDeviceGetNvLinkRemoteDeviceType": ("", (_HANDLE, _LINK), c_int),
 }
-"""Functions whose last argument takes the result: what the library adds to pynvml's name, the arguments, the result."""
+"""Functions whose last argument takes the result: what the library adds to pynvml's name, the arguments, the result.
+
+The length of a text follows it.
+"""
 
 
 class Nvml:
-    """An open NVML: the functions of pynvml that :class:`_Driver` and the sampler call."""
+    """An open NVML: the functions of pynvml that :class:`Driver` and the sampler call."""
 
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
     NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND = 6, 13
-    nvmlMemory_v2 = MEMORY_2  # noqa: N815 - these names are pynvml's
+    nvmlMemory_v2 = ctypes.sizeof(Memory2) | 2 << 24  # noqa: N815 - these names are pynvml's
 
     def __init__(self) -> None:
         """Load the library; raises OSError if there is none, NvmlError if the driver does not work."""
         self._library = ctypes.CDLL(LIBRARY)
-        code = self.call("nvmlInit_v2")
-        if code:
-            raise NvmlError(f"nvmlInit_v2 failed: {self._words(code)}", code)
-
-    def call(self, function: str, *arguments: Any) -> int:
-        """NVML's return code; 13 (function not found) where the library is older than the function."""
         try:
-            return int(getattr(self._library, function)(*arguments))
-        except AttributeError:
-            return self.NVML_ERROR_FUNCTION_NOT_FOUND
+            self._check("nvmlInit_v2")
+        except NvmlError as error:
+            raise NvmlError(f"nvmlInit_v2 failed: {error}", error.value) from None
 
     def _words(self, code: int) -> str:
         """NVML's text for a return code."""
@@ -150,31 +186,23 @@ class Nvml:
 
         def function(*arguments: Any) -> Any:
             result = kind_of_result()
-            self._check(
-                name + suffix, *(kind(_plain(argument)) for kind, argument in zip(kinds, arguments)), byref(result)
-            )
-            return result if kind_of_result in (Pci, Utilization, c_void_p) else result.value
+            length = (c_uint(ctypes.sizeof(result)),) if kind_of_result is Text else ()
+            converted = (kind(_plain(argument)) for kind, argument in zip(kinds, arguments))
+            self._check(name + suffix, *converted, byref(result), *length)
+            if kind_of_result is Text:
+                return result.value.decode(errors="replace")
+            return result if isinstance(result, (ctypes.Structure, c_void_p)) else result.value
 
         return function
 
     def _check(self, function: str, *arguments: Any) -> None:
-        code = self.call(function, *arguments)
+        """Call it; raises NvmlError, with 13 (function not found) where the library is older than the function."""
+        try:
+            code = int(getattr(self._library, function)(*arguments))
+        except AttributeError:
+            code = self.NVML_ERROR_FUNCTION_NOT_FOUND
         if code:
             raise NvmlError(self._words(code), code)
-
-    def _text(self, function: str, *arguments: Any) -> str:
-        buffer = ctypes.create_string_buffer(96)
-        self._check(function, *arguments, buffer, c_uint(len(buffer)))
-        return buffer.value.decode(errors="replace")
-
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: D102, N802
-        return self._text("nvmlSystemGetDriverVersion")
-
-    def nvmlDeviceGetUUID(self, device: c_void_p) -> str:  # noqa: D102, N802
-        return self._text("nvmlDeviceGetUUID", device)
-
-    def nvmlDeviceGetName(self, device: c_void_p) -> str:  # noqa: D102, N802
-        return self._text("nvmlDeviceGetName", device)
 
     def nvmlDeviceGetMemoryInfo(self, device: c_void_p, version: int | None = None) -> Memory | Memory2:  # noqa: D102, N802
         memory = Memory() if version is None else Memory2(version=version)
@@ -200,12 +228,20 @@ class Nvml:
         room = PROCESSES
         while True:
             count, processes = c_uint(room), (Process * room)()
-            code = self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
-            if code == 0:
+            try:
+                self._check("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
+            except NvmlError as error:
+                if error.value != _INSUFFICIENT_SIZE or room > PROCESSES:
+                    raise
+                room = int(count.value) + PROCESSES
+            else:
                 return list(processes[: count.value])
-            if code != _INSUFFICIENT_SIZE or room > PROCESSES:
-                raise NvmlError(self._words(code), code)
-            room = int(count.value) + PROCESSES
+
+    def nvmlGpmMigSampleGet(self, device: c_void_p, instance: int, sample: c_void_p) -> None:  # noqa: D102, N802
+        self._check("nvmlGpmMigSampleGet", device, c_uint(instance), sample)
+
+    def nvmlGpmMetricsGet(self, metrics: GpmMetricsGet) -> None:  # noqa: D102, N802
+        self._check("nvmlGpmMetricsGet", byref(metrics))
 
 
 def _plain(value: Any) -> Any:
@@ -244,12 +280,12 @@ def read(nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> No
     of the node. If ``nodes_with_cpus`` is given, a NUMA node near to a GPU counts as the GPU's own only if it is one of
     these.
     """
-    return _Driver(_opened(), nodes_with_cpus, devices).topology()
+    return Driver(_opened(), nodes_with_cpus, devices).topology()
 
 
 def in_use() -> dict[str, str]:
     """What uses each busy GPU or MIG device, by UUID; raises :class:`UnavailableError`."""
-    return _Driver(_opened()).in_use()
+    return Driver(_opened()).in_use()
 
 
 def _opened() -> Any:
@@ -269,7 +305,7 @@ def _opened() -> Any:
     return pynvml
 
 
-class _Driver:
+class Driver:
     """One open NVML; every call goes through :meth:`ask`."""
 
     def __init__(self, pynvml: Any, nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> None:
@@ -299,6 +335,13 @@ class _Driver:
             return None, None
         except Exception as error:  # noqa: BLE001 - NVMLError, and ctypes' own
             return None, error
+
+    def memory(self, device: Any) -> Any:
+        """The device's memory; None if it is unknown."""
+        # In the second version of this call, used memory excludes what the driver reserves for itself.
+        version = getattr(self.nvml, "nvmlMemory_v2", None)
+        memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
+        return memory or self.call("nvmlDeviceGetMemoryInfo", device)[0]
 
     def topology(self) -> NodeTopology:
         """Everything that NVML knows about the GPUs."""
@@ -338,10 +381,7 @@ class _Driver:
         count = len(self.ask(index, "nvmlDeviceGetComputeRunningProcesses", device) or ())
         if count:
             return f"{count} process{'es' if count > 1 else ''}"
-        # In the second version of this call, used memory excludes what the driver reserves for itself.
-        version = getattr(self.nvml, "nvmlMemory_v2", None)
-        memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
-        memory = memory or self.ask(index, "nvmlDeviceGetMemoryInfo", device)
+        memory = self.memory(device)
         used, total = (0, 0) if memory is None else (int(memory.used) >> 20, int(memory.total) >> 20)
         return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
 

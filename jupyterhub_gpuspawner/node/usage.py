@@ -6,15 +6,13 @@ CUDA 13.2.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import zlib
-from ctypes import byref, c_char_p, c_double, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.nvml import Nvml, NvmlError
+from jupyterhub_gpuspawner.node.nvml import Driver, GpmMetricsGet, Nvml, NvmlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,10 +61,10 @@ class Gpus:
 
         Raises OSError or NvmlError.
         """
-        self._nvml = Nvml()
+        self._driver = Driver(Nvml())
         self._shared = shared
         self._gpus = list(gpus)
-        self._devices: dict[int, c_void_p] = {}
+        self._devices: dict[int, Any] = {}
         self._mig: dict[int, MigUtilization] = {}
 
     def read(self) -> tuple[tuple[GpuReading, ...], tuple[str, ...]]:
@@ -85,7 +83,7 @@ class Gpus:
         if device is None:
             device = self._devices[number] = self._handle(gpu)
         total, used = self._memory(device)
-        processes = self._processes(device)
+        processes: list[Any] | None = self._ask("nvmlDeviceGetComputeRunningProcesses", device)
         if self._shared:
             own = None if processes is None else [process for process in processes if _is_own(process.pid)]
             mine = None if own is None or any(process.usedGpuMemory == _UNKNOWN_MEMORY for process in own) else own
@@ -93,11 +91,14 @@ class Gpus:
             return GpuReading(None, total, used, None if own is None else len(own))
         process_count = None if processes is None else len(processes)
         if gpu.mig is not None:
-            return GpuReading(self._of_part(number, device), total, used, process_count)
+            if number not in self._mig:
+                self._mig[number] = MigUtilization(self._driver.nvml, device)
+            return GpuReading(self._mig[number].read(), total, used, process_count)
         milliwatts = self._ask("nvmlDeviceGetPowerUsage", device)
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption", device)
+        rates = self._ask("nvmlDeviceGetUtilizationRates", device)
         return GpuReading(
-            self._utilization(device),
+            float(rates.gpu) if rates is not None and rates.gpu <= 100 else None,
             total,
             used,
             process_count,
@@ -107,12 +108,9 @@ class Gpus:
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         """What a function of NVML returns; None if it fails."""
-        try:
-            return getattr(self._nvml, function)(*arguments)
-        except NvmlError:
-            return None
+        return self._driver.call(function, *arguments)[0]
 
-    def _handle(self, gpu: PlacedGpu) -> c_void_p:
+    def _handle(self, gpu: PlacedGpu) -> Any:
         """The GPU or MIG device, by its UUID or PCI address; raises NvmlError."""
         if gpu.uuid:
             function, name = "nvmlDeviceGetHandleByUUID", gpu.uuid
@@ -121,32 +119,17 @@ class Gpus:
         else:
             raise NvmlError("neither its UUID nor its PCI address is known")
         try:
-            device: c_void_p = getattr(self._nvml, function)(name)
+            return getattr(self._driver.nvml, function)(name)
         except NvmlError as error:
             raise NvmlError(f"{function} failed: {error}", error.value) from error
-        return device
 
-    def _utilization(self, device: c_void_p) -> float | None:
-        rates = self._ask("nvmlDeviceGetUtilizationRates", device)
-        return float(rates.gpu) if rates is not None and rates.gpu <= 100 else None
-
-    def _memory(self, device: c_void_p) -> tuple[int | None, int | None]:
+    def _memory(self, device: Any) -> tuple[int | None, int | None]:
         """All memory and what is used, in MiB."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", device, Nvml.nvmlMemory_v2)
-        memory = memory or self._ask("nvmlDeviceGetMemoryInfo", device)
+        memory = self._driver.memory(device)
         if memory is None or memory.total == _UNKNOWN_MEMORY:
             return None, None
         total, used = int(memory.total), int(memory.used)
         return total >> 20, used >> 20 if used <= total else None
-
-    def _processes(self, device: c_void_p) -> list[Any] | None:
-        processes: list[Any] | None = self._ask("nvmlDeviceGetComputeRunningProcesses", device)
-        return processes
-
-    def _of_part(self, number: int, device: c_void_p) -> float | None:
-        if number not in self._mig:
-            self._mig[number] = MigUtilization(self._nvml, device)
-        return self._mig[number].read()
 
 
 def _is_own(pid: int) -> bool:
@@ -168,79 +151,46 @@ def is_shared(environ: Iterable[str]) -> bool:
 
 GRAPHICS_UTIL = 1
 """NVML_GPM_METRIC_GRAPHICS_UTIL: percent of the time in which the device did anything."""
-_METRICS = 512
-"""Places for metrics; more than any driver has. Only the first is used."""
-
-
-class Support(ctypes.Structure):
-    """nvmlGpmSupport_t."""
-
-    _fields_ = (("version", c_uint), ("supported", c_uint))
-
-
-class Metric(ctypes.Structure):
-    """nvmlGpmMetric_t."""
-
-    _fields_ = (
-        ("id", c_uint),
-        ("result", c_int),
-        ("value", c_double),
-        ("short_name", c_char_p),
-        ("long_name", c_char_p),
-        ("unit", c_char_p),
-    )
-
-
-class MetricsGet(ctypes.Structure):
-    """nvmlGpmMetricsGet_t."""
-
-    _fields_ = (
-        ("version", c_uint),
-        ("number", c_uint),
-        ("before", c_void_p),
-        ("now", c_void_p),
-        ("metrics", Metric * _METRICS),
-    )
 
 
 class MigUtilization:
     """The utilisation of one MIG device, between two readings."""
 
-    def __init__(self, nvml: Nvml, device: c_void_p) -> None:
+    def __init__(self, nvml: Nvml, device: Any) -> None:
         self._nvml = nvml
-        self._samples: list[c_void_p] = []
+        self._samples: list[Any] = []
         """Two: that of the last reading, and that for the next."""
         self._have_one = False
-        parent, instance, support = c_void_p(), c_uint(), Support(version=1)
-        supported = not (
-            nvml.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", device, byref(parent))
-            or nvml.call("nvmlDeviceGetGpuInstanceId", device, byref(instance))
-            or nvml.call("nvmlGpmQueryDeviceSupport", parent, byref(support))
-        )
-        self._parent, self._instance = parent, instance
-        if supported and support.supported:
-            two = [c_void_p(), c_void_p()]
-            if not any(nvml.call("nvmlGpmSampleAlloc", byref(sample)) for sample in two):
-                self._samples = two
+        try:
+            self._parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
+            self._instance = nvml.nvmlDeviceGetGpuInstanceId(device)
+            if nvml.nvmlGpmQueryDeviceSupport(self._parent).isSupportedDevice:
+                self._samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+        except NvmlError:
+            return  # it cannot be measured
 
     def read(self) -> float | None:
         """Percent since the last reading; None where it cannot be measured, and in the first."""
         if not self._samples:
             return None
         before, now = self._samples
-        if self._nvml.call("nvmlGpmMigSampleGet", self._parent, self._instance, now):
+        try:
+            self._nvml.nvmlGpmMigSampleGet(self._parent, self._instance, now)
+        except NvmlError:
             self._have_one = False
             return None
         self._samples = [now, before]
         if not self._have_one:
             self._have_one = True
             return None
-        query = MetricsGet(version=1, number=1, before=before, now=now)
-        query.metrics[0].id = GRAPHICS_UTIL
-        if self._nvml.call("nvmlGpmMetricsGet", byref(query)) or query.metrics[0].result:
+        query = GpmMetricsGet(version=1, numMetrics=1, sample1=before, sample2=now)
+        metric = query.metrics[0]
+        metric.metricId = GRAPHICS_UTIL
+        try:
+            self._nvml.nvmlGpmMetricsGet(query)
+        except NvmlError:
             return None
-        value = float(query.metrics[0].value)
-        return value if 0.0 <= value <= 100.0 else None
+        return float(metric.value) if metric.nvmlReturn == 0 and 0.0 <= metric.value <= 100.0 else None
 
 
 # CPU time and memory of the job: from Slurm's cgroup of it, or else of its processes.

@@ -52,31 +52,25 @@ for second in asked["times"]:
 """
 
 _PYNVML = """
-import json, os, sys, pynvml
+import json, os, pynvml
 with open(os.environ["STANDIN_NVML_CLOCK"], "w") as file:
     file.write("45")
 pynvml.nvmlInit()
-device = pynvml.nvmlDeviceGetHandleByUUID("GPU-a")
-memory = pynvml.nvmlDeviceGetMemoryInfo(device, pynvml.nvmlMemory_v2)
-print(json.dumps({
-    "utilization": float(pynvml.nvmlDeviceGetUtilizationRates(device).gpu),
-    "memory_mib": memory.total >> 20,
-    "memory_used_mib": memory.used >> 20,
-    "processes": len(pynvml.nvmlDeviceGetComputeRunningProcesses(device)),
-    "power_watts": pynvml.nvmlDeviceGetPowerUsage(device) / 1000,
-    "energy_joules": pynvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1000,
-}))
-"""
-
-
-_PYNVML_OF_MIG = """
-import json, pynvml
-pynvml.nvmlInit()
-device = pynvml.nvmlDeviceGetHandleByUUID("MIG-c")
-try:
-    print(json.dumps(pynvml.nvmlDeviceGetUtilizationRates(device).gpu))
-except pynvml.NVMLError as error:
-    print(json.dumps(str(error)))
+for uuid in ("GPU-a", "MIG-c"):
+    def ask(function, *arguments):
+        try:
+            return getattr(pynvml, function)(device, *arguments)
+        except pynvml.NVMLError as error:
+            assert error.value == pynvml.NVML_ERROR_NOT_SUPPORTED, error
+    device = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    memory = ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+    rates = ask("nvmlDeviceGetUtilizationRates")
+    print(json.dumps([
+        None if rates is None else float(rates.gpu),
+        memory.total >> 20,
+        memory.used >> 20,
+        len(ask("nvmlDeviceGetComputeRunningProcesses")),
+    ]))
 """
 
 
@@ -138,10 +132,12 @@ def test_the_servers_own_gpus_are_read_along_the_curve(node: Node) -> None:
 
 @pytest.mark.skipif(find_spec("pynvml") is None, reason="pynvml (nvidia-ml-py) is not installed")
 def test_the_readings_are_those_of_pynvml(node: Node) -> None:
-    """The real pynvml, over the same library at the same time."""
-    [((ours,), _)] = node.read(WHOLE, at=(45,))
+    """The real pynvml, over the same library at the same time; it has no use of a MIG device either."""
+    [(ours, _)] = node.read(WHOLE, PART, at=(45,))
 
-    assert node.run(_PYNVML, MACHINE) == [asdict(ours)]
+    assert node.run(_PYNVML, MACHINE) == [
+        [gpu.utilization, gpu.memory_mib, gpu.memory_used_mib, gpu.processes] for gpu in ours
+    ]
 
 
 def test_a_gpu_without_a_uuid_is_found_by_its_pci_address(node: Node) -> None:
@@ -172,23 +168,6 @@ def test_on_a_shared_gpu_the_use_of_others_is_not_told(node: Node) -> None:
     assert found == GpuReading(None, 40960, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("fail", "expected"),
-    [
-        ("nvmlDeviceGetUtilizationRates 3 0", GpuReading(None, 40960, 21504, 2, 250, 5251)),
-        ("nvmlDeviceGetMemoryInfo_v2 13 0", GpuReading(83, 40960, 21504, 2, 250, 5251)),
-        ("nvmlDeviceGetComputeRunningProcesses_v3 3 0", GpuReading(83, 40960, 21504, None, 250, 5251)),
-        ("nvmlDeviceGetPowerUsage 3 0", GpuReading(83, 40960, 21504, 2, None, 5251)),
-        ("nvmlDeviceGetTotalEnergyConsumption 3 0", GpuReading(83, 40960, 21504, 2, 250, None)),
-    ],
-)
-def test_what_the_driver_does_not_tell_is_unknown(node: Node, fail: str, expected: GpuReading) -> None:
-    """Unknown is None, never 0; the rest is read all the same."""
-    [((found,), problems)] = node.read(WHOLE, at=(45,), machine=f"{MACHINE}fail {fail}\n")
-
-    assert (found, problems) == (expected, ())
-
-
 def test_what_a_driver_cannot_mean_is_unknown(node: Node) -> None:
     """More than 100 %, more memory than there is, four megawatts: values of drivers in trouble.
 
@@ -201,32 +180,34 @@ def test_what_a_driver_cannot_mean_is_unknown(node: Node) -> None:
     assert (replace(found, energy_joules=None), problems) == (GpuReading(None, 40960, None, 2), ())
 
 
+IN_PART = GpuReading(40, 20480, 10240, 1)
+ON_WHOLE = GpuReading(83, 40960, 21504, 2, 250, 5251)
 NOT_SUPPORTED = (
-    ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", GpuReading(None, 20480, 10240, 1)),
-    ("nvmlDeviceGetGpuInstanceId", GpuReading(None, 20480, 10240, 1)),
-    ("nvmlGpmQueryDeviceSupport", GpuReading(None, 20480, 10240, 1)),
-    ("nvmlGpmMigSampleGet", GpuReading(None, 20480, 10240, 1)),
-    ("nvmlGpmMetricsGet", GpuReading(None, 20480, 10240, 1)),
-    ("nvmlDeviceGetMemoryInfo_v2", GpuReading(40, 20480, 10240, 1)),
-    ("nvmlDeviceGetComputeRunningProcesses_v3", GpuReading(40, 20480, 10240, None)),
+    (WHOLE, "nvmlDeviceGetUtilizationRates", replace(ON_WHOLE, utilization=None)),
+    (WHOLE, "nvmlDeviceGetMemoryInfo_v2", ON_WHOLE),
+    (WHOLE, "nvmlDeviceGetComputeRunningProcesses_v3", replace(ON_WHOLE, processes=None)),
+    (WHOLE, "nvmlDeviceGetPowerUsage", replace(ON_WHOLE, power_watts=None)),
+    (WHOLE, "nvmlDeviceGetTotalEnergyConsumption", replace(ON_WHOLE, energy_joules=None)),
+    (PART, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", replace(IN_PART, utilization=None)),
+    (PART, "nvmlDeviceGetGpuInstanceId", replace(IN_PART, utilization=None)),
+    (PART, "nvmlGpmQueryDeviceSupport", replace(IN_PART, utilization=None)),
+    (PART, "nvmlGpmMigSampleGet", replace(IN_PART, utilization=None)),
+    (PART, "nvmlGpmMetricsGet", replace(IN_PART, utilization=None)),
+    (PART, "nvmlDeviceGetMemoryInfo_v2", IN_PART),
+    (PART, "nvmlDeviceGetComputeRunningProcesses_v3", replace(IN_PART, processes=None)),
 )
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"), NOT_SUPPORTED, ids=lambda each: each if isinstance(each, str) else ""
-)
-def test_a_mig_device_that_answers_not_supported_is_unknown(node: Node, function: str, expected: GpuReading) -> None:
-    """A driver that has GPM, and does not permit a part of it: that part is unknown and never zero."""
-    *_, ((found,), problems) = node.read(PART, at=(0, 30), machine=f"{WITH_GPM}fail {function} 3 -1\n")
+@pytest.mark.parametrize(("gpu", "function", "expected"), NOT_SUPPORTED)
+def test_what_the_driver_does_not_support_is_unknown(
+    node: Node, gpu: PlacedGpu, function: str, expected: GpuReading
+) -> None:
+    """Unknown is None, never 0; the rest is read all the same."""
+    at = (45.0,) if gpu is WHOLE else (0.0, 30.0)
+
+    *_, ((found,), problems) = node.read(gpu, at=at, machine=f"{WITH_GPM}fail {function} 3 -1\n")
 
     assert (found, problems) == (expected, ())
-
-
-@pytest.mark.skipif(find_spec("pynvml") is None, reason="pynvml (nvidia-ml-py) is not installed")
-def test_pynvml_has_no_use_of_a_mig_device_either(node: Node) -> None:
-    """The real pynvml over the same library: the driver answers NOT_SUPPORTED."""
-    assert node.run(_PYNVML_OF_MIG, MACHINE) == ["Not Supported"]
-    assert node.read(PART)[0][0][0].utilization is None
 
 
 def test_a_gpu_that_is_lost_is_unknown_and_named(node: Node) -> None:
