@@ -12,7 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import FILES_MAY_SAY_ALL, needs_proxy, slurm_environment
+from tests.fixtures.hubs import FILES_MAY_SAY_ALL, MAY_READ_METRICS, needs_proxy, slurm_environment
 
 STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
 COMMAND = f"[{sys.executable}, {STAND_IN}]"
@@ -60,7 +60,7 @@ def new_hub(
     (folder / "profiles").mkdir(parents=True)
     (folder / "profiles" / "own.yaml").write_text(profiles)
     config = folder / "jupyterhub_config.py"
-    config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{FILES_MAY_SAY_ALL}\n{lines}\n")
+    config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{FILES_MAY_SAY_ALL}\n{MAY_READ_METRICS}\n{lines}\n")
     known = {**slurm_environment(slurm), **(environment or {})}
     return HubProcess(folder, config=config, environment=known, port=port)
 

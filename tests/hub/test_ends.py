@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     SlurmFailed,
 )
+from tests.fixtures.hubs import wait_for_looks
 from tests.hub.conftest import COMMAND, STAND_IN, start_hub
 from tests.hub.test_life import environment, in_the_end, start, state, stored
 from tests.hub.test_restart import job_id
@@ -169,7 +170,7 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
 def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slurm: PrivateSlurm) -> None:
     """Even if its profile allows requeueing, the server has ended, and its job does not start again by itself."""
     job = hub.spawn("requeued", {"profile": "requeued"})["job_id"]
-    time.sleep(3)  # the watcher's answer must be newer than the server
+    wait_for_looks(hub)  # the watcher's answer must be newer than the server
     with whole_node(slurm):
         wait_until(lambda: not hub.server("requeued"), seconds=20)
         assert in_the_end(slurm, job) == "CANCELLED"

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
-from tests.fixtures.hubs import stop_servers
+from tests.fixtures.hubs import stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor, events
@@ -352,7 +352,7 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
     for listener in listeners:
         listener.start()
     job = waiting_job(slurm_cluster)
-    time.sleep(4)  # several questions to Slurm, and several looks at the answer
+    wait_for_looks(hub, 4)
     slurm_cluster.run("scancel", full_node)
     for listener in listeners:
         listener.join(60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
-from tests.fixtures.hubs import stop_servers
+from tests.fixtures.hubs import stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
@@ -122,10 +121,10 @@ def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], N
     hub.spawn(f"odd-{oddity}", {"profile": "light"})
     begun = len(hub.log.read_text())
     switch(oddity)
-    time.sleep(5)  # several queries
+    wait_for_looks(hub)
     kept = ready(hub, f"odd-{oddity}")
     switch("")
-    time.sleep(2.5)
+    wait_for_looks(hub, 1)
     said = hub.log.read_text()[begun:]
 
     assert kept
@@ -142,7 +141,8 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     hub.spawn("hugo", {"profile": "light"})
     begun = len(hub.log.read_text())
     with hanging(slurm_cluster):
-        time.sleep(6)
+        wait_until(lambda: "Slurm is not responding" in hub.log.read_text()[begun:], hub.log_end)
+        wait_for_looks(hub, 1)
         silent = ready(hub, "hugo")
     wait_until(lambda: "Slurm is responding again" in hub.log.read_text()[begun:], seconds=60)
     slurm_cluster.stop_controller()
@@ -161,7 +161,7 @@ def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: 
     """The suspended process does not answer; Slurm resumes it later, and then it answers."""
     job = hub.spawn("susan", {"profile": "light"})["job_id"]
     slurm_cluster.run("scontrol", "suspend", job)
-    time.sleep(3)
+    wait_for_looks(hub)
     suspended, kept = state(slurm_cluster, job), ready(hub, "susan")
     slurm_cluster.run("scontrol", "resume", job)
 
@@ -182,7 +182,7 @@ def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) 
 def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
     """If a site allows requeueing, the server has ended, since it left its node; its job is cancelled."""
     job = hub.spawn("rolf", {"profile": "requeued"})["job_id"]
-    time.sleep(2)  # the watcher's answer must be newer than the server
+    wait_for_looks(hub)  # the watcher's answer must be newer than the server
     slurm_cluster.run("scontrol", "requeue", job)
     hub.wait("rolf", ready=False)
 
@@ -199,7 +199,8 @@ def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster
         *("--output=/dev/null", "--comment", comment, "--wrap=sleep 1"),
     )
     try:
-        time.sleep(4)
+        wait_until(lambda: "COMPLETED" in slurm_cluster.run("squeue", "-h", "-t", "all", "-j", array, "-o", "%T"))
+        wait_for_looks(hub)
         assert ready(hub, "arno")
         assert answers(hub, "arno")
     finally:
@@ -269,11 +270,11 @@ def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster:
         wait_until(lambda: bool(state_job_ids(stored(hub, "hans"))))
         [job] = state_job_ids(stored(hub, "hans"))
         slurm_cluster.run("scontrol", "hold", job)
-        time.sleep(2)
+        wait_for_looks(hub)
     finally:
         with suppress(SlurmFailed):
             slurm_cluster.run("scancel", full)
-    time.sleep(2)
+    wait_for_looks(hub)
     held = hub.server("hans")
     slurm_cluster.run("scontrol", "release", job)
     hub.wait("hans", ready=True)

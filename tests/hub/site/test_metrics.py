@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import REGISTRY
-from prometheus_client.parser import text_string_to_metric_families
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.events.life import Life
@@ -19,9 +18,9 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
+from tests.fixtures.hubs import scrape
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.start.test_submission import Slurm, asked, settle
-from tests.hub.visitor import Visitor
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -36,20 +35,6 @@ PROFILES = f"""
   slurm: {{partition: gpu, gpus: 500, cpus: 1, memory: 1G, time: "0:10:00"}}
   command: {COMMAND}
 """
-Samples = dict[tuple[str, tuple[str, ...]], float]
-"""Values by name and the values of the labels."""
-
-
-def scrape(hub: HubProcess) -> Samples:
-    """Return our samples from the hub's page, without buckets and creation times."""
-    text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
-    return {
-        (sample.name.removeprefix("gpuspawner_"), tuple(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
-        if family.name.startswith("gpuspawner_")
-        for sample in family.samples
-        if not sample.name.endswith(("_bucket", "_created"))
-    }
 
 
 @pytest.fixture(scope="module")

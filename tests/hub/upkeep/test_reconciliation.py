@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +17,9 @@ from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
+from tests.fixtures.hubs import scrape, wait_for_looks
 from tests.hub.commands import commands
 from tests.hub.conftest import STAND_IN, StartHub
-from tests.hub.site.test_metrics import scrape
 from tests.hub.test_life import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
@@ -409,7 +408,7 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     cancelled_after += [bobs, anns]
 
     assert in_the_end(slurm_cluster, anns) == "CANCELLED"
-    time.sleep(1.5)  # three more looks
+    wait_for_looks(hub, 3)
     assert state(slurm_cluster, bobs) == "RUNNING"
     assert state(slurm_cluster, job) == "RUNNING"
 
