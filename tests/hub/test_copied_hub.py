@@ -6,12 +6,12 @@ import os
 import shutil
 import signal
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import wait_for_looks
 from tests.fixtures.postgres import about_sqlite
 from tests.hub.conftest import StartHub, new_hub
 from tests.hub.test_life import state
@@ -24,6 +24,8 @@ from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 from jupyterhub_gpuspawner.hub.site import slurm_settings
 slurm_settings.RECONCILE_INTERVAL = 0.5
+from jupyterhub_gpuspawner.hub import upkeep
+upkeep.CONFIRMED_AFTER = 1.0
 """
 
 
@@ -49,7 +51,7 @@ def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
     try:
         left_alone = [f"Job {job} (jupyterhub-gpuspawner/demo/{user}/#" for user, job in jobs.items()]
         wait_until(lambda: all(words in copy.log.read_text() for words in left_alone), copy.log_end)
-        time.sleep(8)  # long enough for an orphan to be confirmed
+        wait_for_looks(copy, 8)  # an orphan is confirmed by two checks; the watcher of its servers looks as often
         text = copy.log.read_text()
     finally:
         assert copy.process is not None

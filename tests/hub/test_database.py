@@ -190,7 +190,8 @@ def test_the_disk_is_full_when_sbatch_has_answered(
     wait_until(lambda: "The state of liz is not in the hub's database yet" in hub.log.read_text(), hub.log_end)
 
     gate.touch()
-    time.sleep(2.0)  # the server's report arrives while the disk is still full
+    # it arrives while the disk is still full
+    wait_until(lambda: "POST /hub/api/gpuspawner/report" in hub.log.read_text(), hub.log_end)
     (small_disk / "fill").unlink()
 
     assert outcome(hub, "liz") == f"job {alive(slurm_cluster)[0].partition('|')[0]}"
