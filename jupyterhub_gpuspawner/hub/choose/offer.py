@@ -260,21 +260,13 @@ def closed_by(status: ProfileStatus) -> str:
     """
     if status.refusal is not None:
         return words.NOT_YET
-    availability = status.availability
-    if (
-        availability is None
-        or availability.chance is not Chance.NEVER
-        or _can_be_changed(status.profile, availability.field)
-    ):
+    profile, availability = status.profile, status.availability
+    if availability is None or availability.chance is not Chance.NEVER:
+        return ""
+    options = profile.profile_options.values()
+    if option_for(profile, availability.field) is not None or any(WHERE & fields_set(option) for option in options):
         return ""
     return sentence(availability.sentence)
-
-
-def _can_be_changed(profile: Profile, field: str) -> bool:
-    """Whether another value of an option could let a job run that cannot run because of ``field``."""
-    return option_for(profile, field) is not None or any(
-        WHERE & fields_set(option) for option in profile.profile_options.values()
-    )
 
 
 def filled_in_with_fault(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: bool) -> FilledIn:
@@ -306,12 +298,13 @@ def offers(
     """The page's offers; one of them is selected where any can be chosen."""
     shown = [_offer(status, base_url, snapshot) for status in statuses if status.is_shown]
     one = chosen(shown, filled_in)
-    resources = next((status.resources for status in statuses if one and status.profile == one.profile), None)
-    if one is not None and resources is not None and not filled_in.fault_at_value:
-        gets = what_a_job_gets(resources, snapshot)
-    else:
-        gets = one.gets if one is not None else ()
-    return [replace(_with_choice(offer, filled_in, base_url), gets=gets) if offer is one else offer for offer in shown]
+    if one is None:
+        return shown
+    selected = _with_choice(one, filled_in, base_url)
+    resources = next(status.resources for status in statuses if status.profile == one.profile)
+    if resources is not None and not filled_in.fault_at_value:
+        selected = replace(selected, gets=what_a_job_gets(resources, snapshot))
+    return [selected if offer is one else offer for offer in shown]
 
 
 def _offer(status: ProfileStatus, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
@@ -424,15 +417,13 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(resources: Resources, snapshot: ClusterSnapshot | None = None) -> tuple[str, ...]:
+def what_a_job_gets(resources: Resources, snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources."""
     values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
     return _gets(values, resources, snapshot, time_unit=resources.time_unit)
 
 
-def what_you_get(
-    profile: Profile, resources: Resources | None = None, snapshot: ClusterSnapshot | None = None
-) -> tuple[str, ...]:
+def what_you_get(profile: Profile, resources: Resources | None, snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
     ``resources`` are what a job of the profile requests when no option is changed: with the site's defaults, too.
@@ -578,8 +569,9 @@ def profile_statuses(
                     request = query(choice)
             request = request or query({"profile": profile.slug})
         except RequestError as error:  # no reservation today
-            message = _clause(str(error))
-            return ProfileStatus(profile, None, Availability(Chance.NEVER, message, field=error.field))
+            message = str(error).rstrip(".")
+            clause = message[:1].lower() + message[1:]
+            return ProfileStatus(profile, None, Availability(Chance.NEVER, clause, field=error.field))
         rejected = availability(
             request.resources,
             snapshot,
@@ -593,8 +585,3 @@ def profile_statuses(
         return ProfileStatus(profile, None, within(rejected, limit, now=now.timestamp()), request.resources)
 
     return tuple(map(status, offered))
-
-
-def _clause(sentence: str) -> str:
-    """Return a sentence as a clause: without capital letter and full stop."""
-    return (sentence[:1].lower() + sentence[1:]).rstrip(".")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from jupyterhub_gpuspawner.cluster.cluster_map import (
@@ -286,7 +286,7 @@ def _section(
         words="; ".join(summary_parts),
         gpus=_bar(has.gpus_used, has.gpus, has.gpus_out) if has.gpus else None,
         cpus=_bar(has.cpus_used, has.cpus, has.cpus_out),
-        memory=_memory_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib),
+        memory=_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib, _amount),
         waiting=waiting,
         more_waiting=words.MORE_WAITING.format(jobs=counted(more, "more job")) if more else "",
         rows=rows,
@@ -323,16 +323,16 @@ def _row(node: MapNode, in_words: JobsInWords) -> Row:
         gpus=tuple(_runs(node, in_words)),
         jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
         cpus=_bar(node.cpus_used, node.cpus, (node.cpus - node.cpus_used) * out),
-        memory=_memory_bar(node.memory_used_mib, node.memory_mib, (node.memory_mib - node.memory_used_mib) * out),
+        memory=_bar(node.memory_used_mib, node.memory_mib, (node.memory_mib - node.memory_used_mib) * out, _amount),
     )
 
 
 def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
     several = len({gpu.type for gpu in node.gpus}) > 1
-    for (use, holders, kind, has_holder), group in groupby(node.gpus, _alike):
+    for (use, holders, kind, is_numbered), group in groupby(node.gpus, _alike):
         gpus = list(group)
-        times = f"{len(gpus)}\N{MULTIPLICATION SIGN}"
-        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if has_holder else times
+        count = f"{len(gpus)}\N{MULTIPLICATION SIGN}"
+        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if is_numbered else count
         yield GpuRun(
             kind=_kind(use, holders),
             number=len(gpus),
@@ -360,16 +360,9 @@ def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
     return "own" if any(holder.server is not None for holder in holders) else "other"
 
 
-def _bar(used: int, whole: int, out: int) -> Bar:
-    return _share(f"{used:,}", f"{whole:,}", used, whole, out)
-
-
-def _memory_bar(used: int, whole: int, out: int) -> Bar:
-    return _share(_amount(used), _amount(whole), used, whole, out)
-
-
-def _share(used: str, whole: str, part: int, total: int, out: int) -> Bar:
-    return Bar(words.OF_TOTAL.format(used=used, total=whole), _percent(part, total), _percent(out, total))
+def _bar(used: int, whole: int, out: int, in_words: Callable[[int], str] = "{:,}".format) -> Bar:
+    text = words.OF_TOTAL.format(used=in_words(used), total=in_words(whole))
+    return Bar(text, _percent(used, whole), _percent(out, whole))
 
 
 def _amount(mib: int) -> str:
@@ -404,11 +397,6 @@ class HealthRow:
     grants: str
 
 
-def health_rows(health: FleetHealth, now: float) -> tuple[HealthRow, ...]:
-    """The nodes in words; ``now`` as in time.time()."""
-    return tuple(_health_row(node, now) for node in health.nodes[:REPORTS_AT_MOST])
-
-
 def _health_row(node: NodeHealth, now: float) -> HealthRow:
     number = node.siblings
     siblings = f"{number:,} sibling{'s' * (number != 1)}" if number else ""
@@ -427,7 +415,7 @@ def _health_row(node: NodeHealth, now: float) -> HealthRow:
     )
 
 
-def health_section(health: FleetHealth, now: float) -> dict[str, object]:
+def health_section(health: FleetHealth, now: float) -> dict[str, Any]:
     """What the map says of the nodes' health, for its template; ``now`` as in time.time()."""
     nodes, ill = health.nodes, sum(node.ill for node in health.nodes)
     verb_end = "s" * (ill <= 1)
@@ -436,7 +424,7 @@ def health_section(health: FleetHealth, now: float) -> dict[str, object]:
     more = len(nodes) - REPORTS_AT_MOST
     return {
         "slurm_asked": health.slurm_asked,
-        "rows": health_rows(health, now),
+        "rows": tuple(_health_row(node, now) for node in nodes[:REPORTS_AT_MOST]),
         "summary": f"{count}; {number} differ{verb_end} or contradict{verb_end} Slurm's configuration",
         "grants": words.ALL_GRANTS.format(grants=health.grants),
         "more": words.MORE_REPORTS.format(nodes=counted(more, "more node")) if more > 0 else "",

@@ -6,7 +6,7 @@ from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, Grant, health
-from jupyterhub_gpuspawner.hub.cluster.rows import HealthRow, health_rows, health_section
+from jupyterhub_gpuspawner.hub.cluster.rows import HealthRow, health_section
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from tests.fleet.nodes import DAY, record, topology, with_gpu
@@ -24,7 +24,7 @@ def rendered(health: FleetHealth) -> BeautifulSoup:
 def test_the_rows_of_a_fleet() -> None:
     """The node that differs first, each with its findings, its grants and what is not known."""
     nodes = [record("g2"), record("g3"), record("g1", with_gpu(topology("g1"), 0, pcie_width=8))]
-    found = health_rows(health(nodes, [Grant("7", "g2", DAY, 1, aligned=True)]), 3 * DAY)
+    found = health_section(health(nodes, [Grant("7", "g2", DAY, 1, aligned=True)]), 3 * DAY)["rows"]
 
     assert found[:2] == (
         HealthRow(
