@@ -100,14 +100,9 @@ def shares(items: Sequence[T], count: int) -> tuple[tuple[T, ...], ...]:
     return tuple(tuple(items[start:end]) for start, end in zip(starts, starts[1:]))
 
 
-def has_own_gpus(environ: Mapping[str, str], visible: int) -> bool:
-    """Whether Slurm shows this task fewer GPUs than the step has here (``--gpus-per-task``, ``--gpu-bind``)."""
-    return 0 < visible < (_number(environ.get("SLURM_GPUS_ON_NODE")) or 0)
-
-
-def has_own_cpus(environ: Mapping[str, str], allowed: int) -> bool:
-    """Whether Slurm holds this task to fewer CPUs than the step has here (``--cpu-bind``, task/affinity)."""
-    return 0 < allowed < (_number(environ.get("SLURM_CPUS_ON_NODE")) or 0)
+def has_own(kind: str, environ: Mapping[str, str], number: int) -> bool:
+    """Whether Slurm gives this task fewer ``GPUS`` or ``CPUS`` than the step has here, by options or task/affinity."""
+    return 0 < number < (_number(environ.get(f"SLURM_{kind}_ON_NODE")) or 0)
 
 
 def divide_cpus(
@@ -177,7 +172,7 @@ class StepPlacing(Placing):
         granted = super()._grant(topology, cpus)
         if "gpu" in self.keeps:
             return granted
-        if has_own_gpus(self.environ, len(granted)):
+        if has_own("GPUS", self.environ, len(granted)):
             self._beside = shares(_of_the_job(self.environ.get("SLURM_JOB_GPUS", ""), topology), self.rank.count)
             return granted
         order = list(range(len(granted)))
@@ -197,7 +192,7 @@ class StepPlacing(Placing):
         return gpus.because(f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.choice.why}".rstrip())
 
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:  # noqa: ARG002 - only what all tasks know counts
-        if has_own_cpus(self.environ, len(granted)):
+        if has_own("CPUS", self.environ, len(granted)):
             return granted
         if self.plan.policy == "none":
             self.sharing *= self.rank.count
@@ -258,7 +253,7 @@ class RankPlacing(StepPlacing):
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:
         if "cpu" not in self.keeps:
             return super()._cpus(topology, granted, gpus)
-        self.sharing *= 1 if has_own_cpus(self.environ, len(granted)) else self.rank.count
+        self.sharing *= 1 if has_own("CPUS", self.environ, len(granted)) else self.rank.count
         return granted
 
     def _export(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> None:
@@ -274,12 +269,11 @@ class RankPlacing(StepPlacing):
         self.environ.update(variables.nearest_nics(self.environ, topology, own, positions))
 
 
-def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str]) -> None:
+def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str], where: variables.Position) -> None:
     """Place and bind this process, and set the environment of its rank."""
     plan = replace(recover_plan(spec.plan)[0], report=False, lab=False, claim=None, gpus=None, cpus=None)
     if "mem" in spec.keeps:
         plan = replace(plan, memory_policy="none")
-    where = position(environ)
     placing = RankPlacing(plan, environ, Rank(where.local, where.beside), spec, command)
     document, topology = placing.place()
     environ.update(variables.of_rank(where, environ, spec.master_addr, spec.master_port))
@@ -328,8 +322,8 @@ def main(command: Sequence[str], become: Become) -> NoReturn:
     """Run ``command`` as this rank, and exit with its exit code (128 + N, if signal N ended it)."""
     environ = os.environ
     spec = loads(environ.pop(SPEC))
-    placed(spec, environ, command)
     where = position(environ)
+    placed(spec, environ, command, where)
     if spec.torchrun:
         gpus = _words(environ.get("CUDA_VISIBLE_DEVICES", ""))
         command, port = variables.torchrun(command, where, environ, processes=max(1, len(gpus)))

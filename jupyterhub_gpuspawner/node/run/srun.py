@@ -329,11 +329,6 @@ class Layout:
         """The node of each rank: ranks are numbered node by node."""
         return tuple(node for node, count in zip(self.nodes, self.counts) for _ in range(count))
 
-    @property
-    def even(self) -> bool:
-        """Whether every node has as many ranks as the others."""
-        return len(set(self.counts)) == 1
-
 
 def layout(job: Job, options: Options) -> Layout:
     """Ranks for each node, as asked for; raises ValueError if the job has too little for it."""
@@ -356,23 +351,21 @@ def layout(job: Job, options: Options) -> Layout:
 
 def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What Slurm binds by the user's own choice, of ``gpu``, ``cpu`` and ``mem``: by option, or by variable of srun."""
-    user_options = {
-        "gpu": ("--gpu-bind", "--tres-bind", "--gpus-per-task", "--tres-per-task"),
-        "cpu": ("--cpu-bind",),
-        "mem": ("--mem-bind",),
-    }
-    variables = {
-        "gpu": ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK"),
-        "cpu": ("SLURM_CPU_BIND",),
-        "mem": ("SLURM_MEM_BIND",),
+    names = {
+        "gpu": (
+            ("--gpu-bind", "--tres-bind", "--gpus-per-task", "--tres-per-task"),
+            ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK"),
+        ),
+        "cpu": (("--cpu-bind",), ("SLURM_CPU_BIND",)),
+        "mem": (("--mem-bind",), ("SLURM_MEM_BIND",)),
     }
     own = users(environ)
     return tuple(
         kind
-        for kind, names in user_options.items()
+        for kind, (user_options, variables) in names.items()
         if getattr(options, f"{kind}_bind")
-        or any(word.partition("=")[0] in names for word in options.srun)
-        or any(name in own for name in variables[kind])
+        or any(word.partition("=")[0] in user_options for word in options.srun)
+        or any(name in own for name in variables)
     )
 
 
@@ -423,10 +416,11 @@ def command(options: Options, job: Job, where: Layout, *, hosts: str, bindings: 
     """The command line of srun. ``hosts``: a file with a line for each rank, used if their numbers per node differ.
 
     ``--overlap`` shares the job's resources with the batch step and other steps. A rank that fails ends the others.
-    ``bindings``: what Slurm binds by the user's own choice.
+    ``bindings``: what Slurm binds by the user's own choice; where that is not the CPUs, the ranks bind themselves.
     """
-    words = ["srun", "--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none", f"--ntasks={where.tasks}"]
-    if where.even:
+    words = ["srun", *([] if "cpu" in bindings else ["--cpu-bind=none"])]
+    words += ["--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none", f"--ntasks={where.tasks}"]
+    if len(set(where.counts)) == 1:
         words += [f"--nodes={len(where.nodes)}", f"--ntasks-per-node={where.counts[0]}", "--distribution=block"]
         words += [f"--nodelist={','.join(where.nodes)}"] if len(where.nodes) < len(job.nodes) else []
     else:
@@ -439,8 +433,3 @@ def command(options: Options, job: Job, where: Layout, *, hosts: str, bindings: 
     binds = {"gpu": options.gpu_bind, "cpu": options.cpu_bind, "mem": options.mem_bind}
     words += [f"--{kind}-bind={value}" for kind, value in binds.items() if value]
     return [*words, *options.srun, "/bin/sh", "-c", _BOOT, "gpuspawner-run", *options.command]
-
-
-def without_own_binding(words: Sequence[str], bindings: Sequence[str]) -> list[str]:
-    """The command line with ``--cpu-bind=none``, unless the user decides on CPUs: the ranks bind themselves."""
-    return list(words) if "cpu" in bindings else [words[0], "--cpu-bind=none", *words[1:]]

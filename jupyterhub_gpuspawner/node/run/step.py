@@ -157,17 +157,16 @@ def judge(ended: Sequence[Ending], node_of: Sequence[str], status: int, *, start
     failed = [end for end in ended if end.code or end.signal]
     first = next((end for end in failed if end.signal not in TERMINATED), next(iter(failed), None))
     silent = [rank for rank in range(len(node_of)) if rank not in {end.rank for end in ended}]
-    sentences: list[str] = []
     if len(failed) == len(node_of) > 1 and {end.signal for end in failed} == {signal.SIGTERM}:
         sentence = "all ranks were ended by signal 15: the step or its job was cancelled, or reached its time limit"
         return Verdict(128 + signal.SIGTERM, (sentence,))
     if first is not None and (first.signal not in TERMINATED or not silent):
         why = f"was ended by signal {first.signal}" if first.signal else f"failed with exit code {first.code}"
         log = f"; its log is {first.log}" if first.log else ""
-        sentences.append(f"rank {first.rank} on {first.node} {why}{log}")
-        return Verdict(128 + first.signal if first.signal else first.code, tuple(sentences))
+        sentence = f"rank {first.rank} on {first.node} {why}{log}"
+        return Verdict(128 + first.signal if first.signal else first.code, (sentence,))
     if silent and (status or first is not None):
-        sentences += [f"{words} on {node} ended without a word" for node, words in _by_node(silent, node_of).items()]
+        sentences = [f"{words} on {node} ended without a word" for node, words in _by_node(silent, node_of).items()]
         return Verdict(status or 1, tuple(sentences))
     return Verdict(status, (f"srun failed with exit code {status}",) if status else ())
 
@@ -238,7 +237,7 @@ def run(options: Options, environ: Mapping[str, str], *, archive: Callable[[], b
     with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
         hosts.writelines(f"{node}\n" for node in where.node_of)
         hosts.flush()
-        words = srun.without_own_binding(srun.command(options, mine, where, hosts=hosts.name, bindings=kinds), kinds)
+        words = srun.command(options, mine, where, hosts=hosts.name, bindings=kinds)
         if options.verbose:
             shown = words[: words.index("/bin/sh")]
             say(f"{shlex.join(shown)} {shlex.join(options.command)}")

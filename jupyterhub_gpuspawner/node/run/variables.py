@@ -214,8 +214,7 @@ def processes(command: Sequence[str], *, gpus: int, cpus: int) -> int:
 
 def _start(command: Sequence[str]) -> int:
     """Where torchrun's options begin."""
-    words = list(command)
-    return words.index("-m") + 2 if "-m" in words[:2] else 1
+    return list(command).index("-m") + 2 if "-m" in command[:2] else 1
 
 
 def _options(words: Sequence[str]) -> list[str]:

@@ -13,8 +13,7 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.node.run.rank import (
     Rank,
     divide_cpus,
-    has_own_cpus,
-    has_own_gpus,
+    has_own,
     rank_of,
     shares,
 )
@@ -37,7 +36,7 @@ THREADED = NodeTopology(
         ("2", "1", "2,3", Rank(2, 3)),
         ("1", "5", "1,4(x5)", Rank(1, 4)),
         ("0", "0", "1(x2)", None),
-        ("0", "0", "", None),
+        ("0", "0", "", None),  # a batch script, which has no tasks of a step
         ("4", "0", "4", None),
         ("0", "2", "4(x2)", None),
         ("x", "0", "4", None),
@@ -47,11 +46,6 @@ def test_rank_as_srun_tells_it(local: str, node: str, tasks: str, rank: Rank | N
     """Local number and tasks of this node; a task alone, and what does not fit together, is none."""
     environ = {"SLURM_LOCALID": local, "SLURM_NODEID": node, "SLURM_STEP_TASKS_PER_NODE": tasks}
     assert rank_of(environ) == rank
-
-
-def test_a_batch_script_is_no_rank() -> None:
-    """It has SLURM_LOCALID too, but no tasks of a step."""
-    assert rank_of({"SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_TASKS_PER_NODE": "4"}) is None
 
 
 @given(st.integers(0, 40), st.integers(1, 20))
@@ -76,8 +70,8 @@ def test_shares_are_all_of_it(size: int, count: int) -> None:
 )
 def test_what_slurm_has_divided(environ: dict[str, str], visible: int, own: bool) -> None:
     """A task that sees fewer GPUs or CPUs than the step has on this node was given its own by Slurm."""
-    assert has_own_gpus(environ, visible) == own
-    assert has_own_cpus({key.replace("GPUS", "CPUS"): value for key, value in environ.items()}, visible) == own
+    assert has_own("GPUS", environ, visible) == own
+    assert has_own("CPUS", {key.replace("GPUS", "CPUS"): value for key, value in environ.items()}, visible) == own
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from jupyterhub_gpuspawner.node.run.srun import (
     gpus_of_step,
     keeps,
     layout,
-    without_own_binding,
 )
 
 FOUR = Job("7", ("g1", "g2", "g3", "g4"), (4, 4, 4, 4), "g1")
@@ -145,7 +144,7 @@ def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
 def test_the_command_line(mine: Job, options: Options, words: str) -> None:
     """srun gets a list of hosts only if numbers of ranks differ, and options only for what it does not do by itself."""
     line = command(options, mine, layout(mine, options), hosts="/run/hosts")
-    first = "srun --overlap --export=ALL --kill-on-bad-exit=1 --input=none"
+    first = "srun --cpu-bind=none --overlap --export=ALL --kill-on-bad-exit=1 --input=none"
     assert line[: line.index("/bin/sh")] == f"{first} {words}".split()
     assert line[-3:] == ["gpuspawner-run", *options.command]
 
@@ -175,7 +174,8 @@ def test_what_slurm_binds_by_the_user_s_choice(
 ) -> None:
     """By an option, or by a variable; what Slurm has set for the batch step is nobody's choice."""
     assert keeps(options, environ) == kept
-    assert ("--cpu-bind=none" in without_own_binding(["srun"], kept)) is ("cpu" not in kept)
+    line = command(options, FOUR, layout(FOUR, options), hosts="/run/hosts", bindings=kept)
+    assert line[:2] == ["srun", "--overlap" if "cpu" in kept else "--cpu-bind=none"]
 
 
 def test_the_environment_has_nothing_of_the_batch_step() -> None:
