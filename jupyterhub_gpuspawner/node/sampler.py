@@ -16,8 +16,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child, usage
-from jupyterhub_gpuspawner.node import report as reports
+from jupyterhub_gpuspawner.node import child, http, usage
 from jupyterhub_gpuspawner.node.folder import COMPANION
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
@@ -229,8 +228,8 @@ def _send(summary: UsageSummary, environ: Mapping[str, str], aside: Aside) -> bo
     body = summary.dumps().encode()
     patience = LAST_PATIENCE if summary.final else HUB_PATIENCE
     try:
-        aside.ask(lambda: reports.post(body, environ, to="usage", wait=not summary.final), patience)
-    except reports.RefusedError as refused:
+        aside.ask(lambda: http.post(body, environ, to="usage", wait=not summary.final), patience)
+    except http.RefusedError as refused:
         if refused.status in _GONE:
             raise UnwantedError from refused
         return False
