@@ -162,7 +162,7 @@ async def start(place: Place, system: System, measured: Measured, *, users: int,
         states = await asyncio.to_thread(hub.states)
         measured.state = next(iter(states.values()), None)
         if system is OURS:
-            jobs = [state["child"]["job_id"] for state in states.values()]
+            jobs = [state["job_id"] for state in states.values()]
             measured.scripts = [await asyncio.to_thread(script_of, place.slurm, job) for job in jobs]
         if rest:
             measured.rest.append(await at_rest(place, hub, users=len(ready), seconds=rest))
