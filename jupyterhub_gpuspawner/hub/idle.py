@@ -181,8 +181,6 @@ def judge(server: IdleServer) -> Verdict:
     return Verdict(state, since, due_at, warnings)
 
 
-# How the running servers of this hub stand by the idle policy, as the last check found, and *Keep*.
-
 # Times in which servers did not use their GPUs, in a table of JupyterHub's database.
 #
 # A row is written once a time without use is ten minutes long, brought up to date while it lasts, and kept for 400

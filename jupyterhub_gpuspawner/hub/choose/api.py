@@ -200,8 +200,6 @@ async def availability_of(
     )
 
 
-# The documents, and the addresses.
-
 # The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.
 
 VERSION = 1

@@ -44,9 +44,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     participants_of,
     servers_of,
 )
-from jupyterhub_gpuspawner.hub.course.rights import (
-    GPUCourses,
-)
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
@@ -240,12 +238,6 @@ def _message(body: bytes) -> str:
     except ValueError:
         return ""
     return str(document.get("message") or "") if isinstance(document, dict) else ""
-
-
-# What instructors did on a course's page, in a table of our own in the hub's database.
-
-
-# Does work for many people one after the other, at a rate that neither hub nor slurmctld feels.
 
 
 Only: TypeAlias = "Collection[str] | None"

@@ -228,8 +228,6 @@ def _retrieved(start: asyncio.Future[None]) -> None:
         start.exception()
 
 
-# The pages.
-
 # ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.
 
 LOG_SCOPE = "access:servers"
