@@ -21,8 +21,8 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import shoot, sign_in
+from tests.fixtures.hubs import start_hub
 from tests.fixtures.slurm import processes_of
-from tests.hub.conftest import start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
 

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
 from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, width_left_over
-from tests.hub.conftest import COMMAND, start_hub
+from tests.fixtures.hubs import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
 

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
 from tests.browser.seeing import DESK, axe_faults, shoot, sign_in, width_left_over
-from tests.hub.conftest import COMMAND, new_hub
+from tests.fixtures.hubs import COMMAND, new_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 

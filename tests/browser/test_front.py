@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import PICTURES, sign_in
-from tests.hub.conftest import COMMAND, start_hub
+from tests.fixtures.hubs import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 

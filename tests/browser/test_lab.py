@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import axe_faults, shoot, sign_in
-from tests.hub.conftest import start_hub
+from tests.fixtures.hubs import start_hub
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]

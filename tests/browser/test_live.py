@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, small_targets, width_left_over
+from tests.fixtures.hubs import COMMAND, start_hub
 from tests.fixtures.slurm import hanging
-from tests.hub.conftest import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 

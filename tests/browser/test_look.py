@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import sign_in, width_left_over
-from tests.hub.conftest import COMMAND, start_hub
+from tests.fixtures.hubs import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 

@@ -15,8 +15,8 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.fixtures.hubs import COMMAND, LIGHT, start_hub
 from tests.fixtures.slurm import hanging
-from tests.hub.conftest import COMMAND, LIGHT, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 

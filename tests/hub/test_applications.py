@@ -17,7 +17,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
-from tests.hub.conftest import StartHub
+from tests.fixtures.hubs import StartHub
 from tests.hub.test_users import CONFIG
 from tests.hub.visitor import Visitor
 from tests.standins.web_app import HELLO

@@ -15,9 +15,9 @@ import pytest
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands, slow
-from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_life import start, stored
 from tests.waiting import wait_until
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import wait_for_looks
+from tests.fixtures.hubs import StartHub, new_hub, wait_for_looks
 from tests.fixtures.postgres import about_sqlite
-from tests.hub.conftest import StartHub, new_hub
 from tests.hub.test_life import state
 from tests.waiting import wait_until
 

@@ -14,7 +14,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 

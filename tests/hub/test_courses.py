@@ -16,7 +16,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
-from tests.hub.conftest import LIGHT, start_hub
+from tests.fixtures.hubs import LIGHT, start_hub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until_equal
 

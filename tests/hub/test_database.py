@@ -17,9 +17,9 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands
-from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_cancelled_starts import alive
 from tests.hub.test_life import start
 from tests.hub.test_restart import job_of_server

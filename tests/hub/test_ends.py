@@ -26,8 +26,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     SlurmFailed,
 )
-from tests.fixtures.hubs import wait_for_looks
-from tests.hub.conftest import COMMAND, STAND_IN, start_hub
+from tests.fixtures.hubs import COMMAND, STAND_IN, start_hub, wait_for_looks
 from tests.hub.test_life import environment, in_the_end, start, state, stored
 from tests.hub.test_restart import job_id
 from tests.hub.visitor import Visitor

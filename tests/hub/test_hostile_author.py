@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.hub.conftest import LIGHT, STAND_IN, StartHub
+from tests.fixtures.hubs import LIGHT, STAND_IN, StartHub
 from tests.hub.visitor import Visitor
 from tests.standins.hostile_profiles import ENTRIES, HARMLESS, SECRET, SECRETS, TEXTS
 

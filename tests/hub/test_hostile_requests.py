@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import COMMAND, LIGHT, StartHub
+from tests.fixtures.hubs import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor
 from tests.standins.slurm_commands import SeenCommands
 from tests.test_fuzz import ANYTHING, choices, forms, jsons, reports, texts, values

@@ -24,8 +24,8 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import STAND_IN
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
-from tests.hub.conftest import STAND_IN
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.hub.conftest import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.visitor import Page, Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

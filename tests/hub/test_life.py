@@ -18,9 +18,8 @@ from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
-from tests.fixtures.hubs import stop_servers, wait_for_looks
+from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
-from tests.hub.conftest import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor, events
 from tests.waiting import true_within, wait_until
 

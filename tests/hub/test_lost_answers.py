@@ -11,8 +11,8 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+from tests.fixtures.hubs import StartHub, start_hub
 from tests.hub.commands import commands
-from tests.hub.conftest import StartHub, start_hub
 from tests.hub.test_cancelled_starts import alive
 from tests.hub.test_life import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor

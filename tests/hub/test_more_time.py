@@ -14,8 +14,8 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.extension import FRESH
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.slurm import hanging
-from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.visitor import Page, Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

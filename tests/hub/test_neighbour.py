@@ -17,7 +17,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.hub.conftest import STAND_IN, StartHub
+from tests.fixtures.hubs import STAND_IN, StartHub
 from tests.hub.test_users import CONFIG, PYTHON
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]

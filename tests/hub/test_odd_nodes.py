@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.commands import commands
-from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_ends import has_ipv6
 from tests.hub.test_life import environment, start, stored
 from tests.waiting import wait_until

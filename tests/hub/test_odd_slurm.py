@@ -13,10 +13,9 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
-from tests.fixtures.hubs import stop_servers, wait_for_looks
+from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
-from tests.hub.conftest import COMMAND, LIGHT, StartHub
 from tests.hub.test_life import in_the_end, start, state, stored
 from tests.waiting import true_within, wait_until
 

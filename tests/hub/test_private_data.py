@@ -16,8 +16,7 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import ClusterDescription, PrivateSlurm, SimulatedNode, SimulatedPartition
-from tests.fixtures.hubs import FILES_MAY_SAY_ALL
-from tests.hub.conftest import STAND_IN
+from tests.fixtures.hubs import FILES_MAY_SAY_ALL, STAND_IN
 from tests.hub.test_sudo import CONFIG, PYTHON, Site
 from tests.waiting import wait_until
 

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.registration import UPKEEP, register_templates
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.fixtures.databases import hub_session
-from tests.hub.conftest import StartHub
+from tests.fixtures.hubs import StartHub
 
 OURS = [path for path, *_ in routes.API]
 PAGES = sorted(

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from tests.hub.conftest import COMMAND, STAND_IN, StartHub
+from tests.fixtures.hubs import COMMAND, STAND_IN, StartHub
 from tests.hub.test_life import start, state
 from tests.hub.visitor import Visitor, events
 from tests.waiting import wait_until

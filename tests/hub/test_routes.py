@@ -9,7 +9,7 @@ from tornado.routing import PathMatches
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.hub import routes
-from tests.hub.conftest import StartHub
+from tests.fixtures.hubs import StartHub
 from tests.hub.visitor import Visitor
 
 PATTERNS = [path for path, *_ in (*routes.API, *routes.PAGES)]

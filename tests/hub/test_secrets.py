@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import IN_THE_END, LIGHT, StartHub
+from tests.fixtures.hubs import IN_THE_END, LIGHT, StartHub
 from tests.standins.slurm_commands import COMMANDS, SeenCommands
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

@@ -23,8 +23,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.hub import words
-from tests.fixtures.hubs import stop_servers
-from tests.hub.conftest import start_hub
+from tests.fixtures.hubs import start_hub, stop_servers
 from tests.hub.notebook import Notebook
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until

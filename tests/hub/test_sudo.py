@@ -22,8 +22,8 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import IN_THE_END, STAND_IN
 from tests.fixtures.login_node import write_wrappers
-from tests.hub.conftest import IN_THE_END, STAND_IN
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]

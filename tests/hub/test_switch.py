@@ -12,8 +12,8 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import LIGHT, StartHub
 from tests.hub.commands import commands, slow
-from tests.hub.conftest import LIGHT, StartHub
 from tests.hub.visitor import Page, Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

@@ -18,7 +18,7 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Kind, Placed, Ready, SessionRecord, Submitted, Usage
 from jupyterhub_gpuspawner.records.store import SessionStore
-from tests.hub.conftest import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 

@@ -13,8 +13,8 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import LIGHT, StartHub
 from tests.fixtures.postgres import about_sqlite
-from tests.hub.conftest import LIGHT, StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 

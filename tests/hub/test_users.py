@@ -15,8 +15,8 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import STAND_IN, StartHub
 from tests.fixtures.users import processes_of
-from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]

@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.hub.conftest import StartHub
+from tests.fixtures.hubs import StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 

@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
 from tests.fixtures import postgres
-from tests.hub.conftest import COMMAND, STAND_IN, new_hub
+from tests.fixtures.hubs import COMMAND, STAND_IN, new_hub
 from tests.soak.faults import UNHEARD, Fault, World
 
 CONFIG = """

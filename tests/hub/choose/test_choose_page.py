@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.visitor import Page, Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]

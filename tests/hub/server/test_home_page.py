@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.conftest import StartHub
+from tests.fixtures.hubs import StartHub
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]

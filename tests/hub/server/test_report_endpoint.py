@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.server.report import BODY_TIMEOUT, REPORTS
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
-from tests.hub.conftest import AT_ONCE, LIGHT, StartHub
+from tests.fixtures.hubs import AT_ONCE, LIGHT, StartHub
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

@@ -18,8 +18,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
-from tests.fixtures.hubs import scrape
-from tests.hub.conftest import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, StartHub, scrape
 from tests.hub.start.test_submission import Slurm, asked, settle
 
 if TYPE_CHECKING:

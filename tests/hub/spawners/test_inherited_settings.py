@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
-from tests.hub.conftest import StartHub
+from tests.fixtures.hubs import StartHub
 
 SLURM_CLASSES = (
     batchspawner.BatchSpawnerBase,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.conftest import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, StartHub
 
 PROFILES = f"""
 - {{display_name: Here, slug: here, kind: local, port_range: 21300-21399, command: {COMMAND}}}

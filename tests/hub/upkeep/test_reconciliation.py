@@ -17,9 +17,8 @@ from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
-from tests.fixtures.hubs import scrape, wait_for_looks
+from tests.fixtures.hubs import STAND_IN, StartHub, scrape, wait_for_looks
 from tests.hub.commands import commands
-from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.test_life import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until

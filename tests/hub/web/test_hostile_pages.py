@@ -19,7 +19,7 @@ import jupyterhub_gpuspawner.hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
-from tests.hub.conftest import COMMAND, LIGHT, StartHub
+from tests.fixtures.hubs import COMMAND, LIGHT, StartHub
 from tests.hub.server.test_report_endpoint import SILENT, Started, _serve, good
 from tests.hub.visitor import Visitor
 
