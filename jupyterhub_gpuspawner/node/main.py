@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import folder
+from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
@@ -20,6 +21,8 @@ from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, Node
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping, Sequence
     from typing import NoReturn
+
+    from jupyterhub_gpuspawner.node.report import PortReporter
 
 USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
 BIND = '{"report": false}'
@@ -83,8 +86,6 @@ def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
-    from jupyterhub_gpuspawner.node.report import announce
-
     nothing = not topology.gpus and not topology.numa_nodes
     report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology))
     announced = announce(report, placing.plan, placing.environ)
@@ -92,6 +93,57 @@ def _report(placing: Placing, document: PlacementDocument, topology: NodeTopolog
     if announced.service_url:
         placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url
     return announced.port
+
+
+DEADLINE = 20.0
+"""Seconds for picking the port and all tries of the first report together."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The server's port, its URL with that port, and what went wrong."""
+
+    port: int = 0
+    service_url: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def announce(
+    report: NodeReport, plan: LaunchPlan, environ: Mapping[str, str], *, deadline: float = DEADLINE
+) -> Announcement:
+    """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
+
+    Looking up a host name has no time limit of its own. The port itself is reported later, by a process beside the
+    server, once the server listens there (:class:`~.report.PortReporter`). That process also samples the server's use
+    (:mod:`.sampler`) if the plan says so.
+    """
+    from jupyterhub_gpuspawner.node.report import PortReporter, deliver, with_problems
+
+    documents, finished = child.ask_documents(lambda say: deliver(say, report, plan.port_range, environ), deadline)
+    port, service_url, problems, retry = 0, None, [], not finished
+    for document in documents:
+        if "port" in document:  # problems with the port, which belong in the report
+            report = with_problems(report, document["problems"])
+        port = document.get("port", port)
+        service_url = document.get("service_url", service_url)
+        problems += document.get("problems", ())
+        retry = document.get("again", retry)
+    if not finished:
+        problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
+    if port and environ.get("JUPYTERHUB_API_URL"):
+        if retry:
+            problems.append("The report will be sent again for up to ten minutes.")
+        reporter = PortReporter(report, port, environ, os.getpid(), is_reported=not retry)
+        child.leave(lambda: _accompany(reporter, plan.usage_interval))
+    return Announcement(port, service_url, tuple(problems))
+
+
+def _accompany(reporter: PortReporter, usage_interval: float) -> None:
+    if not usage_interval:
+        return reporter.run()
+    from jupyterhub_gpuspawner.node import sampler
+
+    return sampler.accompany(reporter, usage_interval)
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:

@@ -1,16 +1,22 @@
-"""Report to the hub where a server runs: at the launch, tried up to three times, and once the server listens."""
+"""Report to the hub where a server runs: at the launch, tried up to three times, and once the server listens.
+
+The HTTP/1.1 request is made on a socket: ``http.client`` would load 40 modules, and take a third of the whole launch's
+time, to send one request and read one status line.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node import port as ports
-from jupyterhub_gpuspawner.node.http import RefusedError, post
+from jupyterhub_gpuspawner.node.port import Url, parse_url
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacedGpu, PlacementDocument, printable
 
@@ -20,10 +26,133 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.node.child import Say
     from jupyterhub_gpuspawner.node.port import PortOwner
-    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
     Record = TypeVar("Record", PlacementDocument, PlacedGpu)
 
+
+# One small request to the hub, with a time limit.
+
+TIMEOUT = 5.0
+"""Seconds for one try."""
+_ANSWER_LIMIT = 8192
+
+
+class RefusedError(Exception):
+    """The hub answered with a status other than 2xx."""
+
+    def __init__(self, status: int, message: str, *, wait: float = 0.0) -> None:
+        super().__init__(f"{status} {message}".strip())
+        self.wait = wait
+        """Seconds after which the hub allows another try (Retry-After)."""
+        self.status = status
+
+    @property
+    def passes(self) -> bool:
+        """Whether the refusal may be temporary: 429, 5xx, 401 or 403.
+
+        A hub, or a proxy in front of it, answers 401 or 403 also if it could not look up the token.
+        """
+        return self.status >= 500 or self.status in (401, 403, 429)
+
+
+class UntrustedError(ValueError):
+    """The hub's certificate could not be verified; nothing was sent, and another try would not help."""
+
+
+def post(body: bytes, environ: Mapping[str, str], *, to: str = "report", wait: bool = True) -> None:
+    """Post ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError.
+
+    ``to`` is the last part of the path: ``report`` or ``usage``. Without ``wait`` the hub's answer is not read.
+    """
+    api = environ.get("JUPYTERHUB_API_URL", "")
+    token = environ.get("JUPYTERHUB_API_TOKEN", "")
+    if not api or not token:
+        raise ValueError("JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set")
+    if any(not "!" <= c <= "~" for c in api + token):
+        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN contains a character that HTTP does not allow")
+    url = parse_url(api)
+    head = (
+        f"POST {url.path.rstrip('/')}/gpuspawner/{to} HTTP/1.1\r\n"
+        f"Host: {url.authority}\r\n"
+        f"Authorization: token {token}\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "User-Agent: jupyterhub-gpuspawner\r\n"
+        "Connection: close\r\n"
+    )
+    ends_at = time.monotonic() + TIMEOUT
+    with _connect(url, environ) as connection:
+        connection.sendall(head.encode() + b"\r\n" + body)
+        if not wait:
+            return
+        answer = _read(connection, ends_at)
+    words = answer.split(b"\r\n", 1)[0].split(None, 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise OSError(f"{url.host} did not respond as an HTTP server")
+    status = int(words[1])
+    if not 200 <= status < 300:
+        raise RefusedError(status, _message(answer) or b" ".join(words[2:]).decode("latin-1"), wait=_wait(answer))
+
+
+def _connect(url: Url, environ: Mapping[str, str]) -> socket.socket:
+    if url.scheme not in ("http", "https"):
+        raise ValueError(f"JUPYTERHUB_API_URL begins with {url.scheme}, not http or https")
+    plain = socket.create_connection((url.host, url.port or (443 if url.scheme == "https" else 80)), timeout=TIMEOUT)
+    if url.scheme == "http":
+        return plain
+    try:
+        return _secured(plain, url.host, environ)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> socket.socket:
+    """TLS, with the hub's internal certificates if this server has any (``internal_ssl``)."""
+    import ssl
+
+    context = ssl.create_default_context(cafile=environ.get("JUPYTERHUB_SSL_CLIENT_CA") or None)
+    certificate, key = environ.get("JUPYTERHUB_SSL_CERTFILE"), environ.get("JUPYTERHUB_SSL_KEYFILE")
+    if certificate and key:
+        context.load_cert_chain(certificate, key)
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise UntrustedError(f"the certificate of {host} could not be verified: {error.verify_message}") from error
+
+
+def _read(connection: socket.socket, ends_at: float) -> bytes:
+    """Read the answer to its end; an answer with status 204 has no body."""
+    answer = b""
+    while len(answer) < _ANSWER_LIMIT:
+        connection.settimeout(max(0.01, ends_at - time.monotonic()))
+        chunk = connection.recv(_ANSWER_LIMIT)
+        answer += chunk
+        if not chunk or (answer[8:13] == b" 204 " and b"\r\n\r\n" in answer):
+            break
+    return answer
+
+
+def _wait(answer: bytes) -> float:
+    """The seconds in the Retry-After header; 0 if there is none."""
+    for line in answer.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
+            return float(value.strip()[:9])
+    return 0.0
+
+
+def _message(answer: bytes) -> str:
+    """The ``message`` in JupyterHub's JSON error body; empty if there is none."""
+    try:
+        document = json.loads(answer.partition(b"\r\n\r\n")[2])
+    except ValueError:
+        return ""
+    message = document.get("message") if isinstance(document, dict) else None
+    return printable(message) if isinstance(message, str) else ""
+
+
+# The report: its tries, and what is left of it where the hub refuses it.
 
 PAUSES = (0.5, 2.0)
 """Seconds between the tries; there is one more try than pauses."""
@@ -106,61 +235,7 @@ def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
     return NodeReport(report.port, least, door=report.door, other_node=report.other_node)
 
 
-# The announcement of a server: its port is picked, and the first report delivered, in a child process, because looking
-# up a host name has no time limit of its own.
-
-DEADLINE = 20.0
-"""Seconds for picking the port and all tries of the first report together."""
-
-
-@dataclass(frozen=True)
-class Announcement:
-    """The server's port, its URL with that port, and what went wrong."""
-
-    port: int = 0
-    service_url: str | None = None
-    problems: tuple[str, ...] = ()
-
-
-def announce(
-    report: NodeReport, plan: LaunchPlan, environ: Mapping[str, str], *, deadline: float = DEADLINE
-) -> Announcement:
-    """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
-
-    The port itself is reported later, by a process beside the server, once the server listens there
-    (:class:`PortReporter`). That process also samples the server's use (:mod:`.sampler`) if the plan says so.
-    """
-    documents, finished = child.ask_documents(lambda say: deliver(say, report, plan.port_range, environ), deadline)
-    port, service_url, problems, retry = 0, None, [], not finished
-    for document in documents:
-        if "port" in document:  # problems with the port, which belong in the report
-            report = with_problems(report, document["problems"])
-        port = document.get("port", port)
-        service_url = document.get("service_url", service_url)
-        problems += document.get("problems", ())
-        retry = document.get("again", retry)
-    if not finished:
-        problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
-    if port and environ.get("JUPYTERHUB_API_URL"):
-        if retry:
-            problems.append("The report will be sent again for up to ten minutes.")
-        reporter = PortReporter(report, port, environ, os.getpid())
-        child.leave(lambda: _accompany(reporter, plan.usage_interval, is_reported=not retry))
-    return Announcement(port, service_url, tuple(problems))
-
-
-def _accompany(reporter: PortReporter, usage_interval: float, *, is_reported: bool) -> None:
-    if not usage_interval:
-        return reporter.run(is_reported=is_reported)
-    from jupyterhub_gpuspawner.node import sampler
-
-    return sampler.accompany(
-        reporter.report.placement,
-        usage_interval,
-        reporter.environ,
-        reporter.server,
-        meanwhile=lambda: reporter.run(is_reported=is_reported),
-    )
+# The announcement of a server: its port is picked, and the first report delivered, in a child process.
 
 
 def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]) -> None:
@@ -224,19 +299,19 @@ _SHARE = 0.005
 class PortReporter:
     """Watches the server's port, and delivers reports until the hub knows it."""
 
-    def __init__(self, report: NodeReport, port: int, environ: Mapping[str, str], server: int) -> None:
-        """``server`` is the pid of the process that becomes, or has become, the server."""
+    def __init__(
+        self, report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, is_reported: bool
+    ) -> None:
+        """``server``: its pid. ``is_reported``: the hub has the report already, without the port."""
         self.report, self.port, self.environ, self.server = report, port, environ, server
+        self.is_reported = is_reported
         self._sockets: list[object] | None = None
         self._whose: tuple[float, PortOwner] | None = None
 
-    def run(self, *, is_reported: bool) -> None:
-        """Check the port and report until the server has ended, or the hub has known the port for a while.
-
-        ``is_reported``: whether the hub already has the report, without the port.
-        """
+    def run(self) -> None:
+        """Check the port and report until the server has ended, or the hub has known the port for a while."""
         began = time.monotonic()
-        pending = None if is_reported else self.report
+        pending = None if self.is_reported else self.report
         due, gives_up, tries, reported_at = began, began + PATIENCE, 0, 0.0
         last = before = ports.PortOwner()
         while child.lives(self.server) and time.monotonic() - began < POLL_SECONDS[-1][0]:

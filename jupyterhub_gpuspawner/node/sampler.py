@@ -16,8 +16,9 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child, http, usage
+from jupyterhub_gpuspawner.node import child, usage
 from jupyterhub_gpuspawner.node.folder import COMPANION
+from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import TypeVar
 
+    from jupyterhub_gpuspawner.node.report import PortReporter
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
     Readings = tuple[tuple[GpuReading, ...], tuple[str, ...]]
@@ -125,18 +127,12 @@ def sample(
         return False
 
 
-def accompany(
-    placement: PlacementDocument,
-    interval: float,
-    environ: Mapping[str, str],
-    server: int,
-    *,
-    meanwhile: Callable[[], object],
-) -> None:
-    """Sample the server with this pid every ``interval`` seconds until it ends, and do ``meanwhile`` in a thread."""
+def accompany(reporter: PortReporter, interval: float) -> None:
+    """Sample the server every ``interval`` seconds until it ends, and report its port in a thread."""
     gc.enable()  # the launcher, whose fork this is, has no time for it
+    placement, environ, server = reporter.report.placement, reporter.environ, reporter.server
     over = until_over(server)
-    reporting = threading.Thread(target=meanwhile, daemon=True)
+    reporting = threading.Thread(target=reporter.run, daemon=True)
     reporting.start()
     about = UsageSummary(
         job_id=placement.job_id,
@@ -147,7 +143,7 @@ def accompany(
             for gpu in placement.gpus
         )[:LIST_LIMIT],
     )
-    post, looking = Aside(), Looking(placement, environ, server)
+    sending, looking = Aside(), Looking(placement, environ, server)
     folder = os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
     def read_sample() -> Sample:
@@ -155,7 +151,7 @@ def accompany(
         show(latest, about, folder)
         return latest
 
-    if not sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, post), over=over):
+    if not sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, sending), over=over):
         reporting.join()
 
 
@@ -228,8 +224,8 @@ def _send(summary: UsageSummary, environ: Mapping[str, str], aside: Aside) -> bo
     body = summary.dumps().encode()
     patience = LAST_PATIENCE if summary.final else HUB_PATIENCE
     try:
-        aside.ask(lambda: http.post(body, environ, to="usage", wait=not summary.final), patience)
-    except http.RefusedError as refused:
+        aside.ask(lambda: post(body, environ, to="usage", wait=not summary.final), patience)
+    except RefusedError as refused:
         if refused.status in _GONE:
             raise UnwantedError from refused
         return False

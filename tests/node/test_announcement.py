@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.node import port
 from jupyterhub_gpuspawner.node import report as reporting
-from jupyterhub_gpuspawner.node.report import Announcement, announce
+from jupyterhub_gpuspawner.node.main import Announcement, announce
 from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 

@@ -280,7 +280,7 @@ main.main(sys.argv[3:])
         ("placing.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("main.to_document", None),
-        ("report.announce", None),
+        ("main.announce", None),
         ("folder.bring_companion", None),
         ("main.read_plan", "The launch plan could not be read: broken by the test"),
     ],

@@ -175,9 +175,8 @@ def beside(listens: Listens, tmp_path: Path) -> Iterator[Callable[[ReportHub, in
         child = os.fork()
         if child == 0:
             try:
-                report.PortReporter(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(
-                    is_reported=True
-                )
+                placement = PlacementDocument(node="g1")
+                report.PortReporter(NodeReport(0, placement), port, hub.environ, server, is_reported=True).run()
             finally:
                 os._exit(0)
         children.append(child)

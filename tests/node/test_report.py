@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node import http
 from jupyterhub_gpuspawner.node import report as reporting
 from jupyterhub_gpuspawner.node.folder import certificates_in_memory
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
@@ -31,7 +30,7 @@ REPORT = NodeReport(41234, PlacementDocument(job_id="7", node="g1", gpus=(Placed
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(http, "TIMEOUT", 2.0)
+    monkeypatch.setattr(reporting, "TIMEOUT", 2.0)
 
 
 def test_a_report_is_one_request_with_the_servers_own_token() -> None:
@@ -140,7 +139,7 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
 
 def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try has a time limit."""
-    monkeypatch.setattr(http, "TIMEOUT", 0.2)
+    monkeypatch.setattr(reporting, "TIMEOUT", 0.2)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -153,7 +152,7 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is for the whole answer, not for each byte of it."""
-    monkeypatch.setattr(http, "TIMEOUT", 0.5)
+    monkeypatch.setattr(reporting, "TIMEOUT", 0.5)
     stop = threading.Event()
 
     def drip(listener: socket.socket) -> None:
