@@ -207,7 +207,7 @@ def run(command: tuple[str, ...], **values: Any) -> None:
         options = Options(command=command, **values).checked()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    sys.exit(start(options, os.environ, archive=launcher_archive, plan="{}"))
+    sys.exit(start(options, os.environ, archive=launcher_archive(), plan="{}"))
 
 
 run.params += [_option(word) for word in WORDS]

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
     Say = Callable[..., None]
@@ -26,6 +26,8 @@ LIMIT = 4 * 1024 * 1024
 _REAP = 0.05
 """Seconds to wait for a killed child to end before it is abandoned."""
 _PR_SET_PDEATHSIG = 1
+_FIRST = 100
+"""Lowest number of a file that is kept open: scripts use the small ones."""
 
 
 def ask(work: Callable[[int], object], seconds: float) -> tuple[bytes, bool]:
@@ -150,6 +152,43 @@ def lives(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Replace this process with ``command``; exits with 127 if there is no such command, 126 if it cannot be run."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        # Python ignores these signals, and ignored signals stay ignored after exec.
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], list(command), dict(environ))  # noqa: S606 - no shell is involved
+    except OSError as error:
+        path = environ.get("PATH", "not set")
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            complain(f"{command[0]}: no such command; PATH is {path}")
+            raise SystemExit(127) from None
+        complain(f"{command[0]} cannot be run: {error.strerror}; PATH is {path}")
+        raise SystemExit(126) from None
+
+
+def complain(sentence: str) -> None:
+    """Write one line to the job's log; a full disk is ignored."""
+    try:
+        os.write(2, f"gpuspawner: {sentence}\n".encode(errors="replace"))
+    except OSError:
+        return
+
+
+def keep_open(descriptor: int) -> int:
+    """Keep a file open across exec, with a number that scripts do not use for their own files; returns that."""
+    import fcntl
+
+    try:
+        kept = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
+    except OSError:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - its one argument
+        return descriptor
+    os.close(descriptor)
+    return kept
 
 
 def _end(pid: int) -> None:

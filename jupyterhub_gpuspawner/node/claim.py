@@ -41,8 +41,6 @@ PREFIX = "gpuspawner-claim"
 TURN = 2.0
 """Seconds to wait while other servers choose; after that the choice may be worse, but is still safe."""
 _STEP = 0.005
-_FIRST = 100
-"""Lowest file descriptor for locks: scripts use the small numbers for their own files."""
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9+-]+", re.ASCII)
 
@@ -109,7 +107,7 @@ def _claim(
             held[gpu] = descriptor
         else:
             for descriptor in held.values():
-                _keep(descriptor)
+                child.keep_open(descriptor)
             return Claim(tuple(held), tuple(claimed), tuple(problems))
         for descriptor in held.values():
             os.close(descriptor)
@@ -192,16 +190,6 @@ def _some_process_locks(inode: int) -> bool:
             return any(f":{inode} " in line for line in file)
     except OSError:
         return True
-
-
-def _keep(descriptor: int) -> None:
-    """Keep the file open across exec, with a descriptor that scripts do not use."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
-    except OSError:
-        os.set_inheritable(descriptor, True)  # noqa: FBT003 - its one argument
-    else:
-        os.close(descriptor)
 
 
 def _open_folder(folder: str) -> int:

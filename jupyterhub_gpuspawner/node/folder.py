@@ -16,8 +16,10 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node import child
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
 
 
 _NAME = re.compile(r"gpuspawner\.(?P<node>[A-Za-z0-9._-]+)\.[A-Za-z0-9]{10}", re.ASCII)
@@ -39,9 +41,13 @@ _MEMBER = "lab.json"
 """In the archive: paths and texts of the companion's files (``lab``)."""
 _YOUNG = 60.0
 """Seconds for which a new folder may be unlocked, since its job is just starting."""
-_FIRST = 100
-"""Lowest file descriptor for locks: scripts use the small numbers for their own files."""
 _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def own(environ: Mapping[str, str]) -> str:
+    """The launcher's own folder, which is removed with the job; empty where it has none, as if it is kept in memory."""
+    folder = os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", ""))
+    return folder if os.path.basename(folder).startswith("gpuspawner.") else ""
 
 
 def hold(environ: Mapping[str, str]) -> None:
@@ -49,20 +55,16 @@ def hold(environ: Mapping[str, str]) -> None:
 
     Raises OSError.
     """
-    folder = os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", ""))
-    parent, own = os.path.split(folder)
-    own_match = _NAME.fullmatch(own)
+    parent, own_name = os.path.split(own(environ))
+    own_match = _NAME.fullmatch(own_name)
     if not own_match:
         return
-    descriptor = os.open(folder, _SAFE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
-    finally:
-        os.close(descriptor)
+    descriptor = os.open(os.path.join(parent, own_name), _SAFE)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    child.keep_open(descriptor)
     for name in os.listdir(parent):
         match = _NAME.fullmatch(name)
-        if match and name != own and match["node"] == own_match["node"]:
+        if match and name != own_name and match["node"] == own_match["node"]:
             _remove_if_left(os.path.join(parent, name))
 
 
@@ -100,8 +102,8 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
     ``GPUSPAWNER_RUN``.
     """
     launcher, python = environ.get("GPUSPAWNER_LAUNCHER", ""), environ.get("GPUSPAWNER_PYTHON", "")
-    folder = os.path.dirname(launcher)
-    if not environ.get("SLURM_JOB_ID") or not python or not os.path.basename(folder).startswith("gpuspawner."):
+    folder = own(environ)
+    if not environ.get("SLURM_JOB_ID") or not python or not folder:
         return
     target = os.path.join(folder, COMMANDS)
     command = os.path.join(target, "gpuspawner-run")
@@ -122,13 +124,9 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
 
 def _keep_in_memory(command: str, script: bytes) -> None:
     """Have ``command`` in a folder that is mounted noexec lead to a file in memory, which the server inherits."""
-    file = os.memfd_create(os.path.basename(command), 0)
-    try:
-        os.write(file, script)
-        os.fchmod(file, 0o700)
-        inherited = fcntl.fcntl(file, fcntl.F_DUPFD, _FIRST)
-    finally:
-        os.close(file)
+    inherited = child.keep_open(os.memfd_create(os.path.basename(command)))
+    os.write(inherited, script)
+    os.fchmod(inherited, 0o700)
     os.unlink(command)
     os.symlink(f"/proc/{os.getpid()}/fd/{inherited}", command)
     if not os.access(command, os.X_OK):
@@ -141,18 +139,16 @@ def bring_companion(environ: MutableMapping[str, str], program: str = "") -> Non
     Where the launcher has no folder of its own (it is kept in memory) there is no companion. If ``program``, the
     server's, is a container, it gets the folder bound, read-only, unless Apptainer binds it anyway.
     """
-    launcher = environ.get("GPUSPAWNER_LAUNCHER", "")
-    parent, own = os.path.split(os.path.dirname(launcher))
-    if not own.startswith("gpuspawner."):
+    if not own(environ):
         return
-    folder = os.path.join(parent, own, COMPANION)
-    _unpack_companion(launcher, folder)
+    folder = os.path.join(own(environ), COMPANION)
+    _unpack_companion(environ["GPUSPAWNER_LAUNCHER"], folder)
     for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):
         paths = [path for path in environ.get(name, "").split(os.pathsep) if path and path != folder]
         environ[name] = os.pathsep.join([*paths, folder])
     usual = (*USUALLY_BOUND, *filter(None, [environ.get("HOME")]))
     in_container = os.path.basename(program) in CONTAINERS
-    if in_container and not any(parent == prefix or parent.startswith(f"{prefix}/") for prefix in usual):
+    if in_container and not any(folder.startswith(f"{prefix}/") for prefix in usual):
         for name in ("APPTAINER_BIND", "SINGULARITY_BIND"):
             environ[name] = ",".join(filter(None, [environ.get(name), f"{folder}:{folder}:ro"]))
 
@@ -230,7 +226,7 @@ RUN_GATE = (
 """Runs ``singleuser/gpuspawner_gate.py`` from the launcher's archive."""
 
 
-def behind(words: Sequence[str], environ: Mapping[str, str], complain: Callable[[str], None]) -> list[str]:
+def behind(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The command for ``words``: that which would start JupyterLab, and the arguments of the gate.
 
     jupyter-server-proxy is looked for beside the first of them and in the PATH. Exits with 127 where there is none:
@@ -241,7 +237,9 @@ def behind(words: Sequence[str], environ: Mapping[str, str], complain: Callable[
     folders = (os.path.dirname(words[0]), environ.get("PATH"))
     proxy = shutil.which(PROXY, path=os.pathsep.join(filter(None, folders)))
     if proxy is None:
-        complain(f"{PROXY}: no such command; the job's environment needs jupyterhub and jupyter-server-proxy >= 4.6")
+        child.complain(
+            f"{PROXY}: no such command; the job's environment needs jupyterhub and jupyter-server-proxy >= 4.6"
+        )
         raise SystemExit(127)
     with open(proxy, "rb") as file:
         first = file.readline(4096).decode(errors="replace")

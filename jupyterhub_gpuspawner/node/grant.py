@@ -100,7 +100,7 @@ def in_job(environ: Mapping[str, str]) -> bool:
 
 def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> GpuGrant:
     """The GPUs granted to this job; outside a job, all that the environment makes visible."""
-    names = _names(environ)
+    names = visible_names(environ)
     granted = _job_gpus(environ, names, topology, slurm) if in_job(environ) else _visible(names, topology)
     return _reachable(granted, topology)
 
@@ -111,7 +111,7 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
     indices = _indices(environ.get("SLURM_STEP_GPUS")) or _indices(environ.get("SLURM_JOB_GPUS"))
     if names and not _is_numeric(names):
         return _by_uuid(names, indices, topology)
-    count = len(names or ()) or _count(environ.get("SLURM_GPUS_ON_NODE"))
+    count = len(names or ()) or number(environ.get("SLURM_GPUS_ON_NODE")) or 0
     if not indices and count and _is_open(names, count, topology):
         indices = slurm.job().gpus or ()
     if indices or names:
@@ -126,7 +126,7 @@ def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
     return replace(_visible(None, topology), problems=(UNMANAGED,))
 
 
-def _names(environ: Mapping[str, str]) -> Names | None:
+def visible_names(environ: Mapping[str, str]) -> Names | None:
     """Entries of ``CUDA_VISIBLE_DEVICES``, or else of ``GPU_DEVICE_ORDINAL``; None if both are unset.
 
     CUDA reads up to the first invalid entry, such as ``-1`` or Slurm's ``NoDevFiles``.
@@ -151,8 +151,9 @@ def _indices(text: str | None) -> Numbers:
     return tuple(dict.fromkeys(int(word) for word in words)) if _is_numeric(words) else ()
 
 
-def _count(text: str | None) -> int:
-    return int(text) if text and _is_numeric((text,)) else 0
+def number(text: str | None) -> int | None:
+    """A whole number that Slurm writes into the environment; None without one."""
+    return int(text) if text and _is_numeric((text,)) else None
 
 
 def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
@@ -283,7 +284,7 @@ def cpus(
     These are the CPUs that the kernel allows (``allowed``, this process's affinity), restricted to what Slurm granted
     if that is less. On a simulated node ``allowed`` is ignored, and the numbers are those of the simulated node.
     """
-    count = _count(environ.get("SLURM_CPUS_ON_NODE"))
+    count = number(environ.get("SLURM_CPUS_ON_NODE"))
     field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus)) if topology.simulated else allowed
     if not in_job(environ) or not count or len(field) <= count:
         return field, ()

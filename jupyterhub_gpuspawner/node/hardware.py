@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.placement.topology import (
     load,
     to_document,
 )
-from jupyterhub_gpuspawner.wire.documents import printable
+from jupyterhub_gpuspawner.wire.documents import in_print
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,8 +74,8 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
     problems: list[str] = []
 
     def in_report(topology: NodeTopology) -> None:
-        known = replace(topology, hostname=node, problems=(*topology.problems, *problems))
-        say(topology=to_document(in_print(known)))
+        sentences = tuple(dict.fromkeys((*topology.problems, *problems)))
+        say(topology=to_document(in_print(replace(topology, hostname=node, problems=sentences))))
 
     if topology_file:
         say(doing="reading the topology file")
@@ -100,27 +100,6 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
         say(doing="reading the network cards")
         in_report(with_nics(topology, root))
     return None
-
-
-def in_print(topology: NodeTopology) -> NodeTopology:
-    """The topology with all texts of driver and kernel made printable, as a document requires."""
-    return replace(
-        topology,
-        gpus=tuple(
-            replace(
-                gpu,
-                uuid=printable(gpu.uuid),
-                pci=printable(gpu.pci),
-                name=printable(gpu.name),
-                mig=None if gpu.mig is None else printable(gpu.mig),
-            )
-            for gpu in topology.gpus
-        ),
-        nics=tuple(map(printable, topology.nics)),
-        driver=printable(topology.driver),
-        problems=tuple(dict.fromkeys(map(printable, topology.problems))),
-        notes=tuple(map(printable, topology.notes)),
-    )
 
 
 def from_file(name: str, node: str) -> NodeTopology:
@@ -211,7 +190,7 @@ def read(root: str = "/") -> NodeTopology:
     )
 
 
-def _text(*parts: str) -> str:
+def text_of(*parts: str) -> str:
     """A small file's text, stripped; empty if it cannot be read."""
     try:
         with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
@@ -222,14 +201,14 @@ def _text(*parts: str) -> str:
 
 def _number(*parts: str) -> int | None:
     try:
-        return int(_text(*parts))
+        return int(text_of(*parts))
     except ValueError:
         return None
 
 
 def _cpus(*parts: str) -> tuple[int, ...]:
     try:
-        return parse_cpulist(_text(*parts))
+        return parse_cpulist(text_of(*parts))
     except ValueError:
         return ()
 
@@ -254,13 +233,13 @@ def _numa_nodes(root: str) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:
     for number in ids:
         path = os.path.join(folder, f"node{number}")
         cpus = _cpus(path, "cpulist")
-        words = _text(path, "distance").split()
+        words = text_of(path, "distance").split()
         distances = tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
         nodes.append(
             NumaNode(
                 id=number,
                 cpus=tuple(cpu for cpu in cpus if cpu in online) if online else cpus,
-                memory_mib=_memory_mib(_text(path, "meminfo")),
+                memory_mib=_memory_mib(text_of(path, "meminfo")),
                 distances=distances if len(distances) == len(ids) else (),
             )
         )
@@ -306,9 +285,9 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
     gpus: list[Gpu] = []
     for device in devices:
         path = os.path.join(folder, device)
-        if _text(path, "vendor") != _NVIDIA or _text(path, "class")[:6] not in _DISPLAY_CLASSES:
+        if text_of(path, "vendor") != _NVIDIA or text_of(path, "class")[:6] not in _DISPLAY_CLASSES:
             continue
-        facts = _driver_facts(_text(root, "proc/driver/nvidia/gpus", device, "information"))
+        facts = _driver_facts(text_of(root, "proc/driver/nvidia/gpus", device, "information"))
         minor = facts.get("Device Minor", "")
         uuid = facts.get("GPU UUID", "")
         gpus.append(
@@ -347,7 +326,7 @@ def _driver_facts(text: str) -> dict[str, str]:
 
 def _driver(root: str) -> str:
     """``535.104.05`` from ``NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  …``; empty where unknown."""
-    for word in _text(root, "proc/driver/nvidia/version").split():
+    for word in text_of(root, "proc/driver/nvidia/version").split():
         if word[:1].isdigit() and "." in word:
             return word
     return ""

@@ -8,7 +8,6 @@ what could not be learned or done is a sentence in the report (``problems``), an
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,12 +59,12 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         task = f" task {environ['SLURM_PROCID']}" if "SLURM_PROCID" in environ else ""
         gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
         cpus = f"CPUs {document.cpus or 'not known'}"
-        complain(f"{document.node}{task}: {gpus}; {cpus}; memory {document.memory_policy}")
+        child.complain(f"{document.node}{task}: {gpus}; {cpus}; memory {document.memory_policy}")
     for problem in dict.fromkeys(placing.problems):
-        complain(problem)
+        child.complain(problem)
     if command[0] == GATE:
-        command = folder.behind(command[1:], environ, complain)
-    become(command, environ)
+        command = folder.behind(command[1:], environ)
+    child.become(command, environ)
 
 
 def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
@@ -76,11 +75,11 @@ def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
 
         return (NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant)(plan, environ, network=several_nodes)
     if not plan.report:
-        from jupyterhub_gpuspawner.node.run.rank import StepPlacing, rank_of
+        from jupyterhub_gpuspawner.node.run.rank import RankPlacing, rank_of
 
         rank = rank_of(environ)
-        if rank is not None:
-            return StepPlacing(plan, environ, rank, network=several_nodes)
+        if rank is not None and rank.count > 1:
+            return RankPlacing(plan, environ, rank, network=several_nodes)
     return Placing(plan, environ, network=several_nodes)
 
 
@@ -146,30 +145,6 @@ def _accompany(reporter: PortReporter, usage_interval: float) -> None:
     return sampler.accompany(reporter, usage_interval)
 
 
-def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process with ``command``; exits with 127 if there is no such command, 126 if it cannot be run."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        # Python ignores these signals, and ignored signals stay ignored after exec.
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], list(command), dict(environ))  # noqa: S606 - no shell is involved
-    except OSError as error:
-        path = environ.get("PATH", "not set")
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            complain(f"{command[0]}: no such command; PATH is {path}")
-            raise SystemExit(127) from None
-        complain(f"{command[0]} cannot be run: {error.strerror}; PATH is {path}")
-        raise SystemExit(126) from None
-
-
-def complain(sentence: str) -> None:
-    """Write one line to the job's log; a full disk is ignored."""
-    try:
-        os.write(2, f"gpuspawner: {sentence}\n".encode(errors="replace"))
-    except OSError:
-        return
-
-
 def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """Split the arguments into plan (a file name or JSON; empty if none is given) and command; raises ValueError."""
     words = list(arguments)
@@ -233,7 +208,7 @@ def _step(arguments: Sequence[str]) -> NoReturn:
     _find_the_users_modules()
     from jupyterhub_gpuspawner.node.run import rank
 
-    rank.main(arguments[1:], become)
+    rank.main(arguments[1:])
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -248,7 +223,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     try:
         text, command = parse_arguments(arguments)
     except ValueError as error:
-        complain(f"{error}; {USAGE}")
+        child.complain(f"{error}; {USAGE}")
         raise SystemExit(2) from None
     problems = []
     _find_the_users_modules()

@@ -13,10 +13,9 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import folder, grant
+from jupyterhub_gpuspawner.node import child, folder, grant
 from jupyterhub_gpuspawner.node import report as reporting
 from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm
-from jupyterhub_gpuspawner.node.main import complain
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, recover_plan
@@ -82,5 +81,5 @@ def main(text: str) -> None:
     report = place(plan, environ, *problems)
     failure = deliver(report, environ)
     if failure:
-        complain(f"{report.placement.node}: {failure}")
+        child.complain(f"{report.placement.node}: {failure}")
         raise SystemExit(1)

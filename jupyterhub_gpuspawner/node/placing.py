@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.node import bind, grant
 from jupyterhub_gpuspawner.node.grant import UNCHANGED, GpuGrant, Slurm
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
+from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, cores_of, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 
@@ -177,8 +177,7 @@ class Placing:
 
     def _threads(self, topology: NodeTopology, cpus: Cpus) -> int:
         """The number of physical cores of these CPUs."""
-        core_of = {cpu: core[0] for core in topology.siblings for cpu in core}
-        return len({core_of.get(cpu, cpu) for cpu in cpus})
+        return len(cores_of(topology, cpus))
 
     def _ends_at(self) -> str | None:
         end = self.environ.get("SLURM_JOB_END_TIME", "")

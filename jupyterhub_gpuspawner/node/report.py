@@ -14,21 +14,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child
+from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node import port as ports
 from jupyterhub_gpuspawner.node.port import Url, parse_url
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacedGpu, PlacementDocument, printable
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacementDocument, in_print, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, TypeVar
 
     from jupyterhub_gpuspawner.node.child import Say
     from jupyterhub_gpuspawner.node.port import PortOwner
-
-    Record = TypeVar("Record", PlacementDocument, PlacedGpu)
-
 
 # One small request to the hub, with a time limit.
 
@@ -210,20 +206,15 @@ def _sentence(error: Exception) -> str:
 
 def fit(report: NodeReport) -> NodeReport:
     """Cut the report to the limits that the hub enforces; the topology is left out first."""
-    placement = _in_print(report.placement)
+    placement = in_print(report.placement)
     placement = replace(
         placement,
-        gpus=tuple(_in_print(gpu) for gpu in placement.gpus[:LIST_LIMIT]),
+        gpus=placement.gpus[:LIST_LIMIT],
         numa_nodes=placement.numa_nodes[:LIST_LIMIT],
-        problems=tuple(printable(problem) for problem in placement.problems[:LIST_LIMIT]),
+        problems=placement.problems[:LIST_LIMIT],
     )
     fitting = replace(report, placement=placement)
     return replace(fitting, topology=None) if len(fitting.dumps().encode()) > REPORT_LIMIT else fitting
-
-
-def _in_print(record: Record) -> Record:
-    texts: dict[str, Any] = {name: printable(value) for name, value in vars(record).items() if isinstance(value, str)}
-    return replace(record, **texts)
 
 
 def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
@@ -246,11 +237,10 @@ def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, en
     """
     try:
         number, service_url, problems = ports.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
-        folder = os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", ""))
-        lost = 0
-        if os.path.basename(folder).startswith("gpuspawner."):  # the job's own folder, removed with the job
-            lost = ports.remembered(folder)
-            ports.remember(folder, number)
+        lost, own = 0, folder.own(environ)
+        if own:
+            lost = ports.remembered(own)
+            ports.remember(own, number)
         if lost:
             problems.append(
                 f"Another process took port {lost} before the server listened there; the server was "

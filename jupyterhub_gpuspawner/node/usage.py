@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node.hardware import text_of
 from jupyterhub_gpuspawner.node.nvml import Driver, GpmMetricsGet, Nvml, NvmlError
 
 if TYPE_CHECKING:
@@ -216,20 +217,20 @@ def read_host(server: int, root: str = "/", *, job: str = "") -> HostReading:
 
 def _of_cgroup(root: str) -> tuple[float | None, int | None]:
     """CPU seconds and MiB of the job's cgroup; the page cache that the kernel can take back is not counted."""
-    folders = _job_folders(_text(f"{root}proc/self/cgroup"), root)
+    folders = _job_folders(text_of(f"{root}proc/self/cgroup"), root)
     cpu: float | None = None
     memory: int | None = None
     for controllers, folder in folders:
         if cpu is None and not controllers:
-            spent = _field(_text(f"{folder}/cpu.stat"), "usage_usec")
+            spent = _field(text_of(f"{folder}/cpu.stat"), "usage_usec")
             cpu = None if spent is None else spent / 1e6
         if cpu is None and "cpuacct" in controllers:
-            nanoseconds = _text(f"{folder}/cpuacct.usage").strip()
+            nanoseconds = text_of(f"{folder}/cpuacct.usage")
             cpu = int(nanoseconds) / 1e9 if nanoseconds.isdigit() else None
         if memory is None and (not controllers or "memory" in controllers):
             v2 = not controllers
-            used = _text(f"{folder}/{'memory.current' if v2 else 'memory.usage_in_bytes'}").strip()
-            cache = _field(_text(f"{folder}/memory.stat"), "inactive_file" if v2 else "total_inactive_file")
+            used = text_of(f"{folder}/{'memory.current' if v2 else 'memory.usage_in_bytes'}")
+            cache = _field(text_of(f"{folder}/memory.stat"), "inactive_file" if v2 else "total_inactive_file")
             memory = max(0, int(used) - (cache or 0)) >> 20 if used.isdigit() else None
     return cpu, memory
 
@@ -268,7 +269,7 @@ def _of_processes(server: int, root: str, job: str) -> HostReading:
             if not name.isdigit() or os.stat(f"{root}proc/{name}").st_uid != me:
                 continue
             # the command's name, in parentheses, may hold anything
-            fields = _text(f"{root}proc/{name}/stat").rpartition(")")[2].split()
+            fields = text_of(f"{root}proc/{name}/stat").rpartition(")")[2].split()
             parents[int(name)] = int(fields[1])
             spent[int(name)] = sum(map(int, fields[11:15])) / second
         except (OSError, ValueError, IndexError):
@@ -303,7 +304,7 @@ def _has(path: str, variable: str) -> bool:
 def _private(pid: int, root: str) -> int:
     """Bytes of a process in memory that are not of files and not shared; 0 if it has ended."""
     try:
-        fields = _text(f"{root}proc/{pid}/statm").split()
+        fields = text_of(f"{root}proc/{pid}/statm").split()
         return max(0, int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, IndexError):
         return 0
@@ -312,14 +313,6 @@ def _private(pid: int, root: str) -> int:
 def _field(text: str, name: str) -> int | None:
     words: Iterable[list[str]] = (line.split() for line in text.splitlines())
     return next((int(word[1]) for word in words if len(word) == 2 and word[0] == name and word[1].isdigit()), None)
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 # The use of simulated GPUs: a curve that depends only on the time and the GPU's number, or the MIG device's UUID.

@@ -79,7 +79,7 @@ def choose_cpus(
     free = sorted(set(granted))
     if count is None or count >= len(free):
         return tuple(free)
-    cores = _cores(topology, free)
+    cores = cores_of(topology, free)
     sizes = [(len(set(free) & set(node.cpus)), -node.id) for node in topology.numa_nodes]
     fullest = -max(sizes)[1] if sizes else None
     orders = [sorted(cores, key=partial(_rank, topology, gpu=gpu, fullest=fullest)) for gpu in gpus or (None,)]
@@ -98,7 +98,8 @@ _Core = tuple[tuple[int, ...], bool]
 """The granted CPUs of a core, and whether the job has only a part of it."""
 
 
-def _cores(topology: NodeTopology, granted: Sequence[int]) -> list[_Core]:
+def cores_of(topology: NodeTopology, granted: Iterable[int]) -> list[_Core]:
+    """The cores to which the ``granted`` CPUs belong; without knowledge of cores, each CPU is one."""
     left = set(granted)
     cores: list[_Core] = []
     for group in topology.siblings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
@@ -277,6 +277,17 @@ def printable(text: str) -> str:
     """Make a text fit for a document: one line, printable, at most :data:`TEXT_LIMIT` characters."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
+
+
+def in_print(value: Any) -> Any:
+    """A record, or a value in one, with all its texts :func:`printable`."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, tuple):
+        return tuple(map(in_print, value))
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(value, **{name: in_print(inner) for name, inner in vars(value).items()})
+    return value
 
 
 # A server's use of its GPUs and cores, as the process beside it sends it to the hub.

@@ -1,6 +1,11 @@
-"""One rank of a step, on its node: it is placed, gets its environment, runs the command, and says how that ended.
+"""One task of a job step on its node: its rank, and its part of the node's GPUs and CPUs, memory and environment.
 
-The command is a child of this process, so that its end can be told to ``gpuspawner-run`` with the node and the reason,
+``srun`` can start several tasks on a node and, by default, shows each of them all GPUs and CPUs of the step. Each task
+computes the same division, from what all tasks know, and takes its own share. What Slurm has already divided is left
+unchanged (srun(1), "OUTPUT ENVIRONMENT VARIABLES").
+
+The tasks are those of the user's own ``srun``, which run ``gpuspawner bind``, or those of ``gpuspawner-run``. There the
+command is a child of this process, so that its end can be reported to ``gpuspawner-run`` with the node and the reason,
 whatever has ended it. Signals from Slurm reach both.
 """
 
@@ -16,12 +21,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.grant import Slurm
+from jupyterhub_gpuspawner.node.grant import Slurm, number, visible_names
 from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Placing
-from jupyterhub_gpuspawner.node.run import step, variables
+from jupyterhub_gpuspawner.node.run import variables
 from jupyterhub_gpuspawner.node.run.srun import SPEC, loads
+from jupyterhub_gpuspawner.node.run.step import Message
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.placement.affinity import choose_cpus
+from jupyterhub_gpuspawner.placement.affinity import choose_cpus, cores_of
 from jupyterhub_gpuspawner.placement.choice import opened
 from jupyterhub_gpuspawner.wire.documents import recover_plan
 
@@ -36,15 +42,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     Cpus = tuple[int, ...]
-    Become = Callable[[Sequence[str], Mapping[str, str]], NoReturn]
-    """Replaces this process with a command, see ``become`` of :mod:`~jupyterhub_gpuspawner.node.main`."""
-
-
-# One task's share of a job step's GPUs and CPUs on a node.
-#
-# ``srun`` can start several tasks on a node and, by default, shows each of them all GPUs and CPUs of the step. Each
-# task computes the same division, from what all tasks know, and takes its own share. What Slurm has already divided is
-# left unchanged. (srun(1), "OUTPUT ENVIRONMENT VARIABLES".)
 
 
 _TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?", re.ASCII)
@@ -52,25 +49,46 @@ _TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?", re.ASCII)
 
 @dataclass(frozen=True)
 class Rank:
-    """One of the tasks of a job step on this node."""
+    """One of the tasks of a job step, as Slurm numbers them."""
 
+    number: int
+    """Among all tasks of the step (``SLURM_PROCID``)."""
     local: int
-    """From 0 (``SLURM_LOCALID``)."""
-    count: int
-    """Tasks of the step on this node."""
+    """Among those of its node (``SLURM_LOCALID``)."""
+    node: int
+    """Its node, among those of the step (``SLURM_NODEID``)."""
+    tasks: tuple[int, ...]
+    """Tasks on each node of the step."""
+
+    @property
+    def count(self) -> int:
+        """Tasks of the step on this node."""
+        return self.tasks[self.node]
 
     def share(self, items: Sequence[T]) -> tuple[T, ...]:
         """This task's share of ``items``, see :func:`shares`."""
         return shares(items, self.count)[self.local]
 
+    def variables(self) -> dict[str, str]:
+        """The numbers of the rank, as torch.distributed reads them; they replace any that are set."""
+        return {
+            "RANK": str(self.number),
+            "WORLD_SIZE": str(sum(self.tasks)),
+            "LOCAL_RANK": str(self.local),
+            "LOCAL_WORLD_SIZE": str(self.count),
+            "NODE_RANK": str(self.node),
+            "GROUP_RANK": str(self.node),
+        }
+
 
 def rank_of(environ: Mapping[str, str]) -> Rank | None:
-    """This task's rank on its node; None outside a job step, for the only task of a node, or if Slurm does not say."""
-    local, node = _number(environ.get("SLURM_LOCALID")), _number(environ.get("SLURM_NODEID"))
-    counts = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    if local is None or node is None or node >= len(counts) or not 0 <= local < counts[node] or counts[node] == 1:
+    """This task's rank; None outside a job step, or if Slurm does not say."""
+    numbers = [number(environ.get(f"SLURM_{name}")) for name in ("PROCID", "LOCALID", "NODEID")]
+    process, local, node = (-1 if value is None else value for value in numbers)
+    tasks = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    if process < 0 or not 0 <= node < len(tasks) or not 0 <= local < tasks[node]:
         return None
-    return Rank(local, counts[node])
+    return Rank(process, local, node, tasks)
 
 
 def tasks_per_node(text: str) -> tuple[int, ...]:
@@ -82,10 +100,6 @@ def tasks_per_node(text: str) -> tuple[int, ...]:
             return ()
         counts += [int(match[1])] * int(match[2] or 1)
     return tuple(counts)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() else None
 
 
 def shares(items: Sequence[T], count: int) -> tuple[tuple[T, ...], ...]:
@@ -100,9 +114,9 @@ def shares(items: Sequence[T], count: int) -> tuple[tuple[T, ...], ...]:
     return tuple(tuple(items[start:end]) for start, end in zip(starts, starts[1:]))
 
 
-def has_own(kind: str, environ: Mapping[str, str], number: int) -> bool:
+def has_own(kind: str, environ: Mapping[str, str], count: int) -> bool:
     """Whether Slurm gives this task fewer ``GPUS`` or ``CPUS`` than the step has here, by options or task/affinity."""
-    return 0 < number < (_number(environ.get(f"SLURM_{kind}_ON_NODE")) or 0)
+    return 0 < count < (number(environ.get(f"SLURM_{kind}_ON_NODE")) or 0)
 
 
 def divide_cpus(
@@ -131,14 +145,8 @@ def divide_cpus(
 def _sizes(topology: NodeTopology, free: Sequence[int], tasks: int, per_task: int | None) -> list[int]:
     if per_task and per_task * tasks <= len(free):
         return [per_task] * tasks
-    inside = set(free)
-    core_of = {cpu: core[0] for core in topology.siblings for cpu in core if cpu in inside}
-    cores: dict[int, int] = {}
-    for cpu in free:
-        cores[core_of.get(cpu, cpu)] = cores.get(core_of.get(cpu, cpu), 0) + 1
-    if len(cores) < tasks:
-        return [len(part) for part in shares(free, tasks)]
-    return [sum(part) for part in shares(sorted(cores.values(), reverse=True), tasks)]
+    cores = sorted((len(cpus) for cpus, _ in cores_of(topology, free)), reverse=True)
+    return [sum(part) for part in shares(cores if len(cores) >= tasks else [1] * len(free), tasks)]
 
 
 def _is_near(topology: NodeTopology, cpu: int, gpus: Sequence[int]) -> bool:
@@ -147,23 +155,29 @@ def _is_near(topology: NodeTopology, cpu: int, gpus: Sequence[int]) -> bool:
     return any(node == gpu.numa_node if None not in (node, gpu.numa_node) else cpu in gpu.cpus for gpu in near)
 
 
-# Placing one of several tasks that ``srun`` started on a node: it gets a share of the step's GPUs and CPUs.
-
-
-class StepPlacing(Placing):
+class RankPlacing(Placing):
     """The launch of one task. Its share follows from what all tasks of the step on this node know."""
 
-    def __init__(self, plan: LaunchPlan, environ: MutableMapping[str, str], rank: Rank, **known: Any) -> None:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        environ: MutableMapping[str, str],
+        rank: Rank,
+        spec: Spec | None = None,
+        command: Sequence[str] = (),
+        **known: Any,
+    ) -> None:
+        """``spec``: of ``gpuspawner-run``, which is to run ``command``; None for a task of the user's own ``srun``."""
         super().__init__(plan, environ, **known)
-        self.rank = rank
-        self.keeps: tuple[str, ...] = ()
+        self.rank, self.spec, self.command = rank, spec, command
+        self.keeps = spec.keeps if spec else ()
         """What Slurm binds by the user's choice: ``gpu``, ``cpu``."""
-        self.opened = False
+        self.is_open = spec is not None and len(rank.tasks) > 1
         """Whether the ring of this node is part of one over several nodes."""
         self.in_order: tuple[str, ...] = ()
         """The visible names of the GPUs of all tasks on this node, in the order of the tasks."""
         self._beside: tuple[tuple[int, ...], ...] = ((),) * rank.count
-        """The GPUs of each task, by position; empty if not known."""
+        """The GPUs of each task on this node, by position; empty if not known."""
         self.sharing = 1
         """Processes that have this task's CPUs."""
 
@@ -179,27 +193,34 @@ class StepPlacing(Placing):
         if granted.positions:
             count = len(granted)
             ring = choice.choose(topology, granted=granted.positions, count=count, policy=self.plan.policy).gpus
-            ring = opened(topology, ring) if self.opened else ring
+            ring = opened(topology, ring) if self.is_open else ring
             order = [granted.positions.index(position) for position in ring]
             self._beside = shares(ring, self.rank.count)
-        if 0 < len(order) < self.rank.count and self.rank.local == 0:
-            self.problems.append(f"{self.rank.count} tasks share {len(order)} GPUs on this node.")
+        self._note_shared(len(order), "GPUs")
         self.in_order = granted.take(order).names or ()
         return granted.take(self.rank.share(order))
 
+    def _note_shared(self, count: int, what: str) -> None:
+        if 0 < count < self.rank.count and self.rank.local == 0:
+            self.problems.append(f"{self.rank.count} tasks share {count} {what} on this node.")
+
     def _gpus(self, topology: NodeTopology, cpus: Cpus) -> GpuGrant:
         gpus = super()._gpus(topology, cpus)
-        return gpus.because(f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.choice.why}".rstrip())
+        gpus = gpus.because(f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.choice.why}".rstrip())
+        if "gpu" in self.keeps:
+            return replace(gpus, names=None)
+        if not self.is_open or not gpus.visible or not gpus.positions:
+            return gpus
+        return gpus.take(map(gpus.positions.index, opened(topology, gpus.positions)))
 
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:  # noqa: ARG002 - only what all tasks know counts
         if has_own("CPUS", self.environ, len(granted)):
             return granted
-        if self.plan.policy == "none":
+        if "cpu" in self.keeps or self.plan.policy == "none":
             self.sharing *= self.rank.count
             return granted
-        if 0 < len(granted) < self.rank.count and self.rank.local == 0:
-            self.problems.append(f"{self.rank.count} tasks share {len(granted)} CPUs on this node.")
-        per_task = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK"))
+        self._note_shared(len(granted), "CPUs")
+        per_task = self.plan.cpus or number(self.environ.get("SLURM_CPUS_PER_TASK"))
         return divide_cpus(topology, granted, self._beside, per_task=per_task)[self.rank.local]
 
     def _export(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> None:
@@ -207,7 +228,17 @@ class StepPlacing(Placing):
         whole = self.environ.pop(THREADS_SET, None)
         for name in [name for name in THREADS if self.environ.get(name, "") == whole]:
             del self.environ[name]
+        if self.spec and self.spec.torchrun:
+            names = visible_names(self.environ) if gpus.names is None else gpus.names
+            self.sharing *= variables.processes(self.command, gpus=len(names or ()), cpus=len(cpus))
         super()._export(topology, cpus, gpus)
+        if self.spec is None:
+            return
+        if self.spec.all_gpus and self.in_order and gpus.visible:
+            self.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.in_order)
+        own = gpus.positions or ()
+        of_all = dict.fromkeys(position for part in self._beside for position in part)
+        self.environ.update(variables.nearest_nics(self.environ, topology, own, tuple(of_all) or own))
 
     def _threads(self, topology: NodeTopology, cpus: Cpus) -> int:
         return max(1, super()._threads(topology, cpus) // self.sharing)
@@ -225,66 +256,24 @@ _TAIL = 4096
 """Bytes of a failed rank's log that are shown."""
 
 
-class RankPlacing(StepPlacing):
-    """A rank's placement: its part of its node, except for what Slurm binds by the user's choice."""
-
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        environ: MutableMapping[str, str],
-        rank: Rank,
-        spec: Spec,
-        command: Sequence[str] = (),
-        **known: Any,
-    ) -> None:
-        known.setdefault("slurm", Slurm(environ, job=spec.allocation or None))
-        super().__init__(plan, environ, rank, **known)
-        self.spec, self.command, self.keeps = spec, command, spec.keeps
-        self.opened = environ.get("SLURM_STEP_NUM_NODES", "1") != "1"
-
-    def _gpus(self, topology: NodeTopology, cpus: Cpus) -> GpuGrant:
-        gpus = super()._gpus(topology, cpus)
-        if "gpu" in self.keeps:
-            return replace(gpus, names=None)
-        if not self.opened or not gpus.visible or not gpus.positions:
-            return gpus
-        return gpus.take(map(gpus.positions.index, opened(topology, gpus.positions)))
-
-    def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:
-        if "cpu" not in self.keeps:
-            return super()._cpus(topology, granted, gpus)
-        self.sharing *= 1 if has_own("CPUS", self.environ, len(granted)) else self.rank.count
-        return granted
-
-    def _export(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> None:
-        own = gpus.positions or ()
-        if self.spec.torchrun:
-            names = self.environ.get("CUDA_VISIBLE_DEVICES", "") if gpus.visible is None else gpus.visible
-            self.sharing *= variables.processes(self.command, gpus=len(_words(names)), cpus=len(cpus))
-        super()._export(topology, cpus, gpus)
-        if self.spec.all_gpus and self.in_order and gpus.visible:
-            self.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.in_order)
-        whole = self._beside if any(self._beside) else (own,)
-        positions = tuple(dict.fromkeys(position for part in whole for position in part))
-        self.environ.update(variables.nearest_nics(self.environ, topology, own, positions))
-
-
-def placed(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str], where: variables.Position) -> None:
+def place(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str], rank: Rank) -> None:
     """Place and bind this process, and set the environment of its rank."""
     plan = replace(recover_plan(spec.plan)[0], report=False, lab=False, claim=None, gpus=None, cpus=None)
     if "mem" in spec.keeps:
         plan = replace(plan, memory_policy="none")
-    placing = RankPlacing(plan, environ, Rank(where.local, where.beside), spec, command)
+    slurm = Slurm(environ, job=spec.allocation or None)
+    placing = RankPlacing(plan, environ, rank, spec, command, slurm=slurm)
     document, topology = placing.place()
-    environ.update(variables.of_rank(where, environ, spec.master_addr, spec.master_port))
+    environ.update({**rank.variables(), **variables.master(environ, spec.master_addr, spec.master_port)})
     route = variables.interface_to(environ.get("MASTER_ADDR", ""))
     environ.update(variables.interfaces(environ, route, infiniband=variables.has_infiniband()))
     placing.attempt("Providing NCCL's topology file", lambda: _bring_nccl_file(environ, topology), None)
-    if where.local == 0:
+    if rank.local == 0:
         for problem in dict.fromkeys(placing.problems):
-            _say(problem)
+            child.complain(problem)
     if spec.verbose:
-        _say(f"{placing.node} rank {where.rank}: {binding(document, environ.get('CUDA_VISIBLE_DEVICES'))}")
+        bound = binding(document, environ.get("CUDA_VISIBLE_DEVICES"))
+        child.complain(f"{placing.node} rank {rank.number}: {bound}")
 
 
 def binding(document: PlacementDocument, gpus: str | None) -> str:
@@ -304,49 +293,29 @@ def _bring_nccl_file(environ: MutableMapping[str, str], topology: NodeTopology) 
         environ["NCCL_TOPO_FILE"] = f"/proc/{os.getpid()}/fd/{file}"
 
 
-def position(environ: Mapping[str, str]) -> variables.Position:
-    """The rank's place in the step, as Slurm numbers it; raises KeyError or ValueError outside a step."""
-    node = int(environ["SLURM_NODEID"])
-    counts = tasks_per_node(environ["SLURM_STEP_TASKS_PER_NODE"])
-    return variables.Position(
-        rank=int(environ["SLURM_PROCID"]),
-        world=int(environ["SLURM_STEP_NUM_TASKS"]),
-        local=int(environ["SLURM_LOCALID"]),
-        beside=counts[node],
-        node=node,
-        nodes=len(counts),
-    )
-
-
-def main(command: Sequence[str], become: Become) -> NoReturn:
+def main(command: Sequence[str]) -> NoReturn:
     """Run ``command`` as this rank, and exit with its exit code (128 + N, if signal N ended it)."""
     environ = os.environ
-    spec = loads(environ.pop(SPEC))
-    where = position(environ)
-    placed(spec, environ, command, where)
+    spec, rank = loads(environ.pop(SPEC)), rank_of(environ)
+    if rank is None:
+        raise ValueError("Slurm does not say which rank this is")
+    place(spec, environ, command, rank)
     if spec.torchrun:
-        gpus = _words(environ.get("CUDA_VISIBLE_DEVICES", ""))
-        command, port = variables.torchrun(command, where, environ, processes=max(1, len(gpus)))
+        gpus = len(visible_names(environ) or ())
+        command, port = variables.torchrun(command, environ, processes=max(1, gpus))
         environ.update({**port, **environ})
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
-    log = os.path.join(spec.logs, f"rank-{where.rank}.{node}.log") if spec.logs else ""
-    alive = step.Beat(where.rank).line(spec.token).encode()
-    status = _run(command, environ, log, become, beat=partial(_beat, spec.beat, alive) if spec.beat else None)
-    code, number = (0, -status) if status < 0 else (status, 0)
+    log = os.path.join(spec.logs, f"rank-{rank.number}.{node}.log") if spec.logs else ""
+    alive = Message(rank.number).line(spec.token).encode()
+    status = _run(command, environ, log, beat=partial(_beat, spec.beat, alive) if spec.beat else None)
     if log and status:
         _show_end(log)
-    line = step.Ending(where.rank, node, code, number, log).line(spec.token)
-    os.write(2, line.encode())
-    raise SystemExit(128 + number if number else code)
+    end = Message(rank.number, node, status, log)
+    os.write(2, end.line(spec.token).encode())
+    raise SystemExit(end.exit_code)
 
 
-def _run(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    log: str,
-    become: Become,
-    beat: Callable[[], object] | None = None,
-) -> int:
+def _run(command: Sequence[str], environ: Mapping[str, str], log: str, beat: Callable[[], object] | None = None) -> int:
     """The exit code of the command, or minus the number of the signal that ended it. ``beat`` runs beside it."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else None
     parent = os.getpid()
@@ -357,13 +326,13 @@ def _run(
             if output is not None:
                 os.dup2(output, 1)
                 os.dup2(output, 2)
-            become(command, environ)
+            child.become(command, environ)
         except SystemExit as end:
             os._exit(end.code if isinstance(end.code, int) else 1)
         finally:
             os._exit(126)
-    for number in _PASSED:
-        signal.signal(number, lambda *_: None)  # Slurm sends signals to the child, too
+    for passed in _PASSED:
+        signal.signal(passed, lambda *_: None)  # Slurm sends signals to the child, too
     if beat is not None:
         threading.Thread(target=beat, daemon=True).start()
     status = os.waitpid(running, 0)[1]
@@ -380,14 +349,6 @@ def _beat(seconds: float, line: bytes) -> None:
             return
         time.sleep(seconds)
     os.killpg(0, signal.SIGKILL)  # the step's processes on this node
-
-
-def _words(names: str) -> list[str]:
-    return [name for name in names.split(",") if name]
-
-
-def _say(sentence: str) -> None:
-    os.write(2, f"gpuspawner: {sentence}\n".encode(errors="replace"))
 
 
 def _show_end(log: str) -> None:

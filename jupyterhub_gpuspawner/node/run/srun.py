@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.units import GPU_GRES, NodeAllocation, expand_nodelis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
 
 # The command line of ``gpuspawner-run``. Pure; ``gpuspawner run`` offers the same options.
@@ -133,15 +134,10 @@ def parse(arguments: Sequence[str]) -> Options:
         usage="%(prog)s [OPTIONS] -- COMMAND [ARGUMENT...]",
     )
     for word in WORDS:
-        if not word.metavar:
-            parser.add_argument(*word.names, dest=word.field, help=word.help, action="store_true")
-        elif word.repeated:
-            parser.add_argument(
-                *word.names, dest=word.field, help=word.help, metavar=word.metavar, action="append", default=[]
-            )
-        else:
-            kind = str if word.least is None else partial(_whole, least=word.least)
-            parser.add_argument(*word.names, dest=word.field, help=word.help, metavar=word.metavar, type=kind)
+        kind = str if word.least is None else partial(_whole, least=word.least)
+        how: dict[str, Any] = {"metavar": word.metavar, "type": kind} if word.metavar else {"action": "store_true"}
+        how |= {"action": "append", "default": []} if word.repeated else {}
+        parser.add_argument(*word.names, dest=word.field, help=word.help, **how)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     values = vars(parser.parse_args(list(arguments)))
     command = values.pop("command")
@@ -165,20 +161,28 @@ def _whole(text: str, *, least: int) -> int:
 
 
 @dataclass(frozen=True)
+class Node:
+    """A node of the job: what the job has there, and how many ranks run there."""
+
+    name: str
+    gpus: int = 0
+    """Number of GPUs, MIG devices and shares of GPUs."""
+    cpus: int | None = None
+    """Number of CPUs; None if it is not known."""
+    ranks: int = 0
+
+
+@dataclass(frozen=True)
 class Job:
     """The job in which a step is to run."""
 
     id: str
-    nodes: tuple[str, ...]
+    nodes: tuple[Node, ...]
     """In Slurm's order, in which it also numbers the tasks of a step."""
-    gpus: tuple[int, ...]
-    """Number of GPUs, MIG devices and shares of GPUs on each node, in the same order."""
     here: str = ""
     """The node on which this process runs; empty if it is not one of the job's."""
     allocation: str = ""
     """The lines of ``scontrol show job -d`` about nodes, for the ranks; empty if there was no answer."""
-    cpus: tuple[int, ...] = ()
-    """Number of CPUs on each node, in the same order; empty if it is not known."""
     gpus_in_all: bool = False
     """Whether the job asked for GPUs of all its nodes together (``--gpus``); Slurm then gives a step none by itself."""
 
@@ -194,27 +198,23 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
     lines = [line.strip() for line in answer.splitlines()]
     listed = [line.partition("=")[2] for line in lines if line.startswith("NodeList=")]
     text = environ.get("SLURM_JOB_NODELIST") or next(iter(listed), "")
-    nodes = expand_nodelist(text) if text else ()
-    if not nodes:
+    names = expand_nodelist(text) if text else ()
+    if not names:
         raise ValueError(f"the nodes of job {job} are not known: neither SLURM_JOB_NODELIST nor scontrol names them")
     per_node = [line for line in lines if line.startswith("Nodes=") and "CPU_IDs=" in line]
     allocations = grant.allocations_of(answer)
-    granted = {allocation.node: _gpus(allocation) for allocation in allocations}
+    gpus = {allocation.node: _gpus(allocation) for allocation in allocations}
     cpus = {allocation.node: len(allocation.cpu_ids) for allocation in allocations}
     here = environ.get("SLURMD_NODENAME", "")
-    here = here if here in nodes else ""
     # GPUs that the server has claimed, or that Slurm did not name, are known by its environment alone.
-    own = environ.get("SLURM_GPUS_ON_NODE", "")
-    own_count = int(own) if own.isascii() and own.isdigit() else len(_words(environ.get("CUDA_VISIBLE_DEVICES", "")))
-    if not per_node or (len(nodes) == 1 and not sum(granted.values())):
-        granted = dict.fromkeys(nodes, own_count)
+    if not per_node or (len(names) == 1 and not sum(gpus.values())):
+        own = grant.number(environ.get("SLURM_GPUS_ON_NODE"))
+        gpus = dict.fromkeys(names, len(grant.visible_names(environ) or ()) if own is None else own)
     return Job(
         job,
-        nodes,
-        tuple(granted.get(node, 0) for node in nodes),
-        here,
+        tuple(Node(name, gpus.get(name, 0), cpus.get(name)) for name in names),
+        here if here in names else "",
         "\n".join(per_node),
-        cpus=tuple(cpus[node] for node in nodes) if all(node in cpus for node in nodes) else (),
         gpus_in_all=any(line.startswith(("TresPerJob=", "TresPerSocket=")) and "gpu" in line for line in lines),
     )
 
@@ -223,12 +223,6 @@ def _gpus(allocation: NodeAllocation) -> int:
     """The number of GPUs, MIG devices and shares of GPUs."""
     gres = [gres for gres in allocation.gres if gres.name in GPU_GRES]
     return sum(item.count if item.name == "gpu" else len(item.indices) for item in gres)
-
-
-def _words(text: str) -> list[str]:
-    return [
-        word for word in text.split(",") if word.strip() and word.strip() not in ("-1", "NoDevFiles", "none", "void")
-    ]
 
 
 SPEC = "GPUSPAWNER_STEP"
@@ -312,41 +306,26 @@ exit 127
 """Shell lines that find a Python on each node and start the launcher there. Nothing is written to the node's disks."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How many ranks run on each node of the step."""
+def layout(job: Job, options: Options) -> tuple[Node, ...]:
+    """The nodes of the step with their ranks, as asked for; raises ValueError if the job has too little for it.
 
-    nodes: tuple[str, ...]
-    counts: tuple[int, ...]
-
-    @property
-    def tasks(self) -> int:
-        """All ranks."""
-        return sum(self.counts)
-
-    @property
-    def node_of(self) -> tuple[str, ...]:
-        """The node of each rank: ranks are numbered node by node."""
-        return tuple(node for node, count in zip(self.nodes, self.counts) for _ in range(count))
-
-
-def layout(job: Job, options: Options) -> Layout:
-    """Ranks for each node, as asked for; raises ValueError if the job has too little for it."""
+    Slurm numbers the ranks node by node.
+    """
     wanted = options.nodes or len(job.nodes)
     if wanted > len(job.nodes):
         raise ValueError(f"--nodes: {wanted} nodes were asked for; job {job.id} has {len(job.nodes)}")
-    nodes, gpus = job.nodes[:wanted], job.gpus[:wanted]
+    nodes = job.nodes[:wanted]
+    has_gpus = any(node.gpus for node in nodes)
     if options.ntasks is not None:
         share, more = divmod(options.ntasks, wanted)
-        counts = tuple(share + int(n < more) for n in range(wanted))
-    elif options.per_node or not (options.per_gpu or any(gpus)) or (options.is_torchrun and not options.per_gpu):
-        counts = (1,) * wanted
+        ranks = [share + int(n < more) for n in range(wanted)]
+    elif options.per_node or not (options.per_gpu or has_gpus) or (options.is_torchrun and not options.per_gpu):
+        ranks = [1] * wanted
+    elif has_gpus:
+        ranks = [node.gpus for node in nodes]
     else:
-        counts = tuple(gpus)
-        if not any(gpus):
-            raise ValueError("--per-gpu: this job has no GPU; use --per-node or --ntasks")
-    used = [(node, count) for node, count in zip(nodes, counts) if count]
-    return Layout(tuple(node for node, _ in used), tuple(count for _, count in used))
+        raise ValueError("--per-gpu: this job has no GPU; use --per-node or --ntasks")
+    return tuple(replace(node, ranks=count) for node, count in zip(nodes, ranks) if count)
 
 
 def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -391,45 +370,47 @@ def environment(environ: Mapping[str, str], job: Job, *, spec: str, archive: byt
     return {**own, **users(environ), "SLURM_JOB_ID": job.id, SPEC: spec, **pieces}
 
 
-def gpus_of_step(job: Job, where: Layout, bindings: Sequence[str]) -> list[str]:
+def gpus_of_step(job: Job, nodes: Sequence[Node], bindings: Sequence[str]) -> list[str]:
     """The options by which a step gets the GPUs of its nodes, where Slurm does not give it these by itself.
 
     Slurm gives a step the same number on each node, or the same for each rank; raises ValueError where neither fits.
     """
-    counts = [dict(zip(job.nodes, job.gpus))[node] for node in where.nodes]
+    counts = [node.gpus for node in nodes]
     if not job.gpus_in_all or "gpu" in bindings or not any(counts):
         return []
     if len(counts) == 1:  # Slurm 22.05 refuses --gpus-per-node where the job's other nodes have fewer
         return [f"--gpus={counts[0]}"]
     if len(set(counts)) == 1:
         return [f"--gpus-per-node={counts[0]}"]
-    if tuple(counts) == where.counts:
+    if all(node.gpus == node.ranks for node in nodes):
         return ["--gpus-per-task=1"]
-    listed = ", ".join(f"{node} {count}" for node, count in zip(where.nodes, counts))
+    listed = ", ".join(f"{node.name} {node.gpus}" for node in nodes)
     raise ValueError(
         f"this job's nodes have different numbers of GPUs ({listed}); Slurm gives all of them only to a step with one "
         "rank for each: use --per-gpu"
     )
 
 
-def command(options: Options, job: Job, where: Layout, *, hosts: str, bindings: Sequence[str] = ()) -> list[str]:
+def command(
+    options: Options, job: Job, nodes: Sequence[Node], *, hosts: str, bindings: Sequence[str] = ()
+) -> list[str]:
     """The command line of srun. ``hosts``: a file with a line for each rank, used if their numbers per node differ.
 
     ``--overlap`` shares the job's resources with the batch step and other steps. A rank that fails ends the others.
     ``bindings``: what Slurm binds by the user's own choice; where that is not the CPUs, the ranks bind themselves.
     """
+    tasks = sum(node.ranks for node in nodes)
     words = ["srun", *([] if "cpu" in bindings else ["--cpu-bind=none"])]
-    words += ["--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none", f"--ntasks={where.tasks}"]
-    if len(set(where.counts)) == 1:
-        words += [f"--nodes={len(where.nodes)}", f"--ntasks-per-node={where.counts[0]}", "--distribution=block"]
-        words += [f"--nodelist={','.join(where.nodes)}"] if len(where.nodes) < len(job.nodes) else []
+    words += ["--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none", f"--ntasks={tasks}"]
+    if len({node.ranks for node in nodes}) == 1:
+        words += [f"--nodes={len(nodes)}", f"--ntasks-per-node={nodes[0].ranks}", "--distribution=block"]
+        words += [f"--nodelist={','.join(node.name for node in nodes)}"] if len(nodes) < len(job.nodes) else []
     else:
         words += ["--distribution=arbitrary", f"--nodelist={hosts}"]
-    cpus = dict(zip(job.nodes, job.cpus))
-    if any(count > cpus.get(node, count) for node, count in zip(where.nodes, where.counts)):
+    if any(node.cpus is not None and node.ranks > node.cpus for node in nodes):
         words.append("--overcommit")
-    words += gpus_of_step(job, where, bindings)
-    words += [] if options.no_label or where.tasks == 1 else ["--label"]
+    words += gpus_of_step(job, nodes, bindings)
+    words += [] if options.no_label or tasks == 1 else ["--label"]
     binds = {"gpu": options.gpu_bind, "cpu": options.cpu_bind, "mem": options.mem_bind}
     words += [f"--{kind}-bind={value}" for kind, value in binds.items() if value]
     return [*words, *options.srun, "/bin/sh", "-c", _BOOT, "gpuspawner-run", *options.command]

@@ -16,15 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, grant
+from jupyterhub_gpuspawner.node.hardware import text_of
 from jupyterhub_gpuspawner.node.run import srun, variables
 from jupyterhub_gpuspawner.node.run.srun import Spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
     from jupyterhub_gpuspawner.node.run.srun import Options
@@ -43,40 +44,37 @@ TERMINATED = (2, 9, 15)
 
 
 @dataclass(frozen=True)
-class Ending:
-    """The end of one rank."""
+class Message:
+    """What a rank says of itself: that it is there, or how it ended."""
 
     rank: int
-    node: str
-    code: int = 0
-    signal: int = 0
+    node: str = ""
+    status: int | None = None
+    """Its exit code, or minus the number of the signal that ended it; None while it runs, as in ``subprocess``."""
     log: str = ""
+
+    @property
+    def signal(self) -> int:
+        """The signal that ended the rank; 0 if none did."""
+        return max(0, -(self.status or 0))
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell counts: 128 + N if signal N ended it."""
+        return 128 + self.signal if self.signal else self.status or 0
 
     def line(self, token: str) -> str:
         """For the rank's standard error. :func:`parse` finds it, even if the rank's last line was not finished."""
         return f"{_MARK} {token} {json.dumps(asdict(self))}\n"
 
 
-@dataclass(frozen=True)
-class Beat:
-    """A rank is there."""
-
-    beats: int
-    """The rank."""
-
-    def line(self, token: str) -> str:
-        """For the rank's standard error."""
-        return f"{_MARK} {token} {json.dumps(asdict(self))}\n"
-
-
-def parse(line: str, token: str) -> tuple[str, Ending | Beat | None]:
+def parse(line: str, token: str) -> tuple[str, Message | None]:
     """Split a line of output into what the program wrote and what its rank says after it, if it says something."""
     text, mark, rest = line.partition(f"{_MARK} {token} ")
     if not mark:
         return line, None
     try:
-        document = json.loads(rest)
-        return text, Beat(**document) if "beats" in document else Ending(**document)
+        return text, Message(**json.loads(rest))
     except (ValueError, TypeError):
         return text, None
 
@@ -103,39 +101,68 @@ class Output:
         return complete
 
 
-class Watch:
-    """For how long each rank has been silent: those that have spoken once, and have not ended."""
+class Ranks:
+    """The ranks of a run: how they ended, and for how long the others have been silent."""
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, node_of: Sequence[str], limit: float) -> None:
+        self.node_of = node_of
+        """The node of each rank."""
         self.limit = limit
         """Seconds of silence after which a rank counts as lost; 0: never."""
+        self.ended: list[Message] = []
         self._silent: dict[int, float] = {}
+        """Seconds since each rank was heard: of those that have spoken, and have not ended."""
 
-    def heard(self, message: Beat | Ending) -> None:
+    def heard(self, message: Message) -> None:
         """Note what a rank has said."""
-        if isinstance(message, Beat):
-            self._silent[message.beats] = 0.0
+        if message.status is None:
+            self._silent[message.rank] = 0.0
         else:
             self._silent.pop(message.rank, None)
+            self.ended.append(message)
 
     def waited(self, seconds: float) -> None:
         """Count time in which every rank would have been heard."""
         for rank in self._silent:
             self._silent[rank] += seconds
 
-    def lost(self, *, nearly: float = 0.0) -> tuple[int, ...]:
-        """The ranks that count as lost; ``nearly``: also those that will within so many seconds, if another one is."""
-        silent = sorted(rank for rank, since in self._silent.items() if since >= self.limit - nearly)
-        over = any(since >= self.limit for since in self._silent.values())
-        return tuple(silent) if self.limit and over else ()
+    def lost(self, *, nearly: float = 0.0) -> tuple[str, ...]:
+        """A sentence for each node with lost ranks; ``nearly``: with those that will be within so many seconds."""
+        if not self.limit or all(seconds < self.limit for seconds in self._silent.values()):
+            return ()
+        silent = sorted(rank for rank, seconds in self._silent.items() if seconds >= self.limit - nearly)
+        return self._on_nodes(silent, f"gave no sign of life for {self.limit:g} seconds; all ranks are being ended")
 
+    def verdict(self, status: int) -> Verdict:
+        """Name the rank that failed; ``status``: the exit code of srun.
 
-def silence(lost: Sequence[int], node_of: Sequence[str], limit: float) -> tuple[str, ...]:
-    """What is said of lost ranks, for each node."""
-    return tuple(
-        f"{words} on {node} gave no sign of life for {limit:g} seconds; all ranks are being ended"
-        for node, words in _by_node(lost, node_of).items()
-    )
+        A rank that Slurm has ended because of another is not the cause, unless there is no other. Where Slurm refuses
+        the step, no rank says anything; srun has then written why.
+        """
+        if status and self.limit and not self.ended and not self._silent:
+            return Verdict(status, (f"srun started no rank; its exit code is {status}",))
+        failed = [end for end in self.ended if end.status]
+        first = next((end for end in failed if end.signal not in TERMINATED), next(iter(failed), None))
+        silent = sorted(set(range(len(self.node_of))) - {end.rank for end in self.ended})
+        if len(failed) == len(self.node_of) > 1 and {end.signal for end in failed} == {signal.SIGTERM}:
+            sentence = "all ranks were ended by signal 15: the step or its job was cancelled, or reached its time limit"
+            return Verdict(128 + signal.SIGTERM, (sentence,))
+        if first is not None and (first.signal not in TERMINATED or not silent):
+            why = f"was ended by signal {first.signal}" if first.signal else f"failed with exit code {first.status}"
+            log = f"; its log is {first.log}" if first.log else ""
+            return Verdict(first.exit_code, (f"rank {first.rank} on {first.node} {why}{log}",))
+        if silent and (status or first is not None):
+            return Verdict(status or 1, self._on_nodes(silent, "ended without a word"))
+        return Verdict(status, (f"srun failed with exit code {status}",) if status else ())
+
+    def _on_nodes(self, ranks: Sequence[int], what: str) -> tuple[str, ...]:
+        by_node: dict[str, list[str]] = {}
+        for rank in ranks:
+            by_node.setdefault(self.node_of[rank], []).append(str(rank))
+        return tuple(
+            f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} on {node} {what}"
+            for node, numbers in by_node.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -144,40 +171,6 @@ class Verdict:
 
     exit_code: int = 0
     sentences: tuple[str, ...] = ()
-
-
-def judge(ended: Sequence[Ending], node_of: Sequence[str], status: int, *, started: bool = True) -> Verdict:
-    """Name the rank that failed. ``ended``: in the order in which they were told; ``status``: the exit code of srun.
-
-    A rank that Slurm has ended because of another is not the cause, unless there is no other. ``started``: False if no
-    rank has said anything, as where Slurm refuses the step; srun has then written why.
-    """
-    if status and not started:
-        return Verdict(status, (f"srun started no rank; its exit code is {status}",))
-    failed = [end for end in ended if end.code or end.signal]
-    first = next((end for end in failed if end.signal not in TERMINATED), next(iter(failed), None))
-    silent = [rank for rank in range(len(node_of)) if rank not in {end.rank for end in ended}]
-    if len(failed) == len(node_of) > 1 and {end.signal for end in failed} == {signal.SIGTERM}:
-        sentence = "all ranks were ended by signal 15: the step or its job was cancelled, or reached its time limit"
-        return Verdict(128 + signal.SIGTERM, (sentence,))
-    if first is not None and (first.signal not in TERMINATED or not silent):
-        why = f"was ended by signal {first.signal}" if first.signal else f"failed with exit code {first.code}"
-        log = f"; its log is {first.log}" if first.log else ""
-        sentence = f"rank {first.rank} on {first.node} {why}{log}"
-        return Verdict(128 + first.signal if first.signal else first.code, (sentence,))
-    if silent and (status or first is not None):
-        sentences = [f"{words} on {node} ended without a word" for node, words in _by_node(silent, node_of).items()]
-        return Verdict(status or 1, tuple(sentences))
-    return Verdict(status, (f"srun failed with exit code {status}",) if status else ())
-
-
-def _by_node(ranks: Sequence[int], node_of: Sequence[str]) -> Mapping[str, str]:
-    by_node: dict[str, list[int]] = {}
-    for rank in ranks:
-        by_node.setdefault(node_of[rank], []).append(rank)
-    return {
-        node: f"rank{'s' if len(ending) > 1 else ''} {', '.join(map(str, ending))}" for node, ending in by_node.items()
-    }
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -195,25 +188,20 @@ def main(arguments: Sequence[str]) -> int:
     with open(launcher, "rb") as file:
         archive = file.read()
     plan = os.path.join(os.path.dirname(launcher), "plan.json")
-    return run(srun.parse(arguments), os.environ, archive=lambda: archive, plan=_text(plan) or "{}")
+    return run(srun.parse(arguments), os.environ, archive=archive, plan=text_of(plan) or "{}")
 
 
-def _text(path: str) -> str:
+def run(options: Options, environ: Mapping[str, str], *, archive: bytes, plan: str) -> int:
+    """Run the step to its end and return its exit code.
+
+    ``archive``: the launcher, for the ranks. ``plan``: the server's launch plan, for policy and topology.
+    """
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def run(options: Options, environ: Mapping[str, str], *, archive: Callable[[], bytes], plan: str) -> int:
-    """Run the step to its end and return its exit code. ``plan``: the server's launch plan, for policy and topology."""
-    try:
-        mine = srun.read(environ, grant.answer_about_job(environ))
-        where = srun.layout(mine, options)
+        job = srun.read(environ, grant.answer_about_job(environ))
+        nodes = srun.layout(job, options)
         kinds = srun.keeps(options, environ)
-        srun.gpus_of_step(mine, where, kinds)
-        address, port = _master(mine, where.nodes)
+        srun.gpus_of_step(job, nodes, kinds)
+        address, port = _master(job, nodes)
     except (ValueError, OSError) as error:
         say(str(error))
         return NO_STEP
@@ -229,30 +217,31 @@ def run(options: Options, environ: Mapping[str, str], *, archive: Callable[[], b
         all_gpus=options.all_gpus,
         torchrun=options.is_torchrun,
         logs=logs,
-        allocation=mine.allocation,
+        allocation=job.allocation,
         verbose=options.verbose,
         beat=options.limit / 4,
     )
-    surroundings = srun.environment(environ, mine, spec=spec.dumps(), archive=archive())
+    surroundings = srun.environment(environ, job, spec=spec.dumps(), archive=archive)
+    node_of = [node.name for node in nodes for _ in range(node.ranks)]
     with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
-        hosts.writelines(f"{node}\n" for node in where.node_of)
+        hosts.writelines(f"{name}\n" for name in node_of)
         hosts.flush()
-        words = srun.command(options, mine, where, hosts=hosts.name, bindings=kinds)
+        words = srun.command(options, job, nodes, hosts=hosts.name, bindings=kinds)
         if options.verbose:
             shown = words[: words.index("/bin/sh")]
             say(f"{shlex.join(shown)} {shlex.join(options.command)}")
-        watch = Watch(options.limit)
         output = Output(labelled="--label" in words)
-        return _Step(words, surroundings, spec.token, where.node_of, watch, output).run()
+        return _Step(words, surroundings, spec.token, Ranks(node_of, options.limit), output).run()
 
 
-def _master(mine: srun.Job, nodes: Sequence[str]) -> tuple[str, int]:
+def _master(job: srun.Job, nodes: Sequence[srun.Node]) -> tuple[str, int]:
     """Address and port of the master, which is on the first node; no address if that is the node of this process."""
-    here = mine.here == nodes[0]
+    first = nodes[0].name
+    here = job.here == first
     port = variables.free_port(here=here)
     if len(nodes) == 1:
         return "127.0.0.1", port
-    return ("" if here else variables.resolved(grant.node_address(nodes[0]) or nodes[0])), port
+    return ("" if here else variables.resolved(grant.node_address(first) or first)), port
 
 
 @dataclass
@@ -262,14 +251,12 @@ class _Step:
     words: Sequence[str]
     environ: Mapping[str, str]
     token: str
-    node_of: Sequence[str]
-    watch: Watch
+    ranks: Ranks
     output: Output
-    ended: list[Ending] = field(default_factory=list)
-    heard: bool = False
-    lost: tuple[int, ...] = ()
+    is_lost: bool = False
+    """Whether srun was asked to end, because ranks were lost."""
     ending: float = 0.0
-    """Seconds since srun was asked to end, because ranks were lost."""
+    """Seconds since then."""
     signal: int = 0
 
     def run(self) -> int:
@@ -325,16 +312,16 @@ class _Step:
 
     def _waited(self, step: subprocess.Popen[bytes], seconds: float) -> None:
         """Count time that has passed; end srun if ranks are lost, and kill it if it does not end."""
-        self.watch.waited(seconds)
-        if self.lost:
+        self.ranks.waited(seconds)
+        if self.is_lost:
             self.ending += seconds
             if self.ending > _ENDING:
                 step.kill()
         elif not self.signal:
-            self.lost = self.watch.lost(nearly=self.watch.limit / 4)
-            if self.lost:
-                for sentence in silence(self.lost, self.node_of, self.watch.limit):
-                    say(sentence)
+            for sentence in self.ranks.lost(nearly=self.ranks.limit / 4):
+                say(sentence)
+                self.is_lost = True
+            if self.is_lost:
                 step.send_signal(signal.SIGTERM)
 
     def _line(self, line: bytes) -> None:
@@ -342,12 +329,11 @@ class _Step:
             return
         text, message = parse(line.decode(errors="surrogateescape"), self.token)
         if message is not None:
-            self.heard = True
-            self.watch.heard(message)
-            self.ended += [message] if isinstance(message, Ending) else []
+            self.ranks.heard(message)
             # What is left is the label of srun, or an unfinished line of the rank.
             label = text.strip().rstrip(":").isdigit() or not text.strip()
-            text = "" if label else f"{text}\n" if self.output.labelled or isinstance(message, Ending) else text
+            unlabelled = not self.output.labelled and message.status is None
+            text = "" if label else text if unlabelled else f"{text}\n"
         if text:
             os.write(2, text.encode(errors="surrogateescape"))
 
@@ -356,9 +342,9 @@ class _Step:
             say(f"{signal.Signals(self.signal).name}: all ranks have ended")
             return 128 + self.signal
         status = 128 - status if status < 0 else status
-        if self.lost:
+        if self.is_lost:
             return status or 1
-        verdict = judge(self.ended, self.node_of, status, started=self.heard or not self.watch.limit)
+        verdict = self.ranks.verdict(status)
         for sentence in verdict.sentences:
             say(sentence)
         return verdict.exit_code

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import random
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node.hardware import text_of
 from jupyterhub_gpuspawner.placement import network
 
 if TYPE_CHECKING:
@@ -55,17 +55,9 @@ def _address_of(probe: socket.socket, interface: str) -> str | None:
 def has_infiniband() -> bool:
     """Whether this node has an InfiniBand interface, with an address or without."""
     try:
-        return any(_kind(name) == _ARPHRD_INFINIBAND for name in os.listdir(_NET))
+        return any(text_of(_NET, name, "type") == _ARPHRD_INFINIBAND for name in os.listdir(_NET))
     except OSError:
         return False
-
-
-def _kind(interface: str) -> str:
-    try:
-        with open(f"{_NET}/{interface}/type", encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def free_port(*, here: bool) -> int:
@@ -109,38 +101,20 @@ _RENDEZVOUS = (
     "--master-port",
 )
 _PROCESSES = "--nproc-per-node"
+_FLAGS = ("--standalone", "--no-python", "--module")
+"""Options without a value."""
 _PLATFORM_FILE = "/var/run/nvidia-topologyd/virtualTopology.xml"
 """The topology file of the platform, which NCCL reads by itself."""
 
 
-@dataclass(frozen=True)
-class Position:
-    """A rank's place in its step."""
+def master(environ: Mapping[str, str], address: str, port: int) -> dict[str, str]:
+    """The variables of the master.
 
-    rank: int
-    world: int
-    local: int
-    beside: int
-    """Ranks on this node."""
-    node: int
-    nodes: int
-
-
-def of_rank(where: Position, environ: Mapping[str, str], address: str, port: int) -> dict[str, str]:
-    """The variables of the rank, and of the master.
-
-    The numbers of the ranks are Slurm's and replace any that are set. ``address`` is empty if srun runs on the master's
-    node: then it is the address from which Slurm has started this task.
+    ``address`` is empty if srun runs on the master's node: then it is the address from which Slurm has started this
+    task.
     """
-    master = address or environ.get("SLURM_LAUNCH_NODE_IPADDR", "")
     return {
-        "RANK": str(where.rank),
-        "WORLD_SIZE": str(where.world),
-        "LOCAL_RANK": str(where.local),
-        "LOCAL_WORLD_SIZE": str(where.beside),
-        "NODE_RANK": str(where.node),
-        "GROUP_RANK": str(where.node),
-        "MASTER_ADDR": environ.get("MASTER_ADDR") or master,
+        "MASTER_ADDR": environ.get("MASTER_ADDR") or address or environ.get("SLURM_LAUNCH_NODE_IPADDR", ""),
         "MASTER_PORT": environ.get("MASTER_PORT") or str(port),
     }
 
@@ -176,66 +150,55 @@ def nearest_nics(
     return nics
 
 
-def torchrun(
-    command: Sequence[str], where: Position, environ: Mapping[str, str], *, processes: int
-) -> tuple[list[str], dict[str, str]]:
+def torchrun(command: Sequence[str], environ: Mapping[str, str], *, processes: int) -> tuple[list[str], dict[str, str]]:
     """The command of torchrun with its rendezvous and number of processes, as far as the user did not give them.
 
-    They are written with ``_``, which PyTorch 1 requires. The rendezvous is the static one: with ``c10d`` the ranks of
-    the nodes would follow from the order in which they arrive. The port is a variable, which torchrun reads as its
-    option: every user of the node sees a command line, and could take the port before torchrun opens it.
+    ``environ`` has the variables of the rank and of the master. The options are written with ``_``, which PyTorch 1
+    requires. The rendezvous is the static one: with ``c10d`` the ranks of the nodes would follow from the order in
+    which they arrive. The port is a variable, which torchrun reads as its option: every user of the node sees a command
+    line, and could take the port before torchrun opens it.
     """
-    words = list(command)
-    start = _start(words)
-    # Options end at the script, or at --; a script's own options do not count.
-    options = {_option(word) for word in _options(words[start:])}
+    start, options = _torchrun_options(command)
     more: list[str] = []
     port: dict[str, str] = {}
-    if not options & set(_RENDEZVOUS):
-        more += [f"--nnodes={where.world}", f"--node_rank={where.rank}"]
+    if options.keys().isdisjoint(_RENDEZVOUS):
+        more += [f"--nnodes={environ['WORLD_SIZE']}", f"--node_rank={environ['RANK']}"]
         more.append(f"--master_addr={environ['MASTER_ADDR']}")
         port = {"PET_MASTER_PORT": environ["MASTER_PORT"]}
     if _PROCESSES not in options:
         more.append(f"--nproc_per_node={processes}")
-    return [*words[:start], *more, *words[start:]], port
+    return [*command[:start], *more, *command[start:]], port
 
 
 def processes(command: Sequence[str], *, gpus: int, cpus: int) -> int:
     """How many processes torchrun starts on a node that has so many GPUs and CPUs for it."""
-    words = list(command)[_start(command) :]
-    text = "gpu"
-    for n, word in enumerate(_options(words)):
-        if _option(word) == _PROCESSES:
-            text = word.partition("=")[2] or next(iter(words[n + 1 :]), "")
+    text = _torchrun_options(command)[1].get(_PROCESSES, "gpu")
     if text.isascii() and text.isdigit():
         return max(1, int(text))
     return max(1, cpus if text == "cpu" else gpus)
 
 
-def _start(command: Sequence[str]) -> int:
-    """Where torchrun's options begin."""
-    return list(command).index("-m") + 2 if "-m" in command[:2] else 1
+def _torchrun_options(command: Sequence[str]) -> tuple[int, dict[str, str]]:
+    """Where torchrun's options begin, and each of them with its value.
 
-
-def _options(words: Sequence[str]) -> list[str]:
-    options = []
-    for n, word in enumerate(words):
-        if word == "--" or (not word.startswith("-") and not (n and _takes_a_value(words[n - 1]))):
+    They end at the script, or at ``--``; a script's own options do not count. torchrun accepts its options with ``-``
+    and with ``_``.
+    """
+    start = list(command).index("-m") + 2 if "-m" in command[:2] else 1
+    options: dict[str, str] = {}
+    unfinished = ""  # an option whose value is the next word
+    for word in command[start:]:
+        if word == "--" or not (unfinished or word.startswith("-")):
             break
-        options.append(word)
-    return options
-
-
-def _takes_a_value(word: str) -> bool:
-    return (
-        word.startswith("--") and "=" not in word and _option(word) not in ("--standalone", "--no-python", "--module")
-    )
-
-
-def _option(word: str) -> str:
-    """torchrun accepts its options with ``-`` and with ``_``."""
-    name = word.partition("=")[0]
-    return "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+        if word.startswith("-"):
+            name, equals, value = word.partition("=")
+            name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+            options[name] = value
+            unfinished = name if name.startswith("--") and not equals and name not in _FLAGS else ""
+        else:
+            options[unfinished] = word
+            unfinished = ""
+    return start, options
 
 
 def nccl_file(environ: Mapping[str, str], topology: NodeTopology, *, root: str = "/") -> str:
@@ -272,14 +235,8 @@ def _processor(root: str) -> dict[str, str]:
     """What NCCL wants to know of the processor, which ``/proc/cpuinfo`` says for x86."""
     processor = {"arch": os.uname().machine}
     words = {"vendor_id": "vendor", "cpu family": "familyid", "model": "modelid"}
-    try:
-        with open(os.path.join(root, "proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if not line.strip():
-                    break
-                if name.strip() in words:
-                    processor[words[name.strip()]] = value.strip()
-    except OSError:
-        pass
+    for line in text_of(root, "proc/cpuinfo").partition("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in words:
+            processor[words[name.strip()]] = value.strip()
     return processor

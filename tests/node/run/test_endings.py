@@ -4,55 +4,55 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.node.run.step import Beat, Ending, Output, Verdict, Watch, judge, parse, silence
+from jupyterhub_gpuspawner.node.run.step import Message, Output, Ranks, Verdict, parse
 
 NODES = ("g1", "g1", "g2", "g2")
-WELL = [Ending(rank, NODES[rank]) for rank in range(4)]
+WELL = [Message(rank, NODES[rank], 0) for rank in range(4)]
+THERE = [Message(rank) for rank in range(4)]
 
 
 def test_an_ending_is_found_after_any_text() -> None:
     """A rank's last line may be unfinished, and srun puts a label before it; other marks are left alone."""
-    ending = Ending(3, "g2", 7, 0, "/home/ada/rank-3.g2.log")
+    ending = Message(3, "g2", 7, "/home/ada/rank-3.g2.log")
     line = ending.line("abc")
     assert parse(line, "abc") == ("", ending)
     assert parse(f"3: unfinished{line}", "abc") == ("3: unfinished", ending)
     assert parse(line, "other") == (line, None)
-    assert parse(f"3: half a line{Beat(3).line('abc')}", "abc") == ("3: half a line", Beat(3))
+    assert parse(f"3: half a line{Message(3).line('abc')}", "abc") == ("3: half a line", Message(3))
     assert parse("3: a line\n", "abc") == ("3: a line\n", None)
 
 
 @pytest.mark.parametrize(
-    ("ended", "status", "verdict"),
+    ("messages", "status", "verdict"),
     [
         (WELL, 0, Verdict()),
+        ([], 1, Verdict(1, ("srun started no rank; its exit code is 1",))),
         (WELL, 1, Verdict(1, ("srun failed with exit code 1",))),
-        ([], 1, Verdict(1, ("ranks 0, 1 on g1 ended without a word", "ranks 2, 3 on g2 ended without a word"))),
-        ([Ending(2, "g2", 7), Ending(0, "g1", 0, 15)], 7, Verdict(7, ("rank 2 on g2 failed with exit code 7",))),
+        (THERE, 1, Verdict(1, ("ranks 0, 1 on g1 ended without a word", "ranks 2, 3 on g2 ended without a word"))),
+        ([Message(2, "g2", 7), Message(0, "g1", -15)], 7, Verdict(7, ("rank 2 on g2 failed with exit code 7",))),
         (
-            [Ending(0, "g1", 0, 15), Ending(3, "g2", 0, 11, "/l/rank-3.g2.log")],
+            [Message(0, "g1", -15), Message(3, "g2", -11, "/l/rank-3.g2.log")],
             139,
             Verdict(139, ("rank 3 on g2 was ended by signal 11; its log is /l/rank-3.g2.log",)),
         ),
         (
-            [Ending(rank, NODES[rank], 0, 15) for rank in range(4)],
+            [Message(rank, NODES[rank], -15) for rank in range(4)],
             143,
             Verdict(
                 143,
                 ("all ranks were ended by signal 15: the step or its job was cancelled, or reached its time limit",),
             ),
         ),
-        ([*WELL[:3], Ending(3, "g2", 0, 9)], 137, Verdict(137, ("rank 3 on g2 was ended by signal 9",))),
-        ([*WELL[:2], Ending(2, "g2", 0, 15)], 137, Verdict(137, ("rank 3 on g2 ended without a word",))),
+        ([*WELL[:3], Message(3, "g2", -9)], 137, Verdict(137, ("rank 3 on g2 was ended by signal 9",))),
+        ([*WELL[:2], Message(2, "g2", -15)], 137, Verdict(137, ("rank 3 on g2 ended without a word",))),
     ],
 )
-def test_the_cause_is_named(ended: list[Ending], status: int, verdict: Verdict) -> None:
-    """Not a rank that Slurm has ended because of another."""
-    assert judge(ended, NODES, status) == verdict
-
-
-def test_a_step_that_srun_refuses_is_no_fault_of_its_ranks() -> None:
-    """No rank has begun; srun itself has written why."""
-    assert judge([], NODES, 1, started=False) == Verdict(1, ("srun started no rank; its exit code is 1",))
+def test_the_cause_is_named(messages: list[Message], status: int, verdict: Verdict) -> None:
+    """Not a rank that Slurm has ended because of another; where srun refuses the step, no rank."""
+    ranks = Ranks(NODES, 60)
+    for message in messages:
+        ranks.heard(message)
+    assert ranks.verdict(status) == verdict
 
 
 @pytest.mark.parametrize(
@@ -72,26 +72,19 @@ def test_output_is_passed_on_as_it_comes(labelled: bool, chunks: list[bytes], li
 
 def test_a_rank_is_lost_after_long_silence() -> None:
     """Only one that has spoken and has not ended; with it go those that have been silent for nearly as long."""
-    watch = Watch(60)
-    for rank in (0, 1, 3):
-        watch.heard(Beat(rank))
-    watch.heard(Ending(0, "g1"))
-    watch.waited(50)
-    watch.heard(Beat(1))
-    watch.waited(9)
-    watch.heard(Beat(2))
-    assert watch.lost() == ()
-    watch.waited(1)
-    assert (watch.lost(), watch.lost(nearly=15), watch.lost(nearly=55)) == ((3,), (3,), (1, 3))
-    assert silence(watch.lost(nearly=55), NODES, 60) == (
-        "rank 1 on g1 gave no sign of life for 60 seconds; all ranks are being ended",
-        "rank 3 on g2 gave no sign of life for 60 seconds; all ranks are being ended",
-    )
-
-
-def test_without_a_limit_no_rank_is_lost() -> None:
-    """However long it is silent."""
-    watch = Watch(0)
-    watch.heard(Beat(0))
-    watch.waited(100000)
-    assert watch.lost() == ()
+    ranks, without_limit = Ranks(NODES, 60), Ranks(NODES, 0)
+    for message in (Message(0), Message(1), Message(3), Message(0, "g1", 0)):
+        ranks.heard(message)
+        without_limit.heard(message)
+    ranks.waited(50)
+    without_limit.waited(100000)
+    ranks.heard(Message(1))
+    ranks.waited(9)
+    ranks.heard(Message(2))
+    assert (ranks.lost(), without_limit.lost()) == ((), ())
+    ranks.waited(1)
+    words = [
+        f"rank {n} on {node} gave no sign of life for 60 seconds; all ranks are being ended"
+        for n, node in ((1, "g1"), (3, "g2"))
+    ]
+    assert [ranks.lost(), ranks.lost(nearly=15), ranks.lost(nearly=55)] == [(words[1],), (words[1],), tuple(words)]

@@ -20,6 +20,6 @@ def test_where_all_ports_are_taken_that_is_said(
         port = taken.getsockname()[1]
         monkeypatch.setattr(variables, "PORTS", (port, port))
         environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "g1", "SLURMD_NODENAME": "g1", "PATH": ""}
-        status = run(Options(("train",)), environ, archive=bytes, plan="{}")
+        status = run(Options(("train",)), environ, archive=b"", plan="{}")
     assert status == NO_STEP
     assert capfd.readouterr().err == f"gpuspawner-run: no port from {port} to {port} is free on this node\n"

@@ -30,22 +30,22 @@ THREADED = NodeTopology(
 
 
 @pytest.mark.parametrize(
-    ("local", "node", "tasks", "rank"),
+    ("number", "local", "node", "tasks", "rank"),
     [
-        ("0", "0", "4", Rank(0, 4)),
-        ("2", "1", "2,3", Rank(2, 3)),
-        ("1", "5", "1,4(x5)", Rank(1, 4)),
-        ("0", "0", "1(x2)", None),
-        ("0", "0", "", None),  # a batch script, which has no tasks of a step
-        ("4", "0", "4", None),
-        ("0", "2", "4(x2)", None),
-        ("x", "0", "4", None),
+        ("0", "0", "0", "4", Rank(0, 0, 0, (4,))),
+        ("4", "2", "1", "2,3", Rank(4, 2, 1, (2, 3))),
+        ("18", "1", "5", "1,4(x5)", Rank(18, 1, 5, (1, 4, 4, 4, 4, 4))),
+        ("0", "0", "0", "", None),  # a batch script, which has no tasks of a step
+        ("4", "4", "0", "4", None),
+        ("8", "0", "2", "4(x2)", None),
+        ("0", "x", "0", "4", None),
+        ("", "0", "0", "4", None),
     ],
 )
-def test_rank_as_srun_tells_it(local: str, node: str, tasks: str, rank: Rank | None) -> None:
-    """Local number and tasks of this node; a task alone, and what does not fit together, is none."""
-    environ = {"SLURM_LOCALID": local, "SLURM_NODEID": node, "SLURM_STEP_TASKS_PER_NODE": tasks}
-    assert rank_of(environ) == rank
+def test_rank_as_srun_says_it(number: str, local: str, node: str, tasks: str, rank: Rank | None) -> None:
+    """Among all tasks, and among those of this node; what does not fit together is none."""
+    environ = {"PROCID": number, "LOCALID": local, "NODEID": node, "STEP_TASKS_PER_NODE": tasks}
+    assert rank_of({f"SLURM_{name}": value for name, value in environ.items()}) == rank
 
 
 @given(st.integers(0, 40), st.integers(1, 20))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 
 import pytest
 
 from jupyterhub_gpuspawner.node.run import srun
 from jupyterhub_gpuspawner.node.run.srun import (
     Job,
+    Node,
     Options,
     command,
     environment,
@@ -18,31 +18,38 @@ from jupyterhub_gpuspawner.node.run.srun import (
     layout,
 )
 
-FOUR = Job("7", ("g1", "g2", "g3", "g4"), (4, 4, 4, 4), "g1")
-UNEVEN = Job("7", ("g1", "g2"), (4, 2), "g1")
-WITHOUT = Job("7", ("c1", "c2"), (0, 0), "c1")
+
+def job(name: str, gpus: tuple[int, ...], cpus: tuple[int | None, ...] = (), *, in_all: bool = False) -> Job:
+    """A job with so many GPUs and CPUs on each of its nodes."""
+    counts = enumerate(zip(gpus, cpus or [None] * len(gpus), strict=True), 1)
+    nodes = tuple(Node(f"{name}{n}", *count) for n, count in counts)
+    return Job("7", nodes, f"{name}1", gpus_in_all=in_all)
+
+
+FOUR, UNEVEN, WITHOUT = job("g", (4, 4, 4, 4)), job("g", (4, 2)), job("c", (0, 0))
 PYTHON = ("python", "train.py")
 DETAIL = """JobId=7 JobName=a
    NodeList=g[1-3]
      Nodes=g[1-2] CPU_IDs=0-7 Mem=4000 GRES=gpu:k80:4(IDX:0-3)
      Nodes=g3 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:1(IDX:2),shard:2(IDX:0,1)
 """
+THREE = (Node("g1", 4, 8), Node("g2", 4, 8), Node("g3", 3, 4))
 
 
 @pytest.mark.parametrize(
-    ("environ", "answer", "found"),
+    ("environ", "answer", "nodes", "here"),
     [
-        ({"SLURM_JOB_NODELIST": "g[1-3]", "SLURMD_NODENAME": "g1"}, DETAIL, (("g1", "g2", "g3"), (4, 4, 3), "g1")),
-        ({"SLURMD_NODENAME": "login"}, DETAIL, (("g1", "g2", "g3"), (4, 4, 3), "")),
-        ({"SLURM_JOB_NODELIST": "g[1-2]", "SLURM_GPUS_ON_NODE": "2"}, "", (("g1", "g2"), (2, 2), "")),
-        ({"SLURM_JOB_NODELIST": "g1", "CUDA_VISIBLE_DEVICES": "1,3"}, "", (("g1",), (2,), "")),
-        ({"SLURM_JOB_NODELIST": "g1", "CUDA_VISIBLE_DEVICES": ""}, "", (("g1",), (0,), "")),
+        ({"SLURM_JOB_NODELIST": "g[1-3]", "SLURMD_NODENAME": "g1"}, DETAIL, THREE, "g1"),
+        ({"SLURMD_NODENAME": "login"}, DETAIL, THREE, ""),
+        ({"SLURM_JOB_NODELIST": "g[1-2]", "SLURM_GPUS_ON_NODE": "2"}, "", (Node("g1", 2), Node("g2", 2)), ""),
+        ({"SLURM_JOB_NODELIST": "g1", "CUDA_VISIBLE_DEVICES": "1,3"}, "", (Node("g1", 2),), ""),
+        ({"SLURM_JOB_NODELIST": "g1", "CUDA_VISIBLE_DEVICES": ""}, "", (Node("g1", 0),), ""),
     ],
 )
-def test_the_job_s_nodes_and_their_gpus(environ: dict[str, str], answer: str, found: tuple[object, ...]) -> None:
-    """From slurmctld's answer, or, without one, from the environment."""
+def test_the_job_s_nodes(environ: dict[str, str], answer: str, nodes: tuple[Node, ...], here: str) -> None:
+    """With their GPUs and CPUs from slurmctld's answer, or, without one, with the GPUs of the environment."""
     mine = srun.read({"SLURM_JOB_ID": "7", **environ}, answer)
-    assert (mine.nodes, mine.gpus, mine.here) == found
+    assert (mine.nodes, mine.here) == (nodes, here)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +62,8 @@ def test_the_job_s_nodes_and_their_gpus(environ: dict[str, str], answer: str, fo
     ],
 )
 def test_how_the_job_asked_for_its_gpus(asked: str, in_all: bool) -> None:
-    """For each node or for all together, as Slurm 22.05 and 26.05 write it; and the CPUs on each node."""
-    mine = srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {asked}\n")
-    assert (mine.gpus_in_all, mine.cpus) == (in_all, (8, 8, 4))
+    """For each node or for all together, as Slurm 22.05 and 26.05 write it."""
+    assert srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {asked}\n").gpus_in_all is in_all
 
 
 def test_without_a_job() -> None:
@@ -81,8 +87,7 @@ def test_without_a_job() -> None:
 )
 def test_ranks_on_each_node(mine: Job, options: Options, ranks: dict[str, int]) -> None:
     """One for each GPU, one for each node for torchrun and without GPUs, or as many as are asked for."""
-    where = layout(mine, options)
-    assert dict(zip(where.nodes, where.counts, strict=True)) == ranks
+    assert {node.name: node.ranks for node in layout(mine, options)} == ranks
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_ranks_on_each_node(mine: Job, options: Options, ranks: dict[str, int]) 
         (FOUR, Options(PYTHON, nodes=5), "--nodes: 5 nodes were asked for; job 7 has 4"),
         (WITHOUT, Options(PYTHON, per_gpu=True), "--per-gpu: this job has no GPU; use --per-node or --ntasks"),
         (
-            replace(UNEVEN, gpus_in_all=True),
+            job("g", (4, 2), in_all=True),
             Options(("torchrun", "a.py")),
             r"this job's nodes have different numbers of GPUs \(g1 4, g2 2\); .*: use --per-gpu",
         ),
@@ -115,27 +120,27 @@ def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
         ),
         (UNEVEN, Options(PYTHON), "--ntasks=6 --distribution=arbitrary --nodelist=/run/hosts --label"),
         (
-            replace(UNEVEN, gpus_in_all=True),
+            job("g", (4, 2), in_all=True),
             Options(PYTHON),
             "--ntasks=6 --distribution=arbitrary --nodelist=/run/hosts --gpus-per-task=1 --label",
         ),
         (
-            replace(FOUR, gpus_in_all=True),
+            job("g", (4,) * 4, in_all=True),
             Options(("torchrun", "a.py")),
             "--ntasks=4 --nodes=4 --ntasks-per-node=1 --distribution=block --gpus-per-node=4 --label",
         ),
         (
-            replace(UNEVEN, gpus_in_all=True),
+            job("g", (4, 2), in_all=True),
             Options(PYTHON, nodes=1, per_node=True),
             "--ntasks=1 --nodes=1 --ntasks-per-node=1 --distribution=block --nodelist=g1 --gpus=4",
         ),
         (
-            replace(FOUR, cpus=(4, 3, 4, 4)),
+            job("g", (4,) * 4, (4, 3, 4, 4)),
             Options(PYTHON),
             "--ntasks=16 --nodes=4 --ntasks-per-node=4 --distribution=block --overcommit --label",
         ),
         (
-            replace(WITHOUT, gpus_in_all=True, cpus=(1, 1)),
+            job("c", (0, 0), (1, 1), in_all=True),
             Options(PYTHON),
             "--ntasks=2 --nodes=2 --ntasks-per-node=1 --distribution=block --label",
         ),

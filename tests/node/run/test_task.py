@@ -1,4 +1,4 @@
-"""The parts that all tasks of a job step take, on named machines."""
+"""The parts that all tasks of a job step take, on named machines, and the threads of a rank's processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node.grant import Slurm
-from jupyterhub_gpuspawner.node.run.rank import StepPlacing, rank_of
+from jupyterhub_gpuspawner.node.run.rank import Rank, RankPlacing, binding, rank_of
+from jupyterhub_gpuspawner.node.run.srun import Spec
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
@@ -20,7 +21,7 @@ K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket
 DGX1V = load(str(DATA / "dgx1v.json"))
 
 
-class Task(StepPlacing):
+class Task(RankPlacing):
     """One task of a step on a described node."""
 
     def __init__(self, node: NodeTopology, environ: dict[str, str], cpu_ids: str, **plan: Any) -> None:
@@ -31,7 +32,7 @@ class Task(StepPlacing):
 
 
 def step(
-    node: NodeTopology, tasks: int, gpus: str, cpu_ids: str, **environ: str
+    node: NodeTopology, tasks: int, gpus: str, cpu_ids: str, policy: str = "best-effort", **environ: str
 ) -> list[tuple[Task, PlacementDocument]]:
     """All tasks of a step, each with its placement; ``environ`` may hold values with ``{}`` for the task's number."""
     found = []
@@ -40,6 +41,7 @@ def step(
             node,
             {
                 "SLURM_JOB_ID": "7",
+                "SLURM_PROCID": str(local),
                 "SLURM_LOCALID": str(local),
                 "SLURM_NODEID": "0",
                 "SLURM_STEP_TASKS_PER_NODE": str(tasks),
@@ -51,6 +53,7 @@ def step(
                 **{key: value.format(local) for key, value in environ.items()},
             },
             cpu_ids,
+            policy=policy,
         )
         found.append((task, task.place()[0]))
     return found
@@ -125,19 +128,64 @@ def test_threads_of_the_whole_server_are_not_those_of_a_part() -> None:
 
 def test_without_a_policy_cpus_are_left_as_they_are() -> None:
     """``none`` divides the GPUs, which srun shows to all tasks, and binds nothing."""
-    task = Task(
-        K80,
-        {
-            "SLURM_JOB_ID": "7",
-            "SLURM_LOCALID": "1",
-            "SLURM_NODEID": "0",
-            "SLURM_STEP_TASKS_PER_NODE": "2",
-            "CUDA_VISIBLE_DEVICES": "0,1,2,3",
-            "SLURM_JOB_GPUS": "0,1,2,3",
-            "SLURM_CPUS_ON_NODE": "8",
-        },
-        "0-7",
-        policy="none",
-    )
-    placed = task.place()[0]
-    assert (task.environ["CUDA_VISIBLE_DEVICES"], placed.cpus) == ("2,3", "0-7")
+    assert seen(step(K80, 2, "0,1,2,3", "0-7", policy="none")) == ["0,1 on 0-7", "2,3 on 0-7"]
+
+
+# Ranks of gpuspawner-run.
+
+WHOLE = Slurm({}, job="Nodes=n1 CPU_IDs=0-23 Mem=1 GRES=", node="")
+"""Slurm, where the job has such a node whole."""
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks", "keeps", "policy", "threads"),
+    [
+        ("python train.py", 1, (), "auto", "24"),
+        ("python train.py", 4, (), "auto", "6"),
+        ("python train.py", 30, (), "auto", "1"),
+        ("python train.py", 4, (), "none", "6"),
+        ("python train.py", 4, ("cpu",), "auto", "6"),
+        ("torchrun train.py", 1, (), "auto", "6"),
+        ("torchrun --nproc-per-node=2 train.py", 1, (), "auto", "12"),
+        ("torchrun --nproc-per-node=2 train.py", 2, (), "auto", "6"),
+        ("torchrun --nproc-per-node=100 train.py", 1, (), "auto", "1"),
+    ],
+)
+def test_the_threads_of_all_processes_are_no_more_than_the_cores(
+    command: str, ranks: int, keeps: tuple[str, ...], policy: str, threads: str
+) -> None:
+    """One rank for each node or GPU, with CPUs of its own or shared ones; of torchrun's processes each has its part."""
+    environ = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_LOCALID": "0",
+        "SLURM_JOB_GPUS": "0,1,2,3",
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+        "SLURM_GPUS_ON_NODE": "4",
+        "OMP_NUM_THREADS": "24",
+        "GPUSPAWNER_THREADS": "24",
+    }
+    words = command.split()
+    spec = Spec("token", "{}", keeps=keeps, torchrun=words[0] == "torchrun")
+    plan = LaunchPlan(report=False, policy=policy)
+    RankPlacing(plan, environ, Rank(0, 0, 0, (ranks,)), spec, words, slurm=WHOLE, topology=K80).place()
+    assert environ["OMP_NUM_THREADS"] == threads
+
+
+def test_tasks_that_share_are_counted_by_the_first() -> None:
+    """CPUs or GPUs."""
+    tasks = step(K80, 25, "0,1", "0-23")
+    shared = ("25 tasks share 2 GPUs on this node.", "25 tasks share 24 CPUs on this node.")
+    assert [placed.problems for _, placed in tasks] == [shared, *[()] * 24]
+
+
+@pytest.mark.parametrize(
+    ("simulated", "words"),
+    [
+        (False, "GPUs 1; CPUs 6-11; memory preferred:0"),
+        (True, "GPUs 1; CPUs and memory not bound, because the node is simulated"),
+    ],
+)
+def test_the_binding_that_is_printed_is_the_one_that_holds(simulated: bool, words: str) -> None:
+    """The numbers of a simulated node are not those of the machine on which the rank runs."""
+    placed = PlacementDocument(simulated=simulated, cpus="6-11", memory_policy="preferred:0")
+    assert binding(placed, "1") == words

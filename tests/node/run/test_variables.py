@@ -7,37 +7,38 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.node.run.rank import Rank
 from jupyterhub_gpuspawner.node.run.variables import (
-    Position,
     interfaces,
+    master,
     nccl_file,
     nearest_nics,
-    of_rank,
     processes,
     torchrun,
 )
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
-FIFTH = Position(rank=5, world=16, local=1, beside=4, node=1, nodes=4)
-SECOND_NODE = Position(rank=1, world=4, local=0, beside=1, node=1, nodes=4)
-MASTER = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"}
+SECOND_NODE = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"}
 STATIC = "--nnodes=4 --node_rank=1 --master_addr=10.0.0.1"
 DGX = load(str(Path(__file__).parents[2] / "data" / "machines" / "dgx-a100.json"))
 
 
 @pytest.mark.parametrize(
-    ("environ", "address", "master"),
+    ("environ", "address", "expected"),
     [
         ({"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1"}, "", "10.0.0.1 20001"),
         ({"SLURM_LAUNCH_NODE_IPADDR": "10.9.9.9"}, "10.0.0.2", "10.0.0.2 20001"),
-        ({"MASTER_ADDR": "g1.ib", "MASTER_PORT": "29500", "RANK": "0"}, "10.0.0.2", "g1.ib 29500"),
+        ({"MASTER_ADDR": "g1.ib", "MASTER_PORT": "29500"}, "10.0.0.2", "g1.ib 29500"),
     ],
 )
-def test_a_rank_s_numbers_and_its_master(environ: dict[str, str], address: str, master: str) -> None:
-    """The numbers are Slurm's; the master is the user's if he named one, else the first node."""
-    found = of_rank(FIFTH, environ, address, 20001)
-    assert f"{found.pop('MASTER_ADDR')} {found.pop('MASTER_PORT')}" == master
-    assert found == {
+def test_the_master(environ: dict[str, str], address: str, expected: str) -> None:
+    """The user's if he named one, else the first node."""
+    assert " ".join(master(environ, address, 20001).values()) == expected
+
+
+def test_a_rank_s_numbers() -> None:
+    """As torch.distributed reads them."""
+    assert Rank(number=5, local=1, node=1, tasks=(4, 4, 4, 4)).variables() == {
         "RANK": "5",
         "WORLD_SIZE": "16",
         "LOCAL_RANK": "1",
@@ -85,7 +86,7 @@ def test_torchrun_gets_what_its_user_did_not_give(command: str, started: str) ->
     The port stands in no command line, where a neighbour would see it before torchrun opens it.
     """
     port = {"PET_MASTER_PORT": "20001"} if STATIC in started else {}
-    assert torchrun(command.split(), SECOND_NODE, MASTER, processes=8) == (started.split(), port)
+    assert torchrun(command.split(), SECOND_NODE, processes=8) == (started.split(), port)
 
 
 @pytest.mark.parametrize(
