@@ -4,9 +4,18 @@
 
 import gc
 import sys
+import zipimport
+
+
+def _filename(importer: zipimport.zipimporter, name: str) -> str:
+    """The file of a module: zipimport's own compiles the module for it, which then is compiled again to be run."""
+    end = "/__init__.py" if importer.is_package(name) else ".py"
+    return f"{importer.archive}/{importer.prefix}{name.rpartition('.')[2]}{end}"
+
 
 gc.disable()
 try:
+    zipimport.zipimporter.get_filename = _filename  # type: ignore[assignment]
     from jupyterhub_gpuspawner.node.main import main
 
     main(sys.argv[1:])

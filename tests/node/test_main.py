@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -516,6 +517,30 @@ RUN_ARCHIVE = """
 import runpy
 archive, sys.argv = sys.argv[1], [sys.argv[1], *sys.argv[3:]]
 runpy.run_path(archive, run_name="__main__")
+"""
+
+
+def test_each_module_is_compiled_once(archive: Path) -> None:
+    """Compiling is a third of what a launch costs, and zipimport does it twice by itself."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", COMPILED + RUN_ARCHIVE, str(archive), "", "--port-taken"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    compiled = Counter(done.stdout.splitlines())
+    assert {name: count for name, count in compiled.items() if count > 1} == {}
+    assert f"{archive}/jupyterhub_gpuspawner/node/main.py" in compiled
+
+
+COMPILED = """
+import sys
+def hook(event, arguments):
+    if event == "compile" and f"{sys.argv[0]}/jupyterhub_gpuspawner/" in str(arguments[1]):
+        print(arguments[1])
+sys.addaudithook(hook)
 """
 
 
