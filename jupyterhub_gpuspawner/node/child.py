@@ -1,4 +1,4 @@
-"""Run work that may hang in a child process, with a deadline.
+"""Processes: work that may hang, in a child with a deadline; work beside the server; what this process becomes.
 
 A broken GPU can block its driver inside the kernel forever. A thread cannot be abandoned, and
 ``subprocess.run(timeout=...)`` waits without limit for a child that it has killed. Here the parent kills the child at
@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any, NoReturn
 
     Say = Callable[..., None]
@@ -189,6 +189,24 @@ def keep_open(descriptor: int) -> int:
         return descriptor
     os.close(descriptor)
     return kept
+
+
+def descends(pid: int, roots: Collection[int], parent: Callable[[int], int]) -> bool:
+    """Whether a process is one of ``roots``, or was started by one; ``parent``: of a process, 0 if it has none."""
+    passed: set[int] = set()  # process ids are used again, so parents that were read one by one may form a circle
+    while pid > 1 and pid not in roots and pid not in passed:
+        passed.add(pid)
+        pid = parent(pid)
+    return pid in roots
+
+
+def has_variable(pid: int, variable: str, proc: str = "/proc") -> bool:
+    """Whether a process was started with ``NAME=VALUE`` in its environment; False if it may not be examined."""
+    try:
+        with open(f"{proc}/{pid}/environ", "rb") as file:
+            return variable.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def _end(pid: int) -> None:

@@ -346,8 +346,7 @@ class Driver:
     def topology(self) -> NodeTopology:
         """Everything that NVML knows about the GPUs."""
         driver = _text(self.ask(None, "nvmlSystemGetDriverVersion"))
-        count = self.ask(None, "nvmlDeviceGetCount") or 0
-        handles = self._handles(count)
+        handles = self._handles()
         parents = {index: self._gpu(index, handle) for index, handle in handles.items()}
         between = self._links(handles, parents)
         gpus: list[Gpu] = []
@@ -366,10 +365,8 @@ class Driver:
     def in_use(self) -> dict[str, str]:
         """By processes, which NVML lists for all users; without any, by more memory in use than an idle GPU has."""
         used: dict[str, str] = {}
-        for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
-            count = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
-            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, part) for part in range(count)]
-            for device in [part for part in parts if part is not None] or [whole]:
+        for index, whole in self._handles().items():
+            for device in self._mig_handles(index, whole) or [whole]:
                 by = self._user(index, device)
                 if by:
                     used[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
@@ -385,10 +382,10 @@ class Driver:
         used, total = (0, 0) if memory is None else (int(memory.used) >> 20, int(memory.total) >> 20)
         return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
 
-    def _handles(self, count: int) -> dict[int, Any]:
+    def _handles(self) -> dict[int, Any]:
         """A handle for each GPU that this process may see; None for one that does not respond."""
         handles: dict[int, Any] = {}
-        for index in range(count):
+        for index in range(self.ask(None, "nvmlDeviceGetCount") or 0):
             handle, error = self.call("nvmlDeviceGetHandleByIndex", index)
             if error is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_NO_PERMISSION:
                 continue
@@ -425,18 +422,19 @@ class Driver:
             return ()
         return tuple(64 * w + bit for w, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
+    def _mig_handles(self, index: int, handle: Any) -> list[Any]:
+        """Those of a GPU's MIG devices; all slots are tried, since some may be empty."""
+        slots = 0 if handle is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        devices = (self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, slot) for slot in range(slots))
+        return [device for device in devices if device is not None]
+
     def _mig_devices(self, parent: Gpu, handle: Any) -> list[Gpu]:
-        """The MIG devices of a GPU; all slots are tried, since some may be empty. An empty list if MIG is off."""
-        if handle is None:
-            return []
-        mode = self.ask(parent.index, "nvmlDeviceGetMigMode", handle)
+        """The MIG devices of a GPU; an empty list if MIG is off."""
+        mode = None if handle is None else self.ask(parent.index, "nvmlDeviceGetMigMode", handle)
         if not mode or mode[0] != 1:
             return []
         devices = []
-        for part in range(self.ask(parent.index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
-            device = self.ask(parent.index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, part)
-            if device is None:
-                continue
+        for device in self._mig_handles(parent.index, handle):
             name = _text(self.ask(parent.index, "nvmlDeviceGetName", device))
             memory = self.ask(parent.index, "nvmlDeviceGetMemoryInfo", device)
             devices.append(

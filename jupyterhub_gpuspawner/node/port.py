@@ -15,8 +15,11 @@ import struct
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from os import urandom
 from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node import child
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -189,12 +192,12 @@ def holders(inodes: Collection[int], server: int, token: str, proc: str = PROC) 
     if len(ours) == len(names):  # all other processes of the node need not be looked at, which takes long
         return ours, set()
     others: set[int] = set()
-    parents: dict[int, int] = {}
+    parent = lru_cache(maxsize=None)(partial(_parent, proc))
     for pid in _processes(proc):
         held = held_by(pid)
         if held:
-            own = _descends(pid, server, parents, proc) or _has(pid, token, proc)
-            (ours if own else others).update(held)
+            has_token = bool(token) and child.has_variable(pid, f"JUPYTERHUB_API_TOKEN={token}", proc)
+            (ours if has_token or child.descends(pid, (server,), parent) else others).update(held)
     return ours, others - ours
 
 
@@ -216,30 +219,12 @@ def _open(folder: str) -> list[str]:
     return inodes
 
 
-def _descends(pid: int, server: int, parents: dict[int, int], proc: str) -> bool:
-    while pid > 1 and pid != server:
-        if pid not in parents:
-            parents[pid] = _parent(pid, proc)
-        pid = parents[pid]
-    return pid == server
-
-
-def _parent(pid: int, proc: str) -> int:
+def _parent(proc: str, pid: int) -> int:
     try:
         with open(f"{proc}/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _has(pid: int, token: str, proc: str) -> bool:
-    if not token:
-        return False
-    try:
-        with open(f"{proc}/{pid}/environ", "rb") as file:
-            return b"\0JUPYTERHUB_API_TOKEN=" + token.encode() + b"\0" in b"\0" + file.read()
-    except OSError:
-        return False
 
 
 ATTEMPTS = 120.0

@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.hardware import text_of
 from jupyterhub_gpuspawner.node.nvml import Driver, GpmMetricsGet, Nvml, NvmlError
 
@@ -276,29 +277,10 @@ def _of_processes(server: int, root: str, job: str) -> HostReading:
             continue
     if server not in parents:
         return HostReading()
-    detached = {pid for pid in parents if job and _has(f"{root}proc/{pid}/environ", f"SLURM_JOB_ID={job}")}
-    own = {pid for first in (server, *detached) for pid in _descendants(first, parents)}
+    detached = [pid for pid in parents if job and child.has_variable(pid, f"SLURM_JOB_ID={job}", f"{root}proc")]
+    roots = {server, *detached}
+    own = [pid for pid in parents if child.descends(pid, roots, lambda pid: parents.get(pid, 0))]
     return HostReading(sum(spent[pid] for pid in own), sum(_private(pid, root) for pid in own) >> 20)
-
-
-def _descendants(server: int, parents: dict[int, int]) -> set[int]:
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    own, waiting = set[int](), [server] if server in parents else []
-    while waiting:
-        pid = waiting.pop()
-        own.add(pid)
-        waiting += [child for child in children.get(pid, ()) if child not in own]
-    return own
-
-
-def _has(path: str, variable: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return variable.encode() in file.read().split(b"\0")
-    except OSError:
-        return False
 
 
 def _private(pid: int, root: str) -> int:
