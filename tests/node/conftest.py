@@ -1,4 +1,7 @@
-"""The stand-in NVML, asked in a process of its own through the real pynvml, and through our own functions."""
+"""The launcher as a job runs it, the server that it becomes, and the stand-in NVML.
+
+The stand-in is asked in a process of its own through the real pynvml, and through our own functions.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,28 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import datetime, timezone
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.batch.script import render
+from jupyterhub_gpuspawner.placement.topology import from_document
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins import nvml
+from tests.standins.report_hub import ReportHub
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 WITHOUT_PYNVML = "import sys; sys.modules['pynvml'] = None\n"
 """Code for a process in which pynvml cannot be imported."""
@@ -36,12 +50,31 @@ for line in sys.stdin:
 """
 
 
-class AskNvml(Protocol):
-    """Serve each text in turn; returns what our reader makes of it, or says why NVML is not available."""
+class AskNvml:
+    """Our NVML reader over the stand-in, by the Python code of a process of its own."""
 
-    def __call__(
-        self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()
-    ) -> list[NodeTopology | str]: ...
+    def __init__(self, folder: Path, code: str) -> None:
+        self.code = code
+        machine = str(folder / "machine.txt")
+        self.environ = {**os.environ, "LD_LIBRARY_PATH": str(folder), "STANDIN_NVML": machine}
+
+    def __call__(self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[NodeTopology]:
+        """Serve each text in turn; returns what our reader makes of it."""
+        return [from_document(answer) for answer in self.answers(*texts, nodes=nodes, devices=devices)]
+
+    def answers(self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[Any]:
+        """The same as documents; a text says why NVML is not available."""
+        lines = "".join(json.dumps([text, list(nodes), list(devices)]) + "\n" for text in texts)
+        done = subprocess.run(
+            [sys.executable, "-c", self.code],
+            input=lines,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="session")
@@ -58,20 +91,103 @@ def ask_nvml(nvml_folder: Path, request: pytest.FixtureRequest) -> AskNvml:
     own = request.param != "pynvml"
     if not own and find_spec("pynvml") is None:
         pytest.skip("pynvml (nvidia-ml-py) is not installed")
-    environ = {**os.environ, "LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(nvml_folder / "machine.txt")}
+    return AskNvml(nvml_folder, WITHOUT_PYNVML * own + _ASK)
 
-    def ask(*texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[NodeTopology | str]:
-        lines = "".join(json.dumps([text, list(nodes), list(devices)]) + "\n" for text in texts)
-        done = subprocess.run(
-            [sys.executable, "-c", WITHOUT_PYNVML * own + _ASK],
-            input=lines,
-            env=environ,
-            capture_output=True,
+
+@pytest.fixture
+def hub() -> Iterator[ReportHub]:
+    with ReportHub() as server:
+        yield server
+
+
+@pytest.fixture
+def own_descriptors() -> Iterator[None]:
+    """What this process keeps open across exec, by descriptors from 100 on, is closed with the test."""
+    before = set(Path("/proc/self/fd").iterdir())
+    yield
+    for path in set(Path("/proc/self/fd").iterdir()) - before:
+        if int(path.name) >= 100:
+            os.close(int(path.name))
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The launcher."""
+    path = tmp_path_factory.mktemp("launcher") / "main.pyz"
+    path.write_bytes(launcher_archive())
+    return path
+
+
+def dies(pid: int) -> bool:
+    """True if the process ends within some seconds, a zombie of a process that does not wait for it included."""
+    ends_at = time.monotonic() + 10
+    while time.monotonic() < ends_at:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def job_script(command: Sequence[str], setup: str = "") -> str:
+    """The script of a job that runs the launcher and ``command``; ``setup``: the profile's own shell lines."""
+    profile = {"display_name": "P", **({"environment": {"setup": setup}} if setup else {})}
+    profiles = parse_profiles([profile], name="c.profiles")
+    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime.now(timezone.utc))
+    names = {"tag": "t", "log_path": "/dev/null", "job_name": "j", "chdir": "/"}
+    return render(request, launcher=launcher_archive(), plan=LaunchPlan(), command=list(command), **names)
+
+
+_SERVER = """
+import os, socket, time
+url = os.environ["JUPYTERHUB_SERVICE_URL"]
+server = socket.create_server(("127.0.0.1", int(url.split(":")[2].split("/")[0])))
+print(url, flush=True)
+time.sleep(60)
+"""
+
+
+class LaunchedServer:
+    """A launcher that became a server, with the process that it left beside it."""
+
+    def __init__(self, archive: Path, environ: Mapping[str, str], plan: LaunchPlan) -> None:
+        self.archive = str(archive)
+        self.process = subprocess.Popen(
+            [sys.executable, self.archive, "--plan", plan.dumps(), "--", sys.executable, "-c", _SERVER],
+            env={"PATH": os.environ["PATH"], **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
-            check=True,
         )
-        answers: list[Any] = [json.loads(line) for line in done.stdout.splitlines()]
-        return [answer if isinstance(answer, str) else from_document(answer) for answer in answers]
 
-    return ask
+    def url(self) -> str:
+        """Its URL, once it listens."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def beside(self) -> list[psutil.Process]:
+        """Processes of the launcher that are not the server."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if self.archive in (process.info["cmdline"] or []) and process.pid != self.process.pid
+        ]
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Callable[..., LaunchedServer]]:
+    """Start a server with this environment, and these settings of its plan."""
+    archive = tmp_path / "launch.pyz"
+    archive.write_bytes(launcher_archive())
+    servers: list[LaunchedServer] = []
+
+    def launch(environ: Mapping[str, str], **plan: Any) -> LaunchedServer:
+        servers.append(LaunchedServer(archive, environ, LaunchPlan(**plan)))
+        return servers[-1]
+
+    yield launch
+    for server in servers:
+        server.process.kill()
+        server.process.communicate()

@@ -23,40 +23,28 @@ numa = pytest.mark.skipif(
 )
 
 
-def in_a_process(code: str) -> object:
-    """What ``code`` leaves in ``result``, in a process that may be bound without harm."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import json, os\nfrom jupyterhub_gpuspawner.node import bind\n{code}\nprint(json.dumps(result))",
-        ],
+def output_of(code: str) -> str:
+    """What ``code`` prints, in a process that may be bound without harm."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import json, os\nfrom jupyterhub_gpuspawner.node import bind\n{code}"],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
         cwd=Path(__file__).parents[2],
-    )
-    return json.loads(done.stdout)
+    ).stdout
+
+
+def in_a_process(code: str) -> object:
+    """What ``code`` leaves in ``result`` there."""
+    return json.loads(output_of(f"{code}\nprint(json.dumps(result))"))
 
 
 def test_a_process_stays_on_the_cpus_it_is_bound_to_and_so_does_what_it_becomes() -> None:
     """The kernel's own word (``Cpus_allowed_list``), after exec."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os\nfrom jupyterhub_gpuspawner.node import bind\n"
-            f"bind.bind_cpus([{CPUS[-1]}])\nos.execvp('grep', ['grep', 'Cpus_allowed_list', '/proc/self/status'])",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
+    become = "os.execvp('grep', ['grep', 'Cpus_allowed_list', '/proc/self/status'])"
 
-    assert done.stdout.split() == ["Cpus_allowed_list:", str(CPUS[-1])]
+    assert output_of(f"bind.bind_cpus([{CPUS[-1]}])\n{become}").split() == ["Cpus_allowed_list:", str(CPUS[-1])]
 
 
 def test_a_foreign_cpu_is_not_taken() -> None:
@@ -98,21 +86,9 @@ def test_the_memory_policy_survives_exec() -> None:
     """As /proc/self/numa_maps of the program that follows shows."""
     if not Path("/proc/self/numa_maps").exists():
         pytest.skip("this kernel has no /proc/self/numa_maps")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os\nfrom jupyterhub_gpuspawner.node import bind\n"
-            "bind.bind_memory('preferred', [0])\nos.execvp('head', ['head', '-n1', '/proc/self/numa_maps'])",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
+    become = "os.execvp('head', ['head', '-n1', '/proc/self/numa_maps'])"
 
-    assert done.stdout.split()[1] == "prefer:0"
+    assert output_of(f"bind.bind_memory('preferred', [0])\n{become}").split()[1] == "prefer:0"
 
 
 @numa

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyterhub_gpuspawner.node.child import ask, ask_documents, run
+from tests.node.conftest import dies
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.node.child import Say
@@ -80,7 +80,7 @@ def test_at_the_deadline_what_is_known_counts_and_the_child_is_gone() -> None:
     assert len(pids) == 2
     assert not finished
     assert time.monotonic() - start < 5
-    assert all(map(_dies, pids))
+    assert all(map(dies, pids))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -105,7 +105,7 @@ child.ask(lambda fd: signal.pause(), 60)
 
         assert parent.stdout.read() == ""
         assert parent.wait(timeout=10) == -number
-    assert _dies(pid)
+    assert dies(pid)
 
 
 @pytest.mark.parametrize(
@@ -121,16 +121,3 @@ def test_a_command_is_run_without_a_shell(command: list[str], output: bytes, cap
     """Its standard output as far as it came; nothing of its standard error."""
     assert run(command, 1) == output
     assert capfd.readouterr() == ("", "")
-
-
-def _dies(pid: int) -> bool:
-    """True if the process ends within some seconds, a zombie of a process that does not wait for it included."""
-    ends_at = time.monotonic() + 10
-    while time.monotonic() < ends_at:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False

@@ -21,12 +21,15 @@ from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 from tests.standins.nvml import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jupyterhub_gpuspawner.node.child import Say
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
+
+
+pytestmark = pytest.mark.usefixtures("own_descriptors")
 
 
 class Server(Claimant):
@@ -46,16 +49,6 @@ class Server(Claimant):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def own_claims() -> Iterator[None]:
-    """Claims made in this process end with the test."""
-    before = set(Path("/proc/self/fd").iterdir())
-    yield
-    for path in set(Path("/proc/self/fd").iterdir()) - before:
-        if int(path.name) >= 100:
-            os.close(int(path.name))
 
 
 def seen(server: Server) -> tuple[str, tuple[str, ...]]:

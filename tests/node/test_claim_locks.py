@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.node.claim import Claim, ClaimError, claim
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+pytestmark = pytest.mark.usefixtures("own_descriptors")
 ROOT = Path(__file__).parents[2]
 GPUS = {n: f"g1-GPU-{n}" for n in range(8)}
 CLAIM = """
@@ -98,16 +99,6 @@ def crowd() -> Iterator[ExitStack]:
     """Claimers that are ended with the test."""
     with ExitStack() as stack:
         yield stack
-
-
-@pytest.fixture(autouse=True)
-def own_claims() -> Iterator[None]:
-    """Claims made in this process end with the test."""
-    before = set(Path("/proc/self/fd").iterdir())
-    yield
-    for path in set(Path("/proc/self/fd").iterdir()) - before:
-        if int(path.name) >= 100:
-            os.close(int(path.name))
 
 
 def claimers(
@@ -285,35 +276,19 @@ def test_the_choice_is_asked_again_where_another_was_faster(folder: Path) -> Non
     assert (got, offered) == (Claim((0, 2), (1,)), [tuple(range(8)), (0, 2, 3, 4, 5, 6, 7)])
 
 
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [
-        (0o777, "lets others remove claims; it must have mode 1777"),
-        (0o770, "lets others remove claims; it must have mode 1777"),
-    ],
-)
-def test_an_unsafe_folder_is_refused(folder: Path, mode: int, reason: str) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_an_unsafe_folder_is_refused(folder: Path, mode: int) -> None:
     """If others can remove files, locks protect nothing."""
     folder.chmod(mode)
-    with pytest.raises(ClaimError) as refused:
+    with pytest.raises(ClaimError, match="lets others remove claims; it must have mode 1777"):
         claim(str(folder), GPUS, first())
-    assert str(refused.value) == f"the claims folder {folder} {reason}"
 
 
-def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:
-    """For a missing folder the error gives the command that creates it; a link to a folder is not accepted."""
-    link = tmp_path / "link"
-    link.symlink_to(folder)
-    said = []
-    for path in (tmp_path / "none", link):
-        with pytest.raises(ClaimError) as refused:
-            claim(str(path), GPUS, first())
-        said.append(str(refused.value))
-    assert said == [
-        f"the claims folder {tmp_path}/none: No such file or directory; "
-        f"create it with: install -d -o root -m 1777 {tmp_path}/none",
-        f"the claims folder {link}: Not a directory",
-    ]
+def test_a_link_to_a_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Whoever made the link could lead it elsewhere."""
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(ClaimError, match=f"the claims folder {tmp_path}/link: Not a directory"):
+        claim(f"{tmp_path}/link", GPUS, first())
 
 
 @pytest.mark.users

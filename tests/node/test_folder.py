@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.node import folder as job_folder
 from jupyterhub_gpuspawner.singleuser import companion_files
 
+pytestmark = pytest.mark.usefixtures("own_descriptors")
 HOLD = """
 import os, sys
 from jupyterhub_gpuspawner.node import folder as job_folder
@@ -41,16 +41,6 @@ def make(parent: Path, name: str, *, age: float = 3600.0) -> Path:
 def left(parent: Path) -> list[str]:
     """What is there."""
     return sorted(path.name for path in parent.iterdir())
-
-
-@pytest.fixture(autouse=True)
-def _own_locks() -> Iterator[None]:
-    """What a test holds ends with it: descriptors from 100 on are the module's."""
-    before = set(Path("/proc/self/fd").iterdir())
-    yield
-    for each in set(Path("/proc/self/fd").iterdir()) - before:
-        if int(each.name) >= 100:
-            os.close(int(each.name))
 
 
 def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:

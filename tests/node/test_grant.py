@@ -41,158 +41,150 @@ def mig_node(source: str = "nvml+sysfs") -> NodeTopology:
     return NodeTopology(gpus=gpus, source=source)
 
 
+def lost(count: int) -> NodeTopology:
+    """A node whose driver counts GPUs, of which the last one does not respond."""
+    return replace(node(count), gpus=(*node(count).gpus[:-1], Gpu(count - 1)))
+
+
 JOB = {"SLURM_JOB_ID": "7"}
+NAMES = {
+    "visible": "CUDA_VISIBLE_DEVICES",
+    "ordinal": "GPU_DEVICE_ORDINAL",
+    "job": "SLURM_JOB_GPUS",
+    "step": "SLURM_STEP_GPUS",
+    "count": "SLURM_GPUS_ON_NODE",
+    "shards": "SLURM_SHARDS_ON_NODE",
+}
+
+
+def variables(text: str) -> dict[str, str]:
+    """The variables of a job: ``job=2,3 visible=2,3``."""
+    return JOB | {NAMES[name]: value for name, _, value in (word.partition("=") for word in text.split())}
+
+
+def gpus(names: str, positions: str | None, slurm: str = "", *problems: str) -> GpuGrant:
+    """A grant whose numbers are written with commas."""
+    numbers = [
+        None if text is None else tuple(map(int, text.split(","))) if text else () for text in (positions, slurm)
+    ]
+    return GpuGrant(tuple(names.split(",")) if names else (), numbers[0], numbers[1] or (), problems)
+
+
+FROM_THE_ENVIRONMENT = {
+    "no device cgroup: Slurm's indices everywhere": ("job=2,3 visible=2,3 count=2", node(4), gpus("2,3", "2,3", "2,3")),
+    "device cgroup: the driver shows the job's GPUs alone, numbered anew": (
+        "job=2,3 visible=0,1 count=2",
+        node(2),
+        gpus("0,1", "0,1", "2,3"),
+    ),
+    "device cgroup: an index that exists in both countings": (
+        "job=0,2 visible=0,1",
+        node(2),
+        gpus("0,1", "0,1", "0,2"),
+    ),
+    "device cgroup under a topology file: the file shows every GPU": (
+        "job=2,3 visible=0,1",
+        node(4, source="file"),
+        gpus("0,1", "2,3", "2,3"),
+    ),
+    "a step's own GPUs count, the job's may be another node's": (
+        "job=0,1 step=3 visible=3",
+        node(4),
+        gpus("3", "3", "3"),
+    ),
+    "indices without visible names": ("job=1,3", node(4), gpus("1,3", "1,3", "1,3")),
+    "names alone, and the driver shows more: no cgroup, so they are Slurm's": (
+        "visible=1,2 count=2",
+        node(4),
+        gpus("1,2", "1,2", "1,2"),
+    ),
+    "names alone, and the driver shows as many": ("visible=0,1 count=2", node(2), gpus("0,1", "0,1", "0,1")),
+    "OpenCL's variable where CUDA's is not set": ("ordinal=1", node(4), gpus("1", "1", "1")),
+    "a count that is all there is": ("count=4", node(4), gpus("0,1,2,3", "0,1,2,3")),
+    "UUIDs (Flags=env_uuid), and the beginning of one": (
+        "visible=GPU-3333,GPU-11 job=3,1",
+        node(4),
+        gpus("GPU-3333,GPU-11", "3,1", "3,1"),
+    ),
+    "a MIG device by UUID": ("visible=MIG-bbbb job=1", mig_node(), gpus("MIG-bbbb", "1", "1")),
+    "a MIG device by Slurm's index: CUDA wants its UUID": (
+        "visible=1 job=1",
+        mig_node("file"),
+        gpus("MIG-bbbb", "1", "1"),
+    ),
+    "a share of a GPU": ("job=0 shards=2 visible=0", node(4), gpus("0", "0", "0")),
+    "Slurm's word for none": ("visible=NoDevFiles", node(4), gpus("", "")),
+    "hidden by an admin's line": ("visible= job=0,1", node(4), gpus("", "")),
+    "CUDA stops at what it does not take": ("visible=3,-1,2", node(4), gpus("3", "3", "3")),
+    "a CPU job on a node without GPUs": ("", node(0), gpus("", "")),
+    "no driver": (
+        "job=2,3 visible=2,3",
+        node(0),
+        gpus("2,3", None, "2,3", "GPU 2-3 was granted, but no GPU was found on this node."),
+    ),
+    "a file of another machine": (
+        "job=6,7 visible=6,7",
+        node(4),
+        gpus("6,7", None, "6,7", "GPU 6-7 was granted, but only GPU 0-3 was found on this node."),
+    ),
+    "a UUID of nobody": (
+        "visible=GPU-9999",
+        node(4),
+        gpus("GPU-9999", None, "", "No GPU on this node matches GPU-9999."),
+    ),
+    "a beginning of several": ("visible=GPU-", node(4), gpus("GPU-", None, "", "No GPU on this node matches GPU-.")),
+    "a lost GPU beside another: CUDA fails entirely if one of its devices fails": (
+        "job=1,2 visible=1,2",
+        lost(3),
+        gpus("1", "1", "1", "GPU 2 was granted but does not respond; it is not used."),
+    ),
+    "a lost GPU alone: CUDA's own error tells more than an empty list": (
+        "job=0 visible=0",
+        lost(1),
+        gpus("0", "0", "0"),
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("environ", "topology", "expected"),
-    [
-        pytest.param(
-            {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3", "SLURM_GPUS_ON_NODE": "2"},
-            node(4),
-            GpuGrant(("2", "3"), (2, 3), (2, 3)),
-            id="no device cgroup: Slurm's indices everywhere",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "2"},
-            node(2),
-            GpuGrant(("0", "1"), (0, 1), (2, 3)),
-            id="device cgroup: the driver shows the job's GPUs alone, numbered anew",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "0,2", "CUDA_VISIBLE_DEVICES": "0,1"},
-            node(2),
-            GpuGrant(("0", "1"), (0, 1), (0, 2)),
-            id="device cgroup: an index that exists in both countings",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "0,1"},
-            node(4, source="file"),
-            GpuGrant(("0", "1"), (2, 3), (2, 3)),
-            id="device cgroup under a topology file: the file shows every GPU",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "0,1", "SLURM_STEP_GPUS": "3", "CUDA_VISIBLE_DEVICES": "3"},
-            node(4),
-            GpuGrant(("3",), (3,), (3,)),
-            id="a step's own GPUs count, the job's may be another node's",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "1,3"},
-            node(4),
-            GpuGrant(("1", "3"), (1, 3), (1, 3)),
-            id="indices without visible names",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "1,2", "SLURM_GPUS_ON_NODE": "2"},
-            node(4),
-            GpuGrant(("1", "2"), (1, 2), (1, 2)),
-            id="names alone, and the driver shows more: no cgroup, so they are Slurm's",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "2"},
-            node(2),
-            GpuGrant(("0", "1"), (0, 1), (0, 1)),
-            id="names alone, and the driver shows as many",
-        ),
-        pytest.param(
-            {"GPU_DEVICE_ORDINAL": "1"},
-            node(4),
-            GpuGrant(("1",), (1,), (1,)),
-            id="OpenCL's variable where CUDA's is not set",
-        ),
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "4"},
-            node(4),
-            GpuGrant(("0", "1", "2", "3"), (0, 1, 2, 3)),
-            id="a count that is all there is",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "GPU-3333,GPU-11", "SLURM_JOB_GPUS": "3,1"},
-            node(4),
-            GpuGrant(("GPU-3333", "GPU-11"), (3, 1), (3, 1)),
-            id="UUIDs (Flags=env_uuid), and the beginning of one",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "MIG-bbbb", "SLURM_JOB_GPUS": "1"},
-            mig_node(),
-            GpuGrant(("MIG-bbbb",), (1,), (1,)),
-            id="a MIG device by UUID",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "1", "SLURM_JOB_GPUS": "1"},
-            mig_node("file"),
-            GpuGrant(("MIG-bbbb",), (1,), (1,)),
-            id="a MIG device by Slurm's index: CUDA wants its UUID",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "0", "SLURM_SHARDS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0"},
-            node(4),
-            GpuGrant(("0",), (0,), (0,)),
-            id="a share of a GPU",
-        ),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, node(4), GpuGrant(), id="Slurm's word for none"),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "", "SLURM_JOB_GPUS": "0,1"}, node(4), GpuGrant(), id="hidden by an admin's line"
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "3,-1,2"},
-            node(4),
-            GpuGrant(("3",), (3,), (3,)),
-            id="CUDA stops at what it does not take",
-        ),
-    ],
+    ("text", "topology", "expected"), FROM_THE_ENVIRONMENT.values(), ids=FROM_THE_ENVIRONMENT.keys()
 )
-def test_the_grant_is_read_from_the_environment(
-    environ: dict[str, str], topology: NodeTopology, expected: GpuGrant
-) -> None:
-    """Without a question to slurmctld."""
+def test_the_grant_is_read_from_the_environment(text: str, topology: NodeTopology, expected: GpuGrant) -> None:
+    """Without a question to slurmctld. What cannot be found keeps the name that Slurm has set."""
     slurm = Slurmctld()
 
-    assert grant.gpus(JOB | environ, topology, slurm) == expected
+    assert grant.gpus(variables(text), topology, slurm) == expected
     assert slurm.asked == 0
 
 
+FROM_SLURMCTLD = {
+    "a count alone": ("count=2", node(4), (0, 3), gpus("0,3", "0,3", "0,3")),
+    "names under a file may be the job's own numbers": (
+        "visible=0,1",
+        node(4, source="file"),
+        (2, 3),
+        gpus("0,1", "2,3", "2,3"),
+    ),
+    "without an answer the names are Slurm's": ("visible=2,3", node(4, source="file"), None, gpus("2,3", "2,3", "2,3")),
+    "without an answer a count names none": (
+        "count=2",
+        node(4),
+        None,
+        gpus("", None, "", "Slurm granted 2 GPUs, but does not say which; 4 were found."),
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("environ", "topology", "detail", "expected"),
-    [
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "2"},
-            node(4),
-            GrantedJob(gpus=(0, 3)),
-            GpuGrant(("0", "3"), (0, 3), (0, 3)),
-            id="a count alone",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "0,1"},
-            node(4, source="file"),
-            GrantedJob(gpus=(2, 3)),
-            GpuGrant(("0", "1"), (2, 3), (2, 3)),
-            id="names under a file may be the job's own numbers",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "2,3"},
-            node(4, source="file"),
-            GrantedJob(),
-            GpuGrant(("2", "3"), (2, 3), (2, 3)),
-            id="without an answer the names are Slurm's",
-        ),
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "2"},
-            node(4),
-            GrantedJob(),
-            GpuGrant((), None, (), ("Slurm granted 2 GPUs, but does not say which; 4 were found.",)),
-            id="without an answer a count names none",
-        ),
-    ],
+    ("text", "topology", "indices", "expected"), FROM_SLURMCTLD.values(), ids=FROM_SLURMCTLD.keys()
 )
 def test_slurmctld_is_the_last_resort(
-    environ: dict[str, str], topology: NodeTopology, detail: GrantedJob, expected: GpuGrant
+    text: str, topology: NodeTopology, indices: tuple[int, ...] | None, expected: GpuGrant
 ) -> None:
     """It is asked once, if the environment leaves open which devices are meant."""
-    slurm = Slurmctld(detail)
+    slurm = Slurmctld(GrantedJob(gpus=indices))
 
-    assert grant.gpus(JOB | environ, topology, slurm) == expected
+    assert grant.gpus(variables(text), topology, slurm) == expected
     assert slurm.asked == 1
 
 
@@ -203,55 +195,6 @@ def test_gpus_that_slurm_does_not_hand_out_are_everybodys(handed_out: bool | Non
 
     assert granted.names == names
     assert bool(names) == bool(granted.problems)
-
-
-def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
-    """slurmctld is not asked for what cannot matter."""
-    slurm = Slurmctld()
-
-    assert grant.gpus(JOB, node(0), slurm) == GpuGrant()
-    assert slurm.asked == 0
-
-
-@pytest.mark.parametrize(
-    ("environ", "topology", "expected"),
-    [
-        pytest.param(
-            {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
-            node(0),
-            GpuGrant(("2", "3"), None, (2, 3), ("GPU 2-3 was granted, but no GPU was found on this node.",)),
-            id="no driver",
-        ),
-        pytest.param(
-            {"SLURM_JOB_GPUS": "6,7", "CUDA_VISIBLE_DEVICES": "6,7"},
-            node(4),
-            GpuGrant(
-                ("6", "7"),
-                None,
-                (6, 7),
-                ("GPU 6-7 was granted, but only GPU 0-3 was found on this node.",),
-            ),
-            id="a file of another machine",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "GPU-9999"},
-            node(4),
-            GpuGrant(("GPU-9999",), None, (), ("No GPU on this node matches GPU-9999.",)),
-            id="a UUID of nobody",
-        ),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "GPU-"},
-            node(4),
-            GpuGrant(("GPU-",), None, (), ("No GPU on this node matches GPU-.",)),
-            id="a beginning of several",
-        ),
-    ],
-)
-def test_what_cannot_be_found_keeps_its_name(
-    environ: dict[str, str], topology: NodeTopology, expected: GpuGrant
-) -> None:
-    """The server still gets what Slurm set; only nothing is known about it."""
-    assert grant.gpus(JOB | environ, topology, Slurmctld()) == expected
 
 
 @pytest.mark.parametrize(
@@ -283,36 +226,18 @@ def test_names_that_an_admins_line_changed_never_widen(
     assert granted.problems == (() if len(names) == 2 and visible.count(",") == 1 else (told,))
 
 
-def test_a_lost_gpu_is_left_out_where_others_remain() -> None:
-    """CUDA fails entirely if one of its devices fails."""
-    lost = replace(node(3), gpus=(*node(3).gpus[:2], Gpu(2)))
-
-    granted = grant.gpus(JOB | {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1,2"}, lost, Slurmctld())
-
-    problem = "GPU 2 was granted but does not respond; it is not used."
-    assert granted == GpuGrant(("1",), (1,), (1,), (problem,))
-
-
-def test_the_only_gpu_is_kept_though_it_is_lost() -> None:
-    """Nothing better can be had; CUDA's own error tells the user more than an empty list."""
-    lost = replace(node(1), gpus=(Gpu(0),))
-
-    granted = grant.gpus(JOB | {"SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}, lost, Slurmctld())
-
-    assert granted == GpuGrant(("0",), (0,), (0,))
-
-
 @pytest.mark.parametrize(
-    ("environ", "expected"),
+    ("visible", "expected"),
     [
-        ({}, GpuGrant(("0", "1", "2", "3"), (0, 1, 2, 3))),
-        ({"CUDA_VISIBLE_DEVICES": "1,2"}, GpuGrant(("1", "2"), (1, 2), (1, 2))),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-2222"}, GpuGrant(("GPU-2222",), (2,))),
-        ({"CUDA_VISIBLE_DEVICES": ""}, GpuGrant()),
+        (None, gpus("0,1,2,3", "0,1,2,3")),
+        ("1,2", gpus("1,2", "1,2", "1,2")),
+        ("GPU-2222", gpus("GPU-2222", "2")),
+        ("", gpus("", "")),
     ],
 )
-def test_outside_a_job_all_that_the_environment_leaves_visible(environ: dict[str, str], expected: GpuGrant) -> None:
+def test_outside_a_job_all_that_the_environment_leaves_visible(visible: str | None, expected: GpuGrant) -> None:
     """On the hub's own machine, nothing manages GPUs."""
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert grant.gpus(environ, node(4), Slurmctld()) == expected
 
 
@@ -325,64 +250,38 @@ ODD_AND_EVEN = (NumaNode(0, (1, 3, 5, 7)), NumaNode(1, (0, 2, 4, 6)))
 """The boot CPU is in the second."""
 
 
-@pytest.mark.parametrize(
-    ("environ", "allowed", "detail", "expected", "asked"),
-    [
-        pytest.param({}, (0, 1), GrantedJob(), ((0, 1), ()), 0, id="outside a job: what the kernel allows"),
-        pytest.param(
-            JOB | {"SLURM_CPUS_ON_NODE": "2"},
-            (3, 7),
-            GrantedJob(),
-            ((3, 7), ()),
-            0,
-            id="a cpuset: what the kernel allows",
-        ),
-        pytest.param(
-            JOB | {"SLURM_CPUS_ON_NODE": "4"},
-            tuple(range(8)),
-            GrantedJob(cpus=(0, 1, 4, 5)),
-            ((0, 1, 4, 5), ()),
-            1,
-            id="nothing binds the job: the first core of each socket, in the kernel's numbers",
-        ),
-        pytest.param(
-            JOB | {"SLURM_CPUS_ON_NODE": "2"},
-            (0, 1, 2, 3),
-            GrantedJob(cpus=(0, 1)),
-            ((0,), ()),
-            1,
-            id="never more than the kernel allows",
-        ),
-        pytest.param(
-            JOB | {"SLURM_CPUS_ON_NODE": "2"},
-            (0, 1, 2, 3),
-            GrantedJob(),
-            ((0, 1, 2, 3), ("Slurm granted 2 of 4 CPUs, but does not bind the job to them or say which they are.",)),
-            1,
-            id="no answer",
-        ),
-        pytest.param(
-            JOB | {"SLURM_CPUS_ON_NODE": "2"},
-            (5, 6, 7),
-            GrantedJob(cpus=(0, 1)),
-            ((5, 6, 7), ("Slurm granted CPUs 0-1, but this process is not allowed to use any of them.",)),
-            1,
-            id="an answer that cannot be",
-        ),
-    ],
-)
+UNSAID = "Slurm granted 2 of 4 CPUs, but does not bind the job to them or say which they are."
+NOT_ALLOWED = "Slurm granted CPUs 0-1, but this process is not allowed to use any of them."
+CPUS = {
+    "outside a job: what the kernel allows": (None, (0, 1), None, (0, 1), ""),
+    "a cpuset: what the kernel allows": ("2", (3, 7), None, (3, 7), ""),
+    "nothing binds the job: the first core of each socket, in the kernel's numbers": (
+        "4",
+        tuple(range(8)),
+        (0, 1, 4, 5),
+        (0, 1, 4, 5),
+        "",
+    ),
+    "never more than the kernel allows": ("2", (0, 1, 2, 3), (0, 1), (0,), ""),
+    "no answer": ("2", (0, 1, 2, 3), None, (0, 1, 2, 3), UNSAID),
+    "an answer that cannot be": ("2", (5, 6, 7), (0, 1), (5, 6, 7), NOT_ALLOWED),
+}
+
+
+@pytest.mark.parametrize(("count", "allowed", "abstract", "expected", "problem"), CPUS.values(), ids=CPUS.keys())
 def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
-    environ: dict[str, str],
+    count: str | None,
     allowed: tuple[int, ...],
-    detail: GrantedJob,
-    expected: tuple[tuple[int, ...], tuple[str, ...]],
-    asked: int,
+    abstract: tuple[int, ...] | None,
+    expected: tuple[int, ...],
+    problem: str,
 ) -> None:
     """Slurm is asked only where the kernel allows more than Slurm granted."""
-    slurm = Slurmctld(detail)
+    slurm = Slurmctld(GrantedJob(cpus=abstract))
+    environ = {} if count is None else JOB | {"SLURM_CPUS_ON_NODE": count}
 
-    assert grant.cpus(environ, TWO_SOCKETS, allowed, slurm) == expected
-    assert slurm.asked == asked
+    assert grant.cpus(environ, TWO_SOCKETS, allowed, slurm) == (expected, (problem,) if problem else ())
+    assert slurm.asked == (count is not None and int(count) < len(allowed))
 
 
 def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:

@@ -11,16 +11,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.batch.script import render
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+from tests.node.conftest import job_script
 from tests.standins.report_hub import ReportHub
 
 SERVER = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
@@ -63,12 +58,7 @@ def run(
         if tried.returncode != 0:
             pytest.skip(f"needs a mount namespace: {tried.stderr.strip()}")
     path, seen = folder / "job.sh", folder / "seen.json"
-    profile = {"display_name": "P", "slug": "p", "environment": {"setup": setup}} if setup else {"display_name": "P"}
-    profiles = parse_profiles([profile], name="c.profiles")
-    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime.now(timezone.utc))
-    command = [python, "-c", SERVER, str(seen)]
-    names = {"tag": "t", "log_path": "/dev/null", "job_name": "j", "chdir": "/"}
-    path.write_text(render(request, launcher=launcher_archive(), plan=LaunchPlan(), command=command, **names))
+    path.write_text(job_script([python, "-c", SERVER, str(seen)], setup))
     words = ["unshare", "--mount", "/bin/sh", "-c", f'{mounts}exec "$0" "$@"'] if mounts else []
     with ReportHub() as hub:
         done = subprocess.run(

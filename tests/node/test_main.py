@@ -11,7 +11,6 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
+from tests.node.conftest import dies
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
 
@@ -72,19 +71,6 @@ SUPPORTED = {version: path for version, path in pythons().items() if int(version
 TOO_OLD = {version: path for version, path in pythons().items() if int(version.split(".")[1]) < 9}
 
 
-@pytest.fixture(scope="session")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("launcher") / "main.pyz"
-    path.write_bytes(launcher_archive())
-    return path
-
-
-@pytest.fixture
-def hub() -> Iterator[ReportHub]:
-    with ReportHub() as server:
-        yield server
-
-
 @pytest.fixture
 def k80(tmp_path: Path) -> str:
     """A pattern of topology files in which the node k1 is the two-socket K80 node."""
@@ -92,13 +78,27 @@ def k80(tmp_path: Path) -> str:
     return f"{tmp_path}/{{node}}.json"
 
 
+@pytest.fixture
+def real_k80(tmp_path: Path) -> str:
+    """The topology file of such a node that is not marked as simulated."""
+    topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
+    (tmp_path / "real.json").write_text(json.dumps(topology))
+    return str(tmp_path / "real.json")
+
+
 def launch(
-    archive: Path, plan: LaunchPlan | str, environ: dict[str, str], *command: str, python: str = sys.executable
+    archive: Path,
+    plan: LaunchPlan | str,
+    environ: dict[str, str],
+    *command: str,
+    python: str = sys.executable,
+    code: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run the launcher as a job's script does."""
+    """Run the launcher as a job's script does; ``code``: Python that runs it, with its first arguments."""
     text = plan if isinstance(plan, str) else plan.dumps()
+    first = ("-c", *code) if code else (str(archive),)
     return subprocess.run(
-        [python, str(archive), "--plan", text, "--", *(command or (sys.executable, "-c", SHOW))],
+        [python, *first, "--plan", text, "--", *(command or (sys.executable, "-c", SHOW))],
         env={"PATH": "/usr/bin:/bin", **environ},
         capture_output=True,
         text=True,
@@ -227,26 +227,6 @@ def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: 
     assert report.topology["links"] == [list(row) for row in known.links]
 
 
-@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetUUID", "nvmlDeviceGetTopologyCommonAncestor"])
-def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
-    archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path, call: str
-) -> None:
-    """It starts with the GPUs that Slurm granted, and the report says what timed out."""
-    pytest.importorskip("pynvml")
-    text = describe(load(str(MACHINES / "k80-2socket.json"))) + f"fail {call} hang -1\n"
-    (tmp_path / "machine.txt").write_text(text)
-    driver = {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(tmp_path / "machine.txt")}
-    start = time.monotonic()
-
-    server = seen(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | driver | IN_A_JOB))
-
-    assert time.monotonic() - start < 15
-    assert server["environ"]["CUDA_VISIBLE_DEVICES"] == "2,3"
-    placed = reported(hub).placement
-    assert [gpu.index for gpu in placed.gpus] == [2, 3]
-    assert "Reading the hardware timed out after 1 s while asking NVML." in placed.problems
-
-
 BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -255,15 +235,14 @@ from jupyterhub_gpuspawner.node import claim
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
-for target in sys.argv[2].split():
-    owner, _, name = target.rpartition(".")
-    setattr(eval(owner), name, broken)
+owner, _, name = sys.argv[2].rpartition(".")
+setattr(eval(owner), name, broken)
 main.main(sys.argv[3:])
 """
 
 
 @pytest.mark.parametrize(
-    ("targets", "problem"),
+    ("target", "problem"),
     [
         ("placing.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
         ("hardware._look", "Reading the hardware ended unexpectedly while starting."),
@@ -287,20 +266,11 @@ main.main(sys.argv[3:])
     ],
 )
 def test_whatever_step_breaks_the_server_starts(
-    archive: Path, hub: ReportHub, tmp_path: Path, targets: str, problem: str | None
+    archive: Path, hub: ReportHub, real_k80: str, target: str, problem: str | None
 ) -> None:
     """Each step in turn; the job's log names it, and so does the report, unless that is what broke."""
-    topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
-    (tmp_path / "k1.json").write_text(json.dumps(topology))
-    plan = LaunchPlan(gpus=1, cpus=1, topology_file=str(tmp_path / "k1.json"), lab=True).dumps()
-    done = subprocess.run(
-        [sys.executable, "-c", BREAK, str(archive), targets, "--plan", plan, "--", "/bin/echo", "started"],
-        env={"PATH": "/usr/bin:/bin", **hub.environ, **IN_A_JOB},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    plan = LaunchPlan(gpus=1, cpus=1, topology_file=real_k80, lab=True)
+    done = launch(archive, plan, hub.environ | IN_A_JOB, "/bin/echo", "started", code=(BREAK, str(archive), target))
 
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
     assert (problem or "broken by the test") in done.stderr
@@ -420,45 +390,31 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
     assert (done.returncode, done.stderr) == (2, f"gpuspawner: {reason}; {usage}\n")
 
 
-@pytest.mark.parametrize(
-    ("plan", "reason"),
-    [
-        ("/nonexistent/plan.json", "No such file or directory"),
-        ("{", "Expecting property name"),
-        ('{"version": 1, "gpus": "two"}', "gpus: 'two' is not valid in a launch plan"),
-        ('{"version": 1, "port_range": [1, 2]}', "port_range: [1, 2] is not valid in a launch plan"),
-    ],
-)
-def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: ReportHub, plan: str, reason: str) -> None:
-    """With those parts of it that can be read; the report names the others."""
-    seen(launch(archive, plan, hub.environ))
-
-    problem, *others = reported(hub).placement.problems
-    assert problem.startswith("The launch plan could not be read: ")
-    assert reason in problem
-    assert others in ([], [NO_CLAIM])
-
-
 NO_CLAIM = "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
-PLANS: dict[str, tuple[str, str, str | None]] = {
-    "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", None),
-    "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", None),
-    "no number of GPUs": ('{"claim": "CLAIMS", "gpus": -1}', "2,3", None),
-    "a folder that is none": ('{"claim": 7, "gpus": 2}', "", NO_CLAIM),
-    "no folder": ('{"claim": "", "gpus": 2}', "", NO_CLAIM),
-    "cut off": ('{"claim": "CLAIMS", "cpus": 2', "", NO_CLAIM),
-    "cut off, and no claim": ('{"claim": null, "cpus": 2', "2,3", None),
-    "a file that is empty": ("EMPTY", "", NO_CLAIM),
-    "a file that is gone": ("/nonexistent/plan.json", "", NO_CLAIM),
-    "a wrong value without a claim": ('{"claim": null, "deadline": 0, "gpus": 1}', "2", None),
+PLANS = {
+    "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
+    "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", "deadline: 3600 is not valid"),
+    "no number of GPUs": ('{"claim": "CLAIMS", "gpus": -1}', "2,3", "gpus: -1 is not valid in a launch plan"),
+    "a folder that is none": ('{"claim": 7, "gpus": 2}', "", "claim: 7 is not valid in a launch plan"),
+    "no folder": ('{"claim": "", "gpus": 2}', "", "claim: '' is not valid in a launch plan"),
+    "cut off": ('{"claim": "CLAIMS", "cpus": 2', "", "Expecting ',' delimiter"),
+    "cut off, and no claim": ('{"claim": null, "cpus": 2', "2,3", "Expecting ',' delimiter"),
+    "a file that is empty": ("EMPTY", "", "Expecting value"),
+    "a file that is gone": ("/nonexistent/plan.json", "", "No such file or directory"),
+    "a wrong value without a claim": ('{"claim": null, "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
+    "a wrong type": ('{"claim": null, "gpus": "two"}', "2,3", "gpus: 'two' is not valid in a launch plan"),
+    "privileged ports": ('{"claim": null, "port_range": [1, 2]}', "2,3", "port_range: [1, 2] is not valid"),
 }
 
 
-@pytest.mark.parametrize(("plan", "visible", "problem"), PLANS.values(), ids=PLANS.keys())
+@pytest.mark.parametrize(("plan", "visible", "reason"), PLANS.values(), ids=PLANS.keys())
 def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_have_claimed(
-    archive: Path, hub: ReportHub, k80: str, tmp_path: Path, plan: str, visible: str, problem: str | None
+    archive: Path, hub: ReportHub, k80: str, tmp_path: Path, plan: str, visible: str, reason: str
 ) -> None:
-    """The claim is kept where it can be read; where it cannot, no GPU is used. The server starts in any case."""
+    """With those parts of it that can be read; the report names the others.
+
+    The claim is kept where it can be read; where it cannot, no GPU is used. The server starts in any case.
+    """
     claims, empty = tmp_path / "claims", tmp_path / "empty.json"
     claims.mkdir()
     empty.touch()
@@ -466,12 +422,13 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     if text.startswith("{") and text.endswith("}"):
         text = json.dumps(json.loads(text) | {"topology_file": k80})
     server = seen(launch(archive, text, hub.environ | IN_A_JOB))
-    told = reported(hub).placement
+    problems = reported(hub).placement.problems
 
     assert server["environ"]["CUDA_VISIBLE_DEVICES"] == visible
-    assert told.problems[0].startswith("The launch plan could not be read: ")
-    assert (NO_CLAIM in told.problems) is (problem is not None)
-    if "CLAIMS" in plan and problem is None:
+    assert problems[0].startswith("The launch plan could not be read: ")
+    assert reason in problems[0]
+    assert (NO_CLAIM in problems) is (visible == "")
+    if "CLAIMS" in plan and visible:
         assert len(list(claims.glob("gpuspawner-claim.k1-*"))) == len(visible.split(","))
 
 
@@ -490,23 +447,15 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     ],
 )
 def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
-    archive: Path, hub: ReportHub, tmp_path: Path, target: str, visible: str
+    archive: Path, hub: ReportHub, real_k80: str, tmp_path: Path, target: str, visible: str
 ) -> None:
     """The server starts, and sees what was claimed before the step, or none."""
-    topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
-    (tmp_path / "k1.json").write_text(json.dumps(topology))
-    plan = LaunchPlan(gpus=1, topology_file=str(tmp_path / "k1.json"), claim=str(tmp_path)).dumps()
+    plan = LaunchPlan(gpus=1, topology_file=real_k80, claim=str(tmp_path))
     broken = BREAK
     if target == "main._placing":  # then nothing of the launcher is left but its first lines
         broken = broken.replace("main.main(sys.argv[3:])", RUN_ARCHIVE)
-    done = subprocess.run(
-        [sys.executable, "-c", broken, str(archive), target, "--plan", plan, "--", "/bin/sh", "-c", VISIBLE],
-        env={"PATH": "/usr/bin:/bin", **hub.environ, **IN_A_JOB},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    code = (broken, str(archive), target)
+    done = launch(archive, plan, hub.environ | IN_A_JOB, "/bin/sh", "-c", VISIBLE, code=code)
 
     assert (done.returncode, done.stdout) == (0, f"GPUs: [{visible}]\n"), done.stderr
     assert "broken by the test" in done.stderr
@@ -572,7 +521,7 @@ def test_a_launch_that_is_cancelled_ends_at_once(archive: Path, tmp_path: Path, 
 
     assert process.returncode in (-number, 128 + number, 1)
     assert output == ""
-    assert _dies(child)
+    assert dies(child)
 
 
 def _child_of(pid: int) -> int:
@@ -583,14 +532,3 @@ def _child_of(pid: int) -> int:
             return int(children.read_text().split()[0])
         time.sleep(0.01)
     raise AssertionError("the launcher has started no child")
-
-
-def _dies(pid: int) -> bool:
-    for _ in range(1000):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False

@@ -9,18 +9,14 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.node.port import ATTEMPTS, is_taken, remember
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan
+from jupyterhub_gpuspawner.wire.documents import Door
+from tests.node.conftest import job_script
 from tests.standins.report_hub import ReportHub
 
 SERVER = """
@@ -44,24 +40,6 @@ socket.create_server(("127.0.0.1", port))
 """The first time, a thief is quicker; the second time it serves."""
 
 
-def script_of(command: list[str]) -> str:
-    profiles = parse_profiles([{"display_name": "P", "slug": "p", "slurm": {"cpus": 1}}], name="c.profiles")
-
-    request = resolve(
-        profiles, {"profile": "p"}, username="ada", groups=(), server_name="", now=datetime.now(timezone.utc)
-    )
-    return render(
-        request,
-        launcher=launcher_archive(),
-        plan=LaunchPlan(),
-        command=command,
-        tag="t",
-        log_path="/dev/null",
-        job_name="j",
-        chdir="/",
-    )
-
-
 def run(script: str, environ: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "job.sh"
     path.write_text(script)
@@ -80,7 +58,7 @@ def test_a_server_that_lost_its_port_is_launched_once_more_with_another(tmp_path
     server, thief = tmp_path / "server.py", tmp_path / "thief"
     server.write_text(SERVER)
     with ReportHub() as hub:
-        done = run(script_of([sys.executable, str(server), str(thief)]), hub.environ, tmp_path)
+        done = run(job_script([sys.executable, str(server), str(thief)]), hub.environ, tmp_path)
     with suppress(ProcessLookupError):  # on a slow machine it has ended by itself
         os.kill(int(thief.read_text()), 9)
     reports = [parse_report(request.body) for request in hub.requests]
@@ -97,7 +75,7 @@ def test_a_server_that_lost_its_port_is_launched_once_more_with_another(tmp_path
 def test_a_server_that_ends_for_another_reason_is_not_launched_again(tmp_path: Path, code: int) -> None:
     """One report, and its own exit code."""
     with ReportHub() as hub:
-        done = run(script_of(["/bin/sh", "-c", f"exit {code}"]), hub.environ, tmp_path)
+        done = run(job_script(["/bin/sh", "-c", f"exit {code}"]), hub.environ, tmp_path)
 
     assert (done.returncode, len(hub.requests)) == (code, 1)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,36 +78,39 @@ def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: i
     assert len(hub.requests) == tries
 
 
-def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
-    """Without the port the server cannot be reached, so nothing else in the report may prevent its delivery."""
-    with ReportHub(400) as hub:
-        told = reporting.attempt(REPORT, hub.environ)[0]
-
-    problem = "The hub refused the full report: 400 The hub says 400."
-    assert told == "The hub refused the full report; only the port was reported: 400 The hub says 400."
-    assert parse_report(hub.requests[1].body) == NodeReport(41234, PlacementDocument(problems=(problem,)))
+PROBLEM = "The hub refused the full report: 400 The hub says 400."
+OF_ANOTHER_NODE = NodeReport(
+    0, PlacementDocument(job_id="7", node="g2", why="Because."), {"version": 1}, other_node=True
+)
 
 
-def test_a_report_of_another_node_that_the_hub_finds_wrong_says_nothing_of_the_server() -> None:
-    """Without the words that it is another node's, the hub would take it for the server's own, which has no port."""
-    report = NodeReport(0, PlacementDocument(job_id="7", node="g2", why="Because."), {"version": 1}, other_node=True)
-    with ReportHub(400) as hub:
-        told = reporting.attempt(report, hub.environ)[0]
+@pytest.mark.parametrize(
+    ("report", "sent", "least"),
+    [
+        (REPORT, "the port", NodeReport(41234, PlacementDocument(problems=(PROBLEM,)))),
+        (
+            OF_ANOTHER_NODE,
+            "the node's name",
+            NodeReport(0, PlacementDocument(job_id="7", node="g2", problems=(PROBLEM,)), other_node=True),
+        ),
+    ],
+)
+def test_of_a_report_that_the_hub_finds_wrong_the_least_is_sent(
+    report: NodeReport, sent: str, least: NodeReport
+) -> None:
+    """Without the port the server cannot be reached, so nothing else in the report may prevent its delivery.
 
-    problem = "The hub refused the full report: 400 The hub says 400."
-    assert told == "The hub refused the full report; only the node's name was reported: 400 The hub says 400."
-    assert parse_report(hub.requests[1].body) == NodeReport(
-        0, PlacementDocument(job_id="7", node="g2", problems=(problem,)), other_node=True
-    )
+    Without the words that it is another node's, the hub would take it for the server's own, which has no port. A hub
+    that takes neither is given up.
+    """
+    with ReportHub(400) as hub, ReportHub(400, 400) as stubborn:
+        taken = reporting.attempt(report, hub.environ)[0]
+        refused = reporting.attempt(report, stubborn.environ)[0]
 
-
-def test_a_hub_that_takes_neither_is_given_up() -> None:
-    """After the full report and the port alone."""
-    with ReportHub(400, 400) as hub:
-        told = reporting.attempt(REPORT, hub.environ)[0]
-
-    assert told == "The report could not be sent to the hub: 400 The hub says 400."
-    assert len(hub.requests) == 2
+    assert taken == f"The hub refused the full report; only {sent} was reported: 400 The hub says 400."
+    assert refused == "The report could not be sent to the hub: 400 The hub says 400."
+    assert parse_report(hub.requests[1].body) == least
+    assert len(stubborn.requests) == 2
 
 
 @pytest.mark.parametrize(("second", "again"), [(503, True), (403, True), (404, False), (b"", True)])
@@ -137,52 +141,30 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
     assert len(hub.requests) == 1
 
 
-def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try has a time limit."""
-    monkeypatch.setattr(reporting, "TIMEOUT", 0.2)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
-        start = time.monotonic()
-
-        assert reporting.attempt(REPORT, environ)[0] == "The report could not be sent to the hub: timed out"
-        assert time.monotonic() - start < 10
-
-
-def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is for the whole answer, not for each byte of it."""
-    monkeypatch.setattr(reporting, "TIMEOUT", 0.5)
+@pytest.mark.parametrize("word", [b"", b"H"], ids=["never answers", "drips"])
+def test_a_hub_that_does_not_come_to_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, word: bytes) -> None:
+    """Each try has a time limit, for the whole answer and not for each byte of it."""
+    monkeypatch.setattr(reporting, "TIMEOUT", 0.3)
     stop = threading.Event()
 
     def drip(listener: socket.socket) -> None:
         while not stop.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
+            with suppress(OSError), listener.accept()[0] as connection:
                 while not stop.wait(0.1):
-                    try:
-                        connection.sendall(b"H")
-                    except OSError:
-                        break
+                    connection.sendall(word)
 
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.settimeout(10)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.5)
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
-        told = reporting.attempt(REPORT, environ)[0]
+        failure = reporting.attempt(REPORT, environ)[0]
         elapsed = time.monotonic() - start
         stop.set()
-        listener.close()
         thread.join()
 
-    assert told is not None
+    assert failure == "The report could not be sent to the hub: timed out"
     assert elapsed < 8
 
 
@@ -234,25 +216,21 @@ def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
     return context
 
 
-def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
-    """As the hub does, which requires a client certificate."""
-    with ReportHub(tls=_server_side(certificates)) as hub:
-        assert reporting.attempt(REPORT, hub.environ | certificates)[0] is None
+@pytest.mark.parametrize("in_memory", [False, True], ids=["files", "in memory"])
+def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str], in_memory: bool) -> None:
+    """As the hub does, which requires a client certificate.
 
-    assert parse_report(hub.requests[0].body) == REPORT
-
-
-def test_certificates_in_memory_are_shown_too(certificates: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that may be killed at any time has no file to leave behind."""
+    A process that may be killed at any time keeps them in memory, and has no file to leave behind.
+    """
     contents = {f"{name}_CONTENT": b64encode(Path(path).read_bytes()).decode() for name, path in certificates.items()}
     with ReportHub(tls=_server_side(certificates)) as hub:
-        environ = {**hub.environ, **contents}
+        environ = {**hub.environ, **(contents if in_memory else certificates)}
         certificates_in_memory(environ)
-        told = reporting.attempt(REPORT, environ)[0]
+        assert reporting.attempt(REPORT, environ)[0] is None
 
-    names = sorted(set(environ) - set(hub.environ))
-    assert (told, names) == (None, sorted(certificates))
-    assert all(environ[name].startswith("/proc/self/fd/") for name in names)
+    assert parse_report(hub.requests[0].body) == REPORT
+    assert environ.keys() - hub.environ.keys() == certificates.keys()
+    assert all(environ[name].startswith("/proc/self/fd/") is in_memory for name in certificates)
 
 
 def _another_authority(folder: Path) -> str:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
-from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_usage
 from jupyterhub_gpuspawner.node import sampler, usage
 from jupyterhub_gpuspawner.node.sampler import Looking, Sample, UnwantedError, until_over
 from jupyterhub_gpuspawner.node.usage import GpuReading, HostReading
 from jupyterhub_gpuspawner.singleuser.gpuspawner_companion import latest_usage
-from jupyterhub_gpuspawner.wire.documents import GpuUse, LaunchPlan, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
+from tests.node.conftest import LaunchedServer
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until
 
@@ -245,57 +243,11 @@ def test_the_wait_ends_with_the_server(monkeypatch: pytest.MonkeyPatch, pidfd: b
 
 # --- beside a server ---------------------------------------------------------------------------------
 
-SERVER = """
-import os, socket, time
-url = os.environ["JUPYTERHUB_SERVICE_URL"]
-server = socket.create_server(("127.0.0.1", int(url.split(":")[2].split("/")[0])))
-print(flush=True)
-time.sleep(60)
-"""
 MACHINE = """\
 driver 550.54
 gpu GPU-a 00000000:07:00.0 40960 0 1 1 -1 4 NVIDIA_A100
 curve 0 -1 0 83 21504 2 250
 """
-
-
-class Job:
-    """A launcher that became a server, with the process that it left."""
-
-    def __init__(self, archive: Path, environ: Mapping[str, str], interval: float) -> None:
-        self.archive = str(archive)
-        plan = LaunchPlan(usage_interval=interval).dumps()
-        self.process = subprocess.Popen(
-            [sys.executable, self.archive, "--plan", plan, "--", sys.executable, "-c", SERVER],
-            env={"PATH": os.environ["PATH"], **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def beside(self) -> list[psutil.Process]:
-        """Processes of the launcher that are not the server."""
-        return [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if self.archive in (process.info["cmdline"] or []) and process.pid != self.process.pid
-        ]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Job]]:
-    """Start a server with a sampler that samples each second."""
-    archive = tmp_path / "launch.pyz"
-    archive.write_bytes(launcher_archive())
-    jobs: list[Job] = []
-
-    def begin(environ: Mapping[str, str]) -> Job:
-        jobs.append(Job(archive, environ, 1.0))
-        return jobs[-1]
-
-    yield begin
-    for job in jobs:
-        job.process.kill()
-        job.process.communicate()
 
 
 def summaries(hub: ReportHub) -> list[UsageSummary]:
@@ -317,16 +269,16 @@ def driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(
-    start: Callable[[Mapping[str, str]], Job], driver: Mapping[str, str]
+    launched: Callable[..., LaunchedServer], driver: Mapping[str, str]
 ) -> None:
     """The process that told the port; its last summary says that it is the last."""
     with ReportHub() as hub:
-        job = start({**hub.environ, **driver})
+        server = launched({**hub.environ, **driver}, usage_interval=1.0)
         wait_until(lambda: len(summaries(hub)) > 0)
-        assert len(job.beside()) == 1
-        job.process.kill()
+        assert len(server.beside()) == 1
+        server.process.kill()
         wait_until(lambda: summaries(hub)[-1].final)
-        wait_until(lambda: not job.beside())
+        wait_until(lambda: not server.beside())
         request = next(each for each in hub.requests if each.path.endswith("/usage"))
 
     first = summaries(hub)[0]
@@ -339,46 +291,46 @@ def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(
 
 
 def test_a_sampler_that_hangs_or_is_killed_harms_no_server(
-    start: Callable[[Mapping[str, str]], Job], driver: Mapping[str, str]
+    launched: Callable[..., LaunchedServer], driver: Mapping[str, str]
 ) -> None:
     """The server goes on. A sampler that hung continues when it can; after one that was killed there is none."""
     with ReportHub() as hub:
-        job = start({**hub.environ, **driver})
+        server = launched({**hub.environ, **driver}, usage_interval=1.0)
         wait_until(lambda: len(summaries(hub)) > 0)
-        [process] = job.beside()
+        [process] = server.beside()
         process.suspend()
         before = len(summaries(hub))
-        assert job.process.poll() is None
+        assert server.process.poll() is None
         process.resume()
         wait_until(lambda: len(summaries(hub)) > before, seconds=60)
         process.kill()
 
-        wait_until(lambda: not job.beside())
-        assert job.process.poll() is None
+        wait_until(lambda: not server.beside())
+        assert server.process.poll() is None
 
 
 def test_a_driver_that_hangs_keeps_no_process_after_the_server(
-    start: Callable[[Mapping[str, str]], Job], driver: dict[str, str]
+    launched: Callable[..., LaunchedServer], driver: dict[str, str]
 ) -> None:
     """The sampler is in a call that never returns, and ends with the server all the same."""
     Path(driver["STANDIN_NVML"]).write_text(f"{MACHINE}fail nvmlDeviceGetMemoryInfo_v2 hang -1\n")
     with ReportHub() as hub:
-        job = start({**hub.environ, **driver})
+        server = launched({**hub.environ, **driver}, usage_interval=1.0)
         wait_until(lambda: any(b'"port": ' in each.body and b'"port": null' not in each.body for each in hub.requests))
-        job.process.kill()
+        server.process.kill()
 
-        wait_until(lambda: not job.beside())
+        wait_until(lambda: not server.beside())
 
 
 def test_a_job_that_is_cancelled_tells_its_last_use(
-    start: Callable[[Mapping[str, str]], Job], driver: Mapping[str, str]
+    launched: Callable[..., LaunchedServer], driver: Mapping[str, str]
 ) -> None:
     """Slurm sends SIGTERM to every process of the job."""
     with ReportHub() as hub:
-        job = start({**hub.environ, **driver})
+        server = launched({**hub.environ, **driver}, usage_interval=1.0)
         wait_until(lambda: len(summaries(hub)) > 0)
-        [process] = job.beside()
+        [process] = server.beside()
         process.terminate()
 
         wait_until(lambda: summaries(hub)[-1].final)
-        wait_until(lambda: not job.beside())
+        wait_until(lambda: not server.beside())
