@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from jupyterhub_gpuspawner.batch.script import LONG, option
+from jupyterhub_gpuspawner.batch.script import option
 from jupyterhub_gpuspawner.batch.shell import (
     call,
     find_python,
@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.batch.shell import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
+from jupyterhub_gpuspawner.slurm.sbatch_options import LONG
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"

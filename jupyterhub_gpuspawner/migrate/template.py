@@ -17,7 +17,7 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
-from jupyterhub_gpuspawner.batch.script import FLAGS, options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
 SOMEBODY = ("somebody", "/home/somebody")
