@@ -1,0 +1,200 @@
+"""Ask a twin: who of these runs, on which GPUs and CPUs, and why the others do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.commands import Installation, run
+from jupyterhub_gpuspawner.slurm.login_node import command_line
+from jupyterhub_gpuspawner.slurm.messages import last_line
+from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
+from jupyterhub_gpuspawner.slurm.twin import controller
+from jupyterhub_gpuspawner.slurm.twin.site import Question, Request, Site, question_of, version_of
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations
+
+TWIN = "twin"
+"""The script of ``wrapper_dir`` that is the controller on another machine."""
+SECONDS = 60.0
+"""After them a twin ends itself."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What becomes of one request; exactly one of the three is not empty."""
+
+    name: str
+    """The request's."""
+    allocations: tuple[NodeAllocation, ...] = ()
+    """What it gets on each node: Slurm's CPU numbers, and generic resources with Slurm's indices."""
+    reason: str = ""
+    """Slurm's word for why it waits: ``Resources``, ``Priority``, ``ReqNodeNotAvail``, ..."""
+    refusal: str = ""
+    """sbatch's message, where it can never run as it is."""
+
+    @property
+    def runs(self) -> bool:
+        """It gets what it requests."""
+        return bool(self.allocations)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the twin says, in the order of the requests."""
+
+    answers: tuple[Answer, ...]
+    version: str
+    """Of the twin's slurmctld."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the admin: what of the site or of the requests the twin had to leave out."""
+
+    @property
+    def running(self) -> int:
+        """How many run."""
+        return sum(answer.runs for answer in self.answers)
+
+
+class TwinMissing(SlurmUnavailable):
+    """There is no slurmctld to run a twin with."""
+
+    usual_for_user = "Slurm's scheduler cannot be asked here."
+
+
+class TwinFailed(SlurmUnavailable):
+    """A twin did not start, or ended while it was asked."""
+
+    usual_for_user = "Slurm's scheduler could not be asked."
+
+
+async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Site:
+    """The site as its Slurm reports it now: six commands.
+
+    gres.conf is read beside slurm.conf where this machine has it, unless lines are given (``gres_conf``). Raises
+    SlurmUnavailable and SlurmOutputError.
+    """
+    shown = (
+        ("show", "config"),
+        ("--local", "show", "node", "-a", "-d", "-o"),
+        ("--local", "show", "partition", "-a", "-o"),
+        ("--local", "show", "reservation", "-a", "-o"),
+        ("--local", "show", "license", "-o"),
+        ("--local", "show", "job", "-a", "-d", "-o"),
+    )
+    answers = await asyncio.gather(*(slurm.run("scontrol", *words, limit=OUTPUT_LIMIT) for words in shown))
+    config, nodes, partitions, reservations, licenses, jobs = (answer.output() for answer in answers)
+    if gres_conf is None:
+        gres_conf = "" if slurm.query_prefix else await asyncio.to_thread(_gres_conf, config)
+    return Site(config, nodes, partitions, reservations, licenses, jobs, gres_conf)
+
+
+def _gres_conf(config: str) -> str:
+    found = re.search(r"^SLURM_CONF *= (/\S+)$", config, re.MULTILINE)
+    try:
+        return Path(found[1]).with_name("gres.conf").read_text("utf-8", "replace") if found is not None else ""
+    except OSError:
+        return ""
+
+
+async def what_runs(
+    site: Site,
+    requests: Sequence[Request],
+    *,
+    at: float,
+    slurm: Installation,
+    without: Collection[str] = (),
+    timeout: float = SECONDS,
+) -> Answers:
+    """Which of the requests start at ``at`` (seconds since the epoch) if they are made then in this order, and on what.
+
+    Jobs whose time limit ends before are gone by then; those that wait now are not considered, unless they are among
+    the requests. ``without``: ids of jobs that hold nothing then. The twin runs on this machine, or where ``slurm``
+    asks its questions (``query_prefix``, as the script ``twin`` of ``wrapper_dir``), and ends after ``timeout``, in
+    seconds.
+
+    Raises TwinMissing without slurmctld, TwinFailed if it did not start or ended, SlurmUnavailable after the time-out,
+    SlurmOutputError where an answer is not understood.
+    """
+    question = await asyncio.to_thread(
+        question_of, site, requests, at=at, without=without, commands=slurm.bin_dir, seconds=timeout
+    )
+    document = await _asked(question.document, slurm, timeout)
+    return await asyncio.to_thread(_answers, document, question, requests, version_of(site))
+
+
+async def _asked(document: Mapping[str, Any], slurm: Installation, timeout: float) -> dict[str, Any]:
+    if slurm.query_prefix:
+        program: tuple[str, ...] = (str(Path(slurm.wrapper_dir, TWIN)),)
+    else:
+        program = (sys.executable, "-I", controller.__file__)
+    answer = await run(
+        command_line(slurm.query_prefix, program),
+        name=TWIN,
+        environment={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"},
+        timeout=timeout + 5.0,
+        stdin=json.dumps(document),
+        limit=OUTPUT_LIMIT,
+    )
+    if answer.code != 0:
+        raise TwinFailed(f"The twin of this Slurm gave no answer: {last_line(answer.stderr) or 'it was ended'}.")
+    try:
+        result: dict[str, Any] = json.loads(answer.stdout)
+    except ValueError as error:
+        raise SlurmOutputError("The twin printed no JSON.", raw=answer.stdout) from error
+    if result.get("fault") == "missing":
+        raise TwinMissing(
+            result["sentence"], hint="Install Slurm's package with slurmctld (Debian: slurmctld); it need not run."
+        )
+    if "fault" in result:
+        raise TwinFailed(f"The twin of this Slurm failed: {result['sentence']}")
+    return result
+
+
+_JOB = re.compile(r"JobId=(\d+) (?:ArrayJobId=(\d+) ArrayTaskId=(\S+) )?")
+_STATE = re.compile(r" JobState=(\S+) Reason=(\S+) ")
+
+
+def _answers(document: Mapping[str, Any], question: Question, requests: Sequence[Request], version: str) -> Answers:
+    tasks = {key: record for record in document["jobs"].splitlines() for key in _tasks(record)}
+    notes = [*question.notes]
+    if _release(document["version"]) != _release(version):
+        notes.append(f"The twin is Slurm {document['version']}, and the site has {version or 'an unknown version'}.")
+    notes += [f"Not in the twin: {text}" for text in document["unplaced"]]
+    answers = []
+    for request, (number, task) in zip(requests, question.jobs, strict=True):
+        submitted = document["requests"][number]
+        if submitted["refusal"]:
+            answers.append(Answer(request.name, refusal=last_line(submitted["refusal"])))
+            continue
+        record = tasks.get((submitted["job"], task))
+        if record is None:
+            raise SlurmOutputError(f"The twin lost job {submitted['job']}.", raw=document["jobs"][:2000])
+        answers.append(_answer(request.name, record))
+    return Answers(tuple(answers), document["version"], tuple(notes))
+
+
+def _answer(name: str, record: str) -> Answer:
+    state = _STATE.search(record)
+    allocations = parse_allocations(record)
+    if allocations and state is not None and state[1] != "PENDING":
+        return Answer(name, allocations)
+    return Answer(name, reason=state[2] if state is not None else "None")
+
+
+def _tasks(record: str) -> Iterator[tuple[str, int]]:
+    job = _JOB.match(record)
+    if job is not None and job[2]:
+        for task in parse_cpulist(job[3].partition("%")[0]):
+            yield job[2], task
+
+
+def _release(version: str) -> str:
+    return ".".join(version.split(".")[:2])

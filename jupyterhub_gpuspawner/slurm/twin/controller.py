@@ -1,0 +1,475 @@
+#!/usr/bin/python3 -I
+"""Run a slurmctld of nodes that exist only in its configuration, submit jobs to it, and print what it gave them.
+
+Standard input: one JSON object, see :func:`checked`. Standard output: one JSON object, see :func:`answer`. There are no
+arguments. It runs as any account, needs no slurmd, listens on 127.0.0.1 alone, and leaves nothing behind however it
+ends. Nodes are ``State=CLOUD`` and resuming one never ends, so a job that gets its resources stays CONFIGURING with
+them, and nothing runs.
+
+A hub whose machine has no Slurm runs this file on a login node, as the script ``twin`` of its wrappers. So what comes
+in can only describe nodes, partitions, reservations and requests: every word of it is checked here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Sequence
+
+PROGRAMS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin:/opt/slurm/sbin:/opt/slurm/bin"  # SITE: Slurm's folders
+MUNGE_SOCKETS = ("/run/munge/munge.socket.2", "/var/run/munge/munge.socket.2")
+PARENT = "/tmp"  # noqa: S108 - short, since munged has a socket in it; the folder's name is random and it is private
+LIMIT = 1 << 26
+"""Bytes of standard input."""
+ATTEMPTS = 5
+"""Ports that are tried; another program may take one between its choice and its use."""
+AT_ONCE = 4
+"""Commands that run at the same time."""
+PATIENCE = 6.0
+"""Seconds until a scheduler that has not run has nothing to consider; each is to run every second."""
+TICK = 0.02
+
+_CONFIG = """
+SelectType SelectTypeParameters GresTypes DefMemPerCPU DefMemPerNode MaxMemPerCPU MaxMemPerNode JobDefaults
+EnforcePartLimits PreemptType PreemptMode Licenses MaxTasksPerNode
+"""
+_NODE = """
+NodeName CPUs Boards SocketsPerBoard CoresPerSocket ThreadsPerCore RealMemory MemSpecLimit CoreSpecCount CpuSpecList
+TmpDisk Weight Feature Gres
+"""
+_PARTITION = """
+PartitionName Nodes Default State DefaultTime MaxTime MinNodes MaxNodes MaxCPUsPerNode MaxCPUsPerSocket DefMemPerCPU
+DefMemPerNode MaxMemPerCPU MaxMemPerNode JobDefaults OverSubscribe ExclusiveUser LLN ReqResv PriorityTier PreemptMode
+SelectTypeParameters
+"""
+_OPTIONS = """
+array constraint contiguous core-spec cores-per-socket cpus-per-gpu cpus-per-task distribution exclude exclusive
+extra-node-info gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint licenses mem mem-per-cpu
+mem-per-gpu mincpus nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket overcommit
+oversubscribe partition prefer reservation segment sockets-per-node spread-job switches thread-spec threads-per-core
+time time-min tmp tres-per-task use-min-nodes
+"""
+CONFIG, NODE, PARTITION, OPTIONS = (frozenset(names.split()) for names in (_CONFIG, _NODE, _PARTITION, _OPTIONS))
+GRES = frozenset(["NodeName", "Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags"])
+RESERVATION = frozenset(["ReservationName", "Nodes", "PartitionName", "Flags", "CoreCnt", "Licenses"])
+SINCE = {"MaxCPUsPerSocket": (23, 2)}
+"""Parameters that an older slurmctld would refuse."""
+WORD = re.compile(r"[^\s\"'\\#\0]*")
+ONE_LINE = re.compile(r"[^\0\r\n]*")
+
+
+class Refused(Exception):
+    """Why there is no answer: one sentence, and the kind of fault (``missing``, ``start``, ``ended``)."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    if len(sys.argv) != 1:
+        sys.exit("twin: takes no argument")
+    question = checked(sys.stdin.buffer.read(LIMIT + 1))
+    folder = Path(PARENT, f"gpuspawner-twin-{os.urandom(8).hex()}")
+    hold = guarded(folder, question.seconds)
+    try:
+        folder.mkdir(mode=0o700)
+        result = answer(Twin(folder, question), question)
+    except Refused as refused:
+        result = {"fault": refused.kind, "sentence": str(refused)}
+    json.dump(result, sys.stdout)
+    sys.stdout.flush()
+    os.close(hold)
+
+
+# --- what comes in ------------------------------------------------------------------------------------------------
+
+
+class Question(NamedTuple):
+    """What is asked."""
+
+    config: dict[str, str]
+    """Parameters of slurm.conf."""
+    nodes: list[dict[str, str]]
+    """Lines of slurm.conf."""
+    partitions: list[dict[str, str]]
+    gres: list[dict[str, str]]
+    """Lines of gres.conf."""
+    drained: str
+    """A host list of nodes on which no job starts."""
+    held: list[list[str]]
+    """sbatch options of jobs that hold resources already."""
+    reservations: list[dict[str, Any]]
+    """``values`` of scontrol, ``starts`` and ``ends`` in seconds from now, ``own`` if this account may use it."""
+    requests: list[list[str]]
+    """sbatch options of jobs that are submitted then, in this order."""
+    commands: str
+    """The folder of Slurm's commands; empty for the usual ones."""
+    seconds: float
+    """It ends itself after them."""
+
+
+def checked(text: bytes) -> Question:
+    """The question; exits if it contains anything else than what such a question is made of."""
+    try:
+        question = Question(**json.loads(text))
+        good = (
+            len(text) <= LIMIT
+            and has_only([question.config], CONFIG)
+            and has_only(question.nodes, NODE)
+            and has_only(question.partitions, PARTITION)
+            and has_only(question.gres, GRES)
+            and has_only([each["values"] for each in question.reservations], RESERVATION)
+            and WORD.fullmatch(question.drained) is not None
+            and all(map(is_request, [*question.held, *question.requests]))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        good = False
+    if not good:
+        sys.exit("twin: this is not a question of the hub")
+    return question
+
+
+def has_only(records: Sequence[dict[str, str]], keys: frozenset[str]) -> bool:
+    """Whether the records have no other keys, and only values that can end neither their word nor their line."""
+    return all(key in keys and WORD.fullmatch(value) for record in records for key, value in record.items())
+
+
+def is_request(options: Sequence[str]) -> bool:
+    """Whether these are options of sbatch that read no file, run nothing, and concern the allocation alone."""
+    parts = [option.partition("=") for option in options]
+    return all(
+        name[:2] == "--" and name[2:] in OPTIONS and ONE_LINE.fullmatch(value) is not None for name, _, value in parts
+    )
+
+
+# --- what is left behind: nothing ---------------------------------------------------------------------------------
+
+
+def guarded(folder: Path, seconds: float) -> int:
+    """Start a process that removes the folder, and ends what runs in it, once this process has ended.
+
+    It does so, too, when nobody reads the answer any more, and after ``seconds``. It is no child of this process and
+    in no group with it, so that what kills this process does not reach it. It keeps standard output open until it is
+    done, so that whoever has read the answer to its end finds nothing left. Returns a file that must stay open.
+    """
+    ended, hold = os.pipe()
+    asker = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(ended)
+        os.waitpid(child, 0)
+        return hold
+    try:
+        os.close(hold)
+        os.setsid()
+        if os.fork() == 0:
+            guard(folder, asker, ended, seconds)
+    finally:
+        os._exit(0)
+
+
+def guard(folder: Path, asker: int, ended: int, seconds: float) -> None:
+    """Wait for the end of the process ``asker``, or end it; then clean up."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 2)
+    events = select.poll()
+    events.register(ended, select.POLLIN)
+    events.register(1, 0)  # an error is always reported: nobody reads the answer
+    if ended not in [number for number, _ in events.poll(seconds * 1000)]:
+        os.kill(asker, signal.SIGKILL)  # it has not ended, so this is still its number
+    while True:
+        pids = processes_of(folder)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not pids and not folder.exists():
+            return
+        time.sleep(TICK)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """The living processes whose environment names the folder's slurm.conf."""
+    mark = f"SLURM_CONF={folder}/".encode()
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (process / "environ").read_bytes():
+                pids.append(int(process.name))
+    return pids
+
+
+# --- the controller -----------------------------------------------------------------------------------------------
+
+
+class Twin:
+    """A running slurmctld; raises Refused if it does not start."""
+
+    def __init__(self, folder: Path, question: Question) -> None:
+        self.folder = folder
+        self.path = f"{question.commands}:{PROGRAMS}" if question.commands else PROGRAMS
+        self.environment = {
+            "PATH": self.path,
+            "LANG": "C.UTF-8",
+            "SLURM_CONF": f"{folder}/slurm.conf",
+            "SLURM_TIME_FORMAT": "%s",
+        }
+        self.version = self._version()
+        self._release = tuple(map(int, self.version.split(".")[:2]))
+        (folder / "state").mkdir()
+        (folder / "job").write_text("#!/bin/sh\n")
+        (folder / "gres.conf").write_text("AutoDetect=off\n" + lines(question.gres))
+        if self._release >= (23, 2):  # without this line it creates cgroups
+            (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+        proof = self._proof()
+        for _ in range(ATTEMPTS):
+            port = free_port()
+            (folder / "slurm.conf").write_text(self._conf(question, port, proof))
+            self.process = self._start("slurmctld", "-D", "-f", f"{folder}/slurm.conf")
+            while self.process.poll() is None:
+                if listens(socket.AF_INET, ("127.0.0.1", port)) and "is UP" in self.run("scontrol", "ping")[1]:
+                    return
+                time.sleep(TICK)
+            if "in use" not in self._log():
+                break
+        raise Refused("start", f"slurmctld {self.version} did not start: {self._fault()}")
+
+    def run(self, name: str, *arguments: str) -> tuple[int, str, str]:
+        """Exit status, output and errors of a command."""
+        done = subprocess.run(
+            [self._program(name), *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",
+            check=False,
+        )
+        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+    def asked(self, name: str, *arguments: str) -> tuple[int, str, str]:
+        """The same while slurmctld runs; raises Refused if it has ended."""
+        result = self.run(name, *arguments)
+        if self.process.poll() is not None:
+            raise Refused("ended", f"slurmctld {self.version} ended while it was asked: {self._fault()}")
+        return result
+
+    def _program(self, name: str) -> str:
+        path = shutil.which(name, path=self.path)
+        if path is None:
+            raise Refused("missing", f"{name} is not installed on this machine.")
+        return path
+
+    def _version(self) -> str:
+        for name in ("slurmctld", "sbatch", "scontrol", "squeue", "sdiag", "scancel"):
+            self._program(name)
+        _, output, _ = self.run("slurmctld", "-V")
+        match = re.search(r"\d+\.\d+(\.\d+)?", output)
+        if match is None:
+            raise Refused("start", "slurmctld -V printed no version.")
+        return match[0]
+
+    def _proof(self) -> list[str]:
+        """Lines of slurm.conf on who proves who asks: a munged of its own, else one that runs.
+
+        Without any munge nobody does, and all that others on this machine could do is to change the answer.
+        """
+        own = self.folder / "munge.socket"
+        if shutil.which("munged", path=self.path):
+            key = self.folder / "munge.key"
+            key.touch(mode=0o600)
+            key.write_bytes(os.urandom(1024))
+            files = {"key-file": key, "socket": own}
+            files.update({f"{name}-file": self.folder / f"munge.{name}" for name in ("pid", "seed", "log")})
+            munged = self._start(
+                "munged", "--foreground", "--force", "--num-threads=2", *(f"--{k}={v}" for k, v in files.items())
+            )
+            while munged.poll() is None and not own.exists():
+                time.sleep(TICK)
+            if munged.poll() is None:
+                return ["AuthType=auth/munge", "CredType=cred/munge", f"AuthInfo=socket={own}"]
+        for path in MUNGE_SOCKETS:
+            if listens(socket.AF_UNIX, path):
+                return ["AuthType=auth/munge", "CredType=cred/munge", f"AuthInfo=socket={path}"]
+        return ["AuthType=auth/none", "CredType=cred/none"]
+
+    def _conf(self, question: Question, port: int, proof: list[str]) -> str:
+        account = name_of_account()
+        own = [
+            "ClusterName=twin",
+            f"SlurmctldHost={socket.gethostname().partition('.')[0]}(127.0.0.1)",
+            f"SlurmctldPort={port}",
+            "CommunicationParameters=NoCtldInAddrAny",
+            *proof,
+            f"SlurmUser={account}",
+            f"SlurmdUser={account}",
+            f"StateSaveLocation={self.folder}/state",
+            f"SlurmctldPidFile={self.folder}/slurmctld.pid",
+            f"SlurmctldLogFile={self.folder}/slurmctld.log",
+            f"SlurmdSpoolDir={self.folder}/spool",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "JobAcctGatherType=jobacct_gather/none",
+            "MpiDefault=none",
+            "ResumeProgram=/bin/true",
+            "SuspendProgram=/bin/true",
+            "ResumeTimeout=7200",
+            "SuspendTime=100000",
+            "ResumeRate=0",
+            "TreeWidth=65533",
+            "MaxJobCount=200000",
+            "MaxArraySize=100001",
+            "SchedulerParameters=sched_interval=1,default_queue_depth=100000,batch_sched_delay=0,bf_interval=1,"
+            "bf_max_job_test=100000,bf_continue,bf_window=20160,bf_resolution=60,bf_max_job_array_resv=1000",
+        ]
+        config = {key: value for key, value in question.config.items() if self._knows(key)}
+        partitions = [{k: v for k, v in each.items() if self._knows(k)} for each in question.partitions]
+        own += [f"{key}={value}" for key, value in config.items()]
+        nodes = [{**node, "State": "CLOUD"} for node in question.nodes]
+        return "\n".join(own) + "\n" + lines(nodes) + lines(partitions)
+
+    def _knows(self, parameter: str) -> bool:
+        return self._release >= SINCE.get(parameter, (0, 0))
+
+    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.out").open("wb") as output:
+            return subprocess.Popen(
+                [self._program(name), *arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def _log(self) -> str:
+        return (self.folder / "slurmctld.out").read_text(errors="replace")
+
+    def _fault(self) -> str:
+        """The last line of the log that says what is wrong."""
+        written = [line for line in self._log().splitlines() if line.strip()]
+        bad = [line for line in written if "fatal" in line] or [line for line in written if "error" in line] or written
+        return re.sub(r"^(\[[^]]*\] |slurmctld: )+", "", bad[-1])[:300] if bad else "it wrote no message"
+
+
+def lines(records: Sequence[dict[str, str]]) -> str:
+    """Lines of slurm.conf or gres.conf."""
+    return "".join(" ".join(f"{key}={value}" for key, value in record.items()) + "\n" for record in records)
+
+
+def listens(family: int, address: Any) -> bool:
+    """Whether a process listens at this address."""
+    with socket.socket(family) as probe:
+        return probe.connect_ex(address) == 0
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens at, below those of outgoing connections."""
+    for _ in range(1000):
+        port = 20000 + int.from_bytes(os.urandom(2), "big") % 12000
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise Refused("start", "There is no free port from 20000 to 31999.")
+
+
+def name_of_account() -> str:
+    """This account's name, or its number if it has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------
+
+
+def answer(twin: Twin, question: Question) -> dict[str, Any]:
+    """``version``; ``requests``: for each its ``job`` or sbatch's ``refusal``; ``jobs``: ``scontrol show job -d -o``.
+
+    ``unplaced``: reasons and messages of jobs and reservations of the site that could not be made here.
+    """
+    if question.drained:
+        twin.asked("scontrol", "update", f"NodeName={question.drained}", "State=DRAIN", "Reason=twin")
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        held = [*threads.map(lambda options: submitted(twin, options), question.held)]
+    unplaced = [each["refusal"] for each in held if each["refusal"]]
+    settle(twin)
+    waiting = twin.asked("squeue", "-h", "-r", "-t", "PD", "-o", "%i %r")[1].splitlines()
+    if waiting:
+        unplaced += [line.partition(" ")[2] for line in waiting]
+        twin.asked("scancel", *(line.partition(" ")[0] for line in waiting))
+    unplaced += [sentence for each in question.reservations if (sentence := reserve(twin, each))]
+    requests = [submitted(twin, options) for options in question.requests]
+    settle(twin)
+    return {
+        "version": twin.version,
+        "requests": requests,
+        "jobs": twin.asked("scontrol", "show", "job", "-a", "-d", "-o")[1],
+        "unplaced": unplaced,
+    }
+
+
+def submitted(twin: Twin, options: Sequence[str]) -> dict[str, str]:
+    """Submit a job; its id, or sbatch's message."""
+    fixed = ("--parsable", "--job-name=twin", "--output=/dev/null", "--export=NONE")
+    code, output, errors = twin.asked("sbatch", *fixed, *options, f"{twin.folder}/job")
+    return {"job": output.strip() if code == 0 else "", "refusal": "" if code == 0 else errors.strip() or "failed"}
+
+
+def reserve(twin: Twin, reservation: dict[str, Any]) -> str:
+    """Make a reservation, for another account if it is not for this one; what is wrong, or empty."""
+    account = name_of_account()
+    other = "nobody" if account == "root" else "root"
+    now, values = int(time.time()), reservation["values"]
+    code, _, errors = twin.asked(
+        *("scontrol", "create", "reservation"),
+        f"StartTime={local(now + reservation['starts']) if reservation['starts'] > 0 else 'now'}",
+        f"EndTime={local(now + reservation['ends'])}",
+        f"Users={account if reservation['own'] else other}",
+        *(f"{key}={value}" for key, value in values.items()),
+    )
+    return f"reservation {values['ReservationName']}: {errors.strip()}" if code != 0 else ""
+
+
+def local(moment: float) -> str:
+    """A time as scontrol reads it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(moment))
+
+
+def settle(twin: Twin) -> None:
+    """Wait until both schedulers have considered every job that waits.
+
+    A scheduler that has nothing to consider does not run, as for jobs that exceed a limit of their partition.
+    """
+    before, began = cycles(twin), time.monotonic()
+    while twin.asked("squeue", "-h", "-t", "PD", "-o", "%i")[1].strip():
+        if time.monotonic() - began > PATIENCE:
+            return
+        if all(now >= then + 2 for now, then in zip(cycles(twin), before)):
+            return
+        time.sleep(5 * TICK)
+
+
+def cycles(twin: Twin) -> list[int]:
+    """How often the main scheduler and the backfill scheduler have run."""
+    return [int(number) for number in re.findall(r"Total cycles: (\d+)", twin.asked("sdiag")[1])]
+
+
+if __name__ == "__main__":
+    main()

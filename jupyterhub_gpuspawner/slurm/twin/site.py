@@ -1,0 +1,484 @@
+"""What a site's Slurm and its gres.conf say, made into the configuration and the jobs of a twin. Pure.
+
+What a twin must not inherit is left out here: accounts, QOS, groups and users (it has no accounting, and all its jobs
+are the caller's), priorities (jobs are tried in their order), prologs and their flags, programs and plugins of the site
+(power saving, node features, submission), topology, licences of a server (their number is that of the moment).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
+from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_allocations, parse_gres
+
+
+@dataclass(frozen=True)
+class Site:
+    """Answers of a site's Slurm, as text; times in them are seconds since the epoch (``SLURM_TIME_FORMAT=%s``)."""
+
+    config: str
+    """``scontrol show config``."""
+    nodes: str
+    """``scontrol show node -a -d -o``."""
+    partitions: str
+    """``scontrol show partition -a -o``."""
+    reservations: str = ""
+    """``scontrol show reservation -a -o``."""
+    licenses: str = ""
+    """``scontrol show license -o``."""
+    jobs: str = ""
+    """``scontrol show job -a -d -o``."""
+    gres_conf: str = ""
+    """gres.conf, or lines of it for some nodes: with ``Cores=`` and ``Links=`` the twin chooses cores beside GPUs.
+
+    Nodes without lines, or with lines for another number of devices than Slurm reports, get lines from Slurm's report.
+    """
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job that somebody wants to run."""
+
+    name: str
+    """Whose, or which; it comes back in the answer."""
+    options: tuple[str, ...]
+    """Lines of sbatch options, as the batch script has them: ``--gres=gpu:2``, ``-c 4 --exclusive``."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What :mod:`.controller` is asked, and how its answers belong to the requests."""
+
+    document: Mapping[str, Any]
+    """JSON for the controller's standard input; see ``checked`` there."""
+    jobs: tuple[tuple[int, int], ...]
+    """For each request: which of the document's requests it is part of, and its number in that job array."""
+    notes: tuple[str, ...]
+    """Sentences for the admin: what of the site or the requests the twin leaves out."""
+
+
+# --- which options of a request the twin has ------------------------------------------------------------------------
+
+_KEPT = """
+contiguous constraint core-spec cores-per-socket cpus-per-gpu cpus-per-task distribution exclude exclusive
+extra-node-info gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint licenses mem mem-per-cpu
+mem-per-gpu mincpus nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket overcommit
+oversubscribe partition prefer reservation segment sockets-per-node spread-job switches thread-spec threads-per-core
+time time-min tmp tres-per-task use-min-nodes
+"""
+KEPT = frozenset(_KEPT.split())
+"""They decide on which nodes, and on what of them, a job runs."""
+_NEUTRAL = """
+account acctg-freq begin chdir clusters comment cpu-freq deadline delay-boot dependency error export export-file extra
+get-user-env gid gpu-bind gpu-freq hold ignore-pbs input job-name kill-on-invalid-dep mail-type mail-user mem-bind
+mcs-label network nice no-kill no-requeue oom-kill-step open-mode output parsable priority profile propagate qos quiet
+reboot requeue resv-ports signal stepmgr test-only tres-bind uid usage verbose version wait wait-all-nodes wckey wrap
+array
+"""
+NEUTRAL = frozenset(_NEUTRAL.split())
+"""Left out: they decide whose job it is, when it is tried, or what happens in it.
+
+Limits of accounts and QOS are the site's to check (``sbatch --test-only``), the moment is that of the question, and
+nobody waits for another job here. A job array counts as one of its jobs.
+"""
+_SAME = {"tasks-per-node": "ntasks-per-node"}
+
+
+def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
+    """The options that the twin's sbatch gets, and the names of those that it does not know."""
+    options: dict[str, str] = {}
+    unknown = []
+    for line in request.options:
+        for written, value in options_of(line):
+            name = _SAME.get(written, written)
+            if name in KEPT:
+                options[name] = value
+            elif name not in NEUTRAL:
+                unknown.append(name)
+    if "licenses" in options:
+        options["licenses"] = ",".join(map(_license, re.split("[,;]", options["licenses"])))
+    return options, unknown
+
+
+def _license(name: str) -> str:
+    """A licence of a remote server, ``matlab@flex:2``, is one of the twin's own."""
+    return name.replace("@", "_")
+
+
+# --- from the site's answers ----------------------------------------------------------------------------------------
+
+_PARAMETER = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
+_WORD = re.compile(r"[^\s\"'\\#\0]*")
+_CONFIG = (
+    "SelectType",
+    "SelectTypeParameters",
+    "GresTypes",
+    "DefMemPerCPU",
+    "DefMemPerNode",
+    "MaxMemPerCPU",
+    "MaxMemPerNode",
+    "JobDefaults",
+    "EnforcePartLimits",
+    "PreemptMode",
+    "PreemptType",
+    "MaxTasksPerNode",
+)
+_PARTITION = (
+    "Default",
+    "State",
+    "DefaultTime",
+    "MaxTime",
+    "MinNodes",
+    "MaxNodes",
+    "MaxCPUsPerNode",
+    "MaxCPUsPerSocket",
+    "DefMemPerCPU",
+    "DefMemPerNode",
+    "MaxMemPerCPU",
+    "MaxMemPerNode",
+    "JobDefaults",
+    "OverSubscribe",
+    "ExclusiveUser",
+    "LLN",
+    "ReqResv",
+    "PriorityTier",
+    "PreemptMode",
+    "SelectTypeParameters",
+)
+_UNSET = frozenset({"", "NONE", "UNLIMITED", "UNKNOWN"})
+_OUT_OF_SERVICE = re.compile(r"\b(DOWN|DRAIN\w*|FAIL\w*|UNKNOWN|NOT_RESPONDING|POWERING_DOWN|INVAL\w*|BLOCKED)\b|\*")
+"""States of a node on which no job starts (sinfo(1)); a session that begins later is assumed to find it likewise."""
+
+
+def question_of(
+    site: Site,
+    requests: Sequence[Request],
+    *,
+    at: float,
+    without: Collection[str] = (),
+    commands: str = "",
+    seconds: float = 60.0,
+) -> Question:
+    """What the twin is asked so that its now is ``at``, in seconds since the epoch.
+
+    ``without`` are ids of jobs that hold nothing then, such as the participants' own servers. ``commands`` is the
+    folder of Slurm's commands, empty for PATH. Raises SlurmOutputError where the site's answers lack what is needed.
+    """
+    notes: list[str] = []
+    config = {match["key"]: match["value"].strip() for match in _PARAMETER.finditer(site.config)}
+    nodes = {
+        record["NodeName"]: record for record in _records(site.nodes, "NodeName") if "FUTURE" not in record["State"]
+    }
+    partitions = [*_records(site.partitions, "PartitionName")]
+    if not nodes or not partitions:
+        raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw=site.nodes[:200])
+    reservations = [*_records(site.reservations, "ReservationName")]
+    held = [*_held(site.jobs, at, without)]
+    licenses = _licenses(site.licenses, held)
+    arguments: list[dict[str, str]] = []
+    for request in requests:
+        options, unknown = _arguments(request)
+        arguments.append(options)
+        notes += [f"Option --{name} is not known to the twin and is left out." for name in unknown]
+    own = {name for options in arguments for name in words(options.get("reservation"))}
+    groups, jobs = _in_arrays(arguments)
+    # a plugin changes features by a reboot, which Slurm would do for the job
+    features = "AvailableFeatures" if present(config.get("NodeFeaturesPlugins")) else "ActiveFeatures"
+    document = {
+        "config": _config(config, licenses),
+        "nodes": [_node(record, features) for record in nodes.values()],
+        "partitions": [_partition(record, nodes) for record in partitions],
+        "gres": _gres_lines(nodes, site.gres_conf, notes),
+        "drained": ",".join(name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])),
+        "held": [options for job in held for options in job.options(nodes)],
+        "reservations": [_reservation(record, at, own) for record in reservations if _matters(record, at, nodes)],
+        "requests": groups,
+        "commands": commands,
+        "seconds": seconds,
+    }
+    return Question(document, jobs, tuple(dict.fromkeys(notes)))
+
+
+def version_of(site: Site) -> str:
+    """The version of the site's slurmctld, such as ``22.05.8``; empty where it is not reported."""
+    return next(
+        (match["value"].strip() for match in _PARAMETER.finditer(site.config) if match["key"] == "SLURM_VERSION"), ""
+    )
+
+
+def _records(text: str, first: str) -> Iterator[dict[str, str]]:
+    for line in text.splitlines():
+        if line.startswith(f"{first}="):
+            yield fields(line)
+
+
+def _words_of(record: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
+    """The parameters that are set, and can be written into slurm.conf as they are."""
+    chosen = {key: present(record.get(key)) for key in keys}
+    return {key: value for key, value in chosen.items() if value.upper() not in _UNSET and _WORD.fullmatch(value)}
+
+
+def _config(config: Mapping[str, str], licenses: Mapping[str, int]) -> dict[str, str]:
+    chosen = _words_of(config, _CONFIG)
+    if chosen.get("SelectType") != "select/linear":
+        # select/cons_res, which 23.11 no longer has, allocates cores as cons_tres does; Cray's plugin runs one of them
+        chosen["SelectType"] = "select/cons_tres"
+    if chosen.get("PreemptType") == "preempt/qos" or "SUSPEND" in chosen.get("PreemptMode", ""):
+        # without accounting there is no QOS, and without a slurmd no job is suspended
+        chosen = {key: value for key, value in chosen.items() if not key.startswith("Preempt")}
+    if licenses:
+        chosen["Licenses"] = ",".join(f"{name}:{count}" for name, count in licenses.items())
+    return chosen
+
+
+def _node(record: Mapping[str, str], features: str) -> dict[str, str]:
+    """A node's line in slurm.conf, with this field as its features."""
+    boards = int(record.get("Boards") or 1)
+    line = {
+        "NodeName": record["NodeName"],
+        "CPUs": record.get("CPUTot", ""),
+        "Boards": str(boards) if boards > 1 else "",
+        "SocketsPerBoard": str(int(record.get("Sockets") or 1) // boards),
+        "CoresPerSocket": record.get("CoresPerSocket", ""),
+        "ThreadsPerCore": record.get("ThreadsPerCore", ""),
+        "RealMemory": record.get("RealMemory", ""),
+        "MemSpecLimit": record.get("MemSpecLimit", ""),
+        "CoreSpecCount": "" if present(record.get("CPUSpecList")) else record.get("CoreSpecCount", ""),
+        "CpuSpecList": record.get("CPUSpecList", ""),
+        "TmpDisk": record.get("TmpDisk", ""),
+        "Weight": record.get("Weight", ""),
+        "Feature": record.get(features, ""),
+        "Gres": re.sub(r"\([^()]*\)", "", present(record.get("Gres"))),
+    }
+    return {key: value for key in line if (value := present(line[key])) and value != "0" and _WORD.fullmatch(value)}
+
+
+def _partition(record: Mapping[str, str], nodes: Collection[str]) -> dict[str, str]:
+    line = _words_of(record, _PARTITION)
+    for key in ("Default", "ExclusiveUser", "LLN", "ReqResv"):
+        if line.get(key) == "NO":
+            del line[key]
+    if line.get("MaxNodes") == "0" or line.get("MinNodes") == "0":
+        line = {key: value for key, value in line.items() if (key, value) != ("MinNodes", "0")}
+    if line.get("PreemptMode") == "OFF" or "SUSPEND" in line.get("PreemptMode", ""):
+        line.pop("PreemptMode", None)
+    if line.get("SelectTypeParameters") == "NONE":
+        del line["SelectTypeParameters"]
+    members = [name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes]
+    return {"PartitionName": record["PartitionName"], "Nodes": ",".join(members) or '""', **line}
+
+
+# --- gres.conf ------------------------------------------------------------------------------------------------------
+
+_GRES_KEYS = ("Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags")
+
+
+def _gres_lines(nodes: Mapping[str, Mapping[str, str]], text: str, notes: list[str]) -> list[dict[str, str]]:
+    """Lines of gres.conf, each for all nodes that have it."""
+    written = _written(text, nodes)
+    by_line: dict[tuple[tuple[tuple[str, str], ...], ...], list[str]] = {}
+    for name, record in nodes.items():
+        reported = parse_gres(re.sub(r"\([^()]*\)", "", present(record.get("Gres"))))
+        if not reported:
+            continue
+        lines = written.get(name, [])
+        if lines and _counts(lines) != {(gres.name, gres.type or ""): gres.count for gres in reported}:
+            notes.append(f"gres.conf has other devices for node {name} than Slurm reports; its lines are not used.")
+            lines = []
+        lines = lines or [*_reported_lines(record)]
+        by_line.setdefault(tuple(tuple(line.items()) for line in lines), []).append(name)
+    return [{"NodeName": ",".join(names), **dict(line)} for lines, names in by_line.items() for line in lines]
+
+
+def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
+    by_node: dict[str, list[dict[str, str]]] = {}
+    for line in text.splitlines():
+        record = {key.lower(): value for key, value in fields(line.partition("#")[0]).items()}
+        values = {key: record[key.lower()] for key in _GRES_KEYS if _WORD.fullmatch(record.get(key.lower(), " "))}
+        if "Name" not in values:
+            continue
+        for name in expand_nodelist(record["nodename"]) if "nodename" in record else nodes:
+            by_node.setdefault(name, []).append(values)
+    return by_node
+
+
+def _counts(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], int]:
+    counts: dict[tuple[str, str], int] = {}
+    for line in lines:
+        files = len(expand_nodelist(line["File"].replace("/", "-"))) if "File" in line else 1
+        count = int(line["Count"]) if line.get("Count", "").isdigit() else files
+        key = line["Name"], line.get("Type", "")
+        counts[key] = counts.get(key, 0) + count
+    return counts
+
+
+def _reported_lines(record: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Lines for what slurmctld reports of a node: a socket where it names one, and none where it names several."""
+    per_socket = int(record.get("CoresPerSocket") or 0)
+    first = 0
+    for gres in parse_gres(present(record.get("Gres"))):
+        line = {"Name": gres.name} | ({"Type": gres.type} if gres.type else {})
+        if gres.name == "gpu":
+            line["File"] = f"/dev/nvidia[{first}-{first + gres.count - 1}]"
+            first += gres.count
+            if len(gres.sockets) == 1 and per_socket:
+                begin = gres.sockets[0] * per_socket
+                line["Cores"] = f"{begin}-{begin + per_socket - 1}"
+        elif gres.name in ("shard", "mps"):
+            line["Count"] = str(gres.count)
+        else:
+            line |= {"Count": str(gres.count), "Flags": "CountOnly"}
+        if gres.count:
+            yield line
+
+
+# --- jobs that hold resources ---------------------------------------------------------------------------------------
+
+_HOLDING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"})
+_RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
+_AFTER_NAME = re.compile(r" UserId=\S+ GroupId=", re.ASCII)
+_MIDDLE = re.compile(r" (?:CoreSpec|ThreadSpec)=", re.ASCII)
+_COMMAND = re.compile(r" (?:Command|WorkDir)=", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A job that holds resources."""
+
+    partition: str
+    allocations: tuple[NodeAllocation, ...]
+    minutes: int | None
+    """Until its end; None without a time limit."""
+    exclusive: bool
+    licenses: Mapping[str, int]
+
+    def options(self, nodes: Collection[str]) -> Iterator[list[str]]:
+        """sbatch options of jobs that hold the same, one for each node."""
+        for part in self.allocations:
+            if part.node not in nodes:
+                continue
+            yield [
+                f"--partition={self.partition}",
+                f"--nodelist={part.node}",
+                "--nodes=1",
+                *([f"--cpus-per-task={len(part.cpu_ids)}"] if part.cpu_ids else []),
+                *(["--exclusive"] if self.exclusive or not part.cpu_ids else []),
+                *([f"--mem={part.memory_mib}"] if part.memory_mib else []),
+                *([f"--gres={','.join(map(str, part.gres))}"] if part.gres else []),
+                *([f"--time={self.minutes}"] if self.minutes is not None else []),
+            ]
+
+
+def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
+    """The jobs that hold resources at this moment.
+
+    A job's name, paths and comment are its owner's, and may imitate fields: what counts here stands between its owner's
+    name and its command, and a record in which these are not where they should be is left out.
+    """
+    for record in _RECORD.split(text):
+        named, middle, command = (pattern.search(record) for pattern in (_AFTER_NAME, _MIDDLE, _COMMAND))
+        if named is None or middle is None or command is None or not named.end() < middle.start() < command.start():
+            continue
+        values = fields(record[named.start() : command.start()])
+        job_id = record[len("JobId=") :].partition(" ")[0]
+        if values.get("JobState") not in _HOLDING or job_id in without:
+            continue
+        ends = epoch(values.get("EndTime"), "EndTime")
+        if ends is not None and ends <= at:
+            continue
+        starts = epoch(values.get("StartTime"), "StartTime") or at
+        yield _Held(
+            partition=values.get("Partition", ""),
+            allocations=parse_allocations(record[middle.start() : command.start()]),
+            minutes=None if ends is None else max(1, int(ends - max(at, starts)) // 60),
+            exclusive=values.get("OverSubscribe") == "NO",
+            licenses={gres.name: gres.count for gres in parse_gres(_license(present(values.get("Licenses"))))},
+        )
+
+
+def _licenses(text: str, held: Iterable[_Held]) -> dict[str, int]:
+    """How many there are of each licence, without those that are held."""
+    totals = {
+        _license(record["LicenseName"]): int(record["Total"])
+        for record in _records(text, "LicenseName")
+        if record.get("Total", "").isdigit()
+    }
+    for job in held:
+        for name, count in job.licenses.items():
+            if name in totals:
+                totals[name] = max(0, totals[name] - count)
+    return totals
+
+
+# --- reservations ---------------------------------------------------------------------------------------------------
+
+_PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
+"""Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
+_FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "ANY_NODES", "STATIC", "STATIC_ALLOC", "PART_NODES"])
+"""Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""
+
+
+def _times(record: Mapping[str, str], at: float) -> tuple[float, float]:
+    """The beginning and the end of the occurrence that is current at a moment, or else the next."""
+    start = epoch(record.get("StartTime"), "StartTime") or 0.0
+    end = epoch(record.get("EndTime"), "EndTime")
+    if end is None:
+        return start, at + 365 * 86400
+    period = next((seconds for flag, seconds in _PERIODS.items() if flag in words(record.get("Flags"))), 0)
+    if period and end <= at:
+        times = (at - end) // period + 1
+        start, end = start + times * period, end + times * period
+    return start, end
+
+
+def _matters(record: Mapping[str, str], at: float, nodes: Collection[str]) -> bool:
+    members = expand_nodelist(present(record.get("Nodes")))
+    return _times(record, at)[1] > at and any(name in nodes for name in members)
+
+
+_SLACK = 60.0
+"""Seconds that the twin may take from its now to its last request: what lies ahead is moved by as much."""
+
+
+def _reservation(record: Mapping[str, str], at: float, own: Collection[str]) -> dict[str, Any]:
+    start, end = _times(record, at)
+    flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS]
+    name = record["ReservationName"]
+    values = {
+        "ReservationName": name,
+        "Nodes": present(record.get("Nodes")),
+        "PartitionName": present(record.get("PartitionName")),
+        "Flags": ",".join([*flags, "IGNORE_JOBS", "OVERLAP"]),
+    }
+    return {
+        "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
+        "ends": end - at + _SLACK,
+        "own": name in own,
+        "values": {key: value for key, value in values.items() if value},
+    }
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def _in_arrays(arguments: Sequence[Mapping[str, str]]) -> tuple[list[list[str]], tuple[tuple[int, int], ...]]:
+    """Requests that follow each other and are the same, as one job array: it is submitted at once."""
+    groups: list[tuple[Mapping[str, str], int]] = []
+    jobs: list[tuple[int, int]] = []
+    for options in arguments:
+        if groups and groups[-1][0] == options:
+            groups[-1] = options, groups[-1][1] + 1
+        else:
+            groups.append((options, 1))
+        jobs.append((len(groups) - 1, groups[-1][1]))
+    submitted = [
+        [*(f"--{name}={value}" if value else f"--{name}" for name, value in options.items()), f"--array=1-{count}"]
+        for options, count in groups
+    ]
+    return submitted, tuple(jobs)

@@ -1,0 +1,95 @@
+"""Answers of ``scontrol show`` as a site's Slurm gives them, written from a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.slurm.twin.site import Site
+
+NOW = 1_795_000_000.0
+"""The moment of the answers, in seconds since the epoch."""
+CONFIG = {
+    "GresTypes": "gpu,shard",
+    "SelectType": "select/cons_tres",
+    "SelectTypeParameters": "CR_CORE_MEMORY",
+    "SLURM_VERSION": "22.05.8",
+    "PrivateData": "none",
+}
+
+
+def config(**parameters: str) -> str:
+    """``scontrol show config`` with these parameters."""
+    return "".join(f"{key:<24}= {value}\n" for key, value in {**CONFIG, **parameters}.items())
+
+
+def node(
+    name: str,
+    gres: str = "(null)",
+    *,
+    sockets: int = 2,
+    cores: int = 12,
+    threads: int = 1,
+    memory: int = 64000,
+    state: str = "IDLE",
+    features: str = "(null)",
+    more: str = "",
+) -> str:
+    """A line of ``scontrol show node -d -o``; ``cores`` are those of a socket."""
+    cpus = sockets * cores * threads
+    return (
+        f"NodeName={name} Arch=x86_64 CoresPerSocket={cores} CPUAlloc=0 CPUEfctv={cpus} CPUTot={cpus} CPULoad=0.01 "
+        f"AvailableFeatures={features} ActiveFeatures={features} Gres={gres} GresDrain=N/A GresUsed= "
+        f"NodeAddr={name} NodeHostName={name} Version=22.05.8 RealMemory={memory} AllocMem=0 FreeMem={memory} "
+        f"Sockets={sockets} Boards=1 State={state} ThreadsPerCore={threads} TmpDisk=0 Weight=1 Owner=N/A "
+        f"MCS_label=N/A Partitions=gpu {more}\n"
+    )
+
+
+def partition(name: str, nodes: str, more: str = "", *, default: bool = True, time: str = "1-00:00:00") -> str:
+    """A line of ``scontrol show partition -o``; ``more`` replaces nothing and comes first."""
+    return (
+        f"PartitionName={name} {more} AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL "
+        f"Default={'YES' if default else 'NO'} QoS=N/A DefaultTime=01:00:00 MaxTime={time} Nodes={nodes} State=UP "
+        "OverSubscribe=NO PriorityTier=1\n"
+    )
+
+
+def job(
+    number: int,
+    node: str,
+    cpus: str,
+    gres: str = "",
+    *,
+    memory: int = 1000,
+    partition: str = "gpu",
+    ends_in: float = 3600.0,
+    state: str = "RUNNING",
+    sharing: str = "OK",
+    name: str = "wrap",
+    licenses: str = "(null)",
+    more: str = "",
+) -> str:
+    """A line of ``scontrol show job -d -o``: what a job holds on one node, until ``ends_in`` seconds after NOW."""
+    count = len(parse_cpulist(cpus))
+    return (
+        f"JobId={number} JobName={name} UserId=ada(2001) GroupId=ada(2001) MCS_label=N/A Priority=1 Nice=0 "
+        f"Account=(null) QOS=(null) JobState={state} Reason=None StartTime={NOW - 60:.0f} "
+        f"EndTime={NOW + ends_in:.0f} Partition={partition} NodeList={node} NumNodes=1 NumCPUs={count} CoreSpec=* "
+        f"  Nodes={node} CPU_IDs={format_cpulist(parse_cpulist(cpus))} Mem={memory} GRES={gres} MinCPUsNode=1 "
+        f"MinMemoryNode={memory}M Features=(null) {more} OverSubscribe={sharing} Licenses={licenses} Network=(null) "
+        "Command=/home/ada/run.sh WorkDir=/home/ada\n"
+    )
+
+
+def reservation(name: str, nodes: str, *, begins_in: float, ends_in: float, flags: str = "SPEC_NODES") -> str:
+    """A line of ``scontrol show reservation -o``; times in seconds after NOW."""
+    return (
+        f"ReservationName={name} StartTime={NOW + begins_in:.0f} EndTime={NOW + ends_in:.0f} Nodes={nodes} "
+        f"PartitionName=(null) Flags={flags} Users=ada Accounts=(null) State=ACTIVE\n"
+    )
+
+
+def site(nodes: Iterable[str], partitions: Iterable[str], **more: str) -> Site:
+    """A site with these lines; ``more`` are its other answers."""
+    return Site(**{"config": config(), "nodes": "".join(nodes), "partitions": "".join(partitions), **more})
