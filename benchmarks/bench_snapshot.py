@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -22,7 +23,7 @@ import jupyterhub.app  # the objects of a hub: a collection of garbage looks at 
 import pytest
 
 from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
-from jupyterhub_gpuspawner.hub.site.background import set_aside
+from jupyterhub_gpuspawner.hub.site.background import SWITCH_SECONDS, set_aside
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -73,6 +74,7 @@ async def ticking() -> AsyncIterator[Ticks]:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> SlurmClient:
     """Slurm's commands with the answers of the large cluster, in a hub that has started."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     set_aside()
     folder: Path = install(tmp_path_factory.mktemp("slurm"), large_cluster())
     return SlurmClient(Installation(bin_dir=str(folder), timeout=60.0))

@@ -15,6 +15,7 @@ import shutil
 import signal
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -53,8 +54,6 @@ _STUCK = 1.5
 _TICK = 0.01
 _SLOW_TICK = 1.0
 _CHUNK = 65536
-_PART = 1 << 20
-"""Bytes that are decoded at once."""
 _DESCENDANTS = 1000
 """Maximum number of descendants that are searched for."""
 
@@ -139,30 +138,18 @@ async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answ
     _, stdout, stderr = await asyncio.gather(
         feed(), _read(process.stdout, limit, name), _read(process.stderr, limit, name)
     )
-    return Answer(name, await process.wait(), await _decoded(stdout), await _decoded(stderr))
+    return Answer(name, await process.wait(), stdout, stderr)
 
 
-async def _decoded(output: bytes) -> str:
-    """The text, decoded in parts: one character beyond Latin-1 in 16 MiB would hold the event loop for 50 ms."""
-    parts, begin = [], 0
-    while begin < len(output):
-        end = output.find(b"\n", begin + _PART) + 1 or len(output)
-        parts.append(output[begin:end].decode(errors="replace"))
-        begin = end
-        if begin < len(output):
-            await asyncio.sleep(0)
-    return "".join(parts)
-
-
-async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> bytes:
-    content = bytearray()
+async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> str:
+    """The text, decoded as it comes: one character beyond Latin-1 in 16 MiB would hold the event loop for 50 ms."""
+    decoder, parts, size = getincrementaldecoder("utf-8")("replace"), list[str](), 0
     while stream is not None and (chunk := await stream.read(_CHUNK)):
-        content += chunk
-        if len(content) > limit:
-            raise SlurmOutputError(
-                f"{name} printed more than {limit} bytes.", raw=content[:200].decode(errors="replace")
-            )
-    return bytes(content)
+        parts.append(decoder.decode(chunk))
+        size += len(chunk)
+        if size > limit:
+            raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=parts[0][:200])
+    return "".join([*parts, decoder.decode(b"", final=True)])
 
 
 async def _end(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -91,11 +92,18 @@ async def _pause(seconds: float, wake: asyncio.Event | None) -> None:
     wake.clear()
 
 
-# Leave the objects of a started hub out of Python's garbage collections.
+# Keep the event loop going beside large answers of Slurm.
+#
+# They are read in threads, which share the interpreter's lock with the event loop. By default a thread keeps it for
+# 5 ms at a time, and the event loop needs it for each of its turns.
 #
 # A full collection visits every object of the process and holds the event loop meanwhile: 0.2 seconds for the modules,
 # tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once, when it has
 # started (gc.freeze). What is made later is collected as before.
+
+
+SWITCH_SECONDS = 0.001
+"""How long a thread that computes keeps the event loop waiting for the interpreter's lock."""
 
 
 def set_aside() -> None:
@@ -105,5 +113,6 @@ def set_aside() -> None:
 
 
 def begin_garbage(app: JupyterHub) -> None:
-    """Set the objects of the hub aside once it has started."""
+    """Have threads give way to the event loop, and set the objects of the hub aside once it has started."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     every(app, 0, set_aside, "Setting the hub's objects aside from garbage collections")

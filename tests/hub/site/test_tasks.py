@@ -179,7 +179,7 @@ async def test_a_pause_ends_when_something_has_changed(app: Any) -> None:
 
 
 PROGRAM = """
-import asyncio, gc, json
+import asyncio, gc, json, sys
 from jupyterhub.app import JupyterHub
 from jupyterhub_gpuspawner.hub.site import background
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
@@ -195,7 +195,7 @@ async def hub():
     while not gc.get_freeze_count():
         await asyncio.sleep(0.01)
     counts.append(gc.get_freeze_count())
-    print(json.dumps([*counts, len(gc.get_objects())]))
+    print(json.dumps([*counts, len(gc.get_objects()), sys.getswitchinterval()]))
 
 asyncio.run(hub())
 """
@@ -204,7 +204,8 @@ asyncio.run(hub())
 def test_the_objects_of_a_hub_are_set_aside_when_it_listens() -> None:
     """Not before, since the objects of its start would never be freed; then nearly all that there are."""
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=True)
-    before, after, collected = json.loads(answer.stdout)
+    before, after, collected, switch_seconds = json.loads(answer.stdout)
 
     assert before == 0
     assert after > 100 * collected
+    assert switch_seconds == pytest.approx(0.001)  # a thread that reads a large answer gives way
