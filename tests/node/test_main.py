@@ -227,6 +227,22 @@ def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: 
     assert report.topology["links"] == [list(row) for row in known.links]
 
 
+def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
+    archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path
+) -> None:
+    """It starts with the GPUs that Slurm granted, and the report says what timed out."""
+    pytest.importorskip("pynvml")
+    text = describe(load(str(MACHINES / "k80-2socket.json"))) + "fail nvmlDeviceGetUUID hang -1\n"
+    (tmp_path / "machine.txt").write_text(text)
+    driver = {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(tmp_path / "machine.txt")}
+
+    server = seen(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | driver | IN_A_JOB))
+
+    placed = reported(hub).placement
+    assert (server["environ"]["CUDA_VISIBLE_DEVICES"], [gpu.index for gpu in placed.gpus]) == ("2,3", [2, 3])
+    assert "Reading the hardware timed out after 1 s while asking NVML." in placed.problems
+
+
 BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
