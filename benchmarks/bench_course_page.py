@@ -27,6 +27,8 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.records.record import job_ended_in_start
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 PEOPLE = 200
@@ -35,13 +37,15 @@ VIEW_BAR, PAGE_BAR, CHANGE_BAR = 0.03, 0.1, 0.02
 """Limits in seconds of processor time: what the page shows; all of it as HTML; it again after ten changes."""
 PAGE_BYTES, EVENT_BYTES = 240_000, 20_000
 
+FAILED = Job("7", Phase.ENDED, state="FAILED", exit_code="1:0", end=End.FAILED)
+
 
 def view(failed: int = 20) -> CourseView:
     """Most servers run; the first ``failed`` did not start and have fifteen lines of a log."""
     ends_at = datetime.fromtimestamp(NOW + 7200, timezone.utc).isoformat()
     people = tuple(f"train{number:03}" for number in range(PEOPLE))
     servers = [
-        Server(user, ending=Ending("The job failed with exit code 1.", at=NOW, lines="no such module\n" * 15))
+        Server(user, ending=Ending(job_ended_in_start(FAILED.end), at=NOW, job=FAILED, lines="no such module\n" * 15))
         if number < failed
         else Server(
             user,

@@ -14,7 +14,7 @@ def page() -> str:
     for state, phase in jobs.PHASES.items():
         job = jobs.Job("1", phase, state=state, end=jobs.end_of(state))
         end = jobs.ENDS[state].value if state in jobs.ENDS else ""
-        rows.append((code(state), phase.value, end, jobs.sentence(job)))
+        rows.append((code(state), phase.value, end, jobs.job_words(job).sentence))
     reasons = [_reason(name, told) for name, told in reason._REASONS.items()]
     phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]
     limits = [_reason(name, reason.meaning(name)) for name in LIMITS]

@@ -44,13 +44,13 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     gpus_of,
     has_job,
     server_of,
-    server_title,
     starts_slurm_jobs,
+    stop_record,
     stop_server,
     with_profiles,
 )
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
-from jupyterhub_gpuspawner.records.record import Cause, Kind
+from jupyterhub_gpuspawner.records.record import Kind
 
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.
 
@@ -237,15 +237,9 @@ class IdleWatch:
 def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
     """What the card says of a server that the policy has stopped."""
     unused = idle.unused or Span(at, at)
-    text = words.stopped_as_idle(
-        server_title(server),
-        job_id=server.job_id,
-        gpus=gpus_of(server),
-        idle_for=unused.seen - (idle.verdict.since or unused.since),
-        most=unused.most,
-        held_mib=unused.held_mib,
-    )
-    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(Kind.IDLE))
+    record = stop_record(server, at=at, stopper=Kind.IDLE)
+    idle_for = unused.seen - (idle.verdict.since or unused.since)
+    return replace(record, seconds=idle_for, most=unused.most, held_mib=unused.held_mib)
 
 
 def _looked_at(

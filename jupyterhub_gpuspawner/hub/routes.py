@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
-from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
 
 STATIC = Path(__file__).parent / "web" / "static"
@@ -104,7 +104,7 @@ class PageTools:
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:
         """The cards of a user's servers, of whatever spawner."""
-        return server_cards(map(server_of, user.all_spawners()))
+        return server_cards(map(server_of, user.all_spawners()), contact=contact_of(user.spawner))
 
     @staticmethod
     def static(base_url: str, name: str) -> str:

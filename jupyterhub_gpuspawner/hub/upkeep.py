@@ -31,7 +31,7 @@ from traitlets import TraitError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_failed
+from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     is_polled,
     last_start,
@@ -48,6 +48,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, 
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
@@ -231,19 +232,15 @@ class HubServers:
         spawner = self._app.users[orm_user].spawners[server]
         if spawner.active or last_start(spawner) is not None:
             return
-        start = _failed_start(
-            f"The hub was restarted while your server was being started. Job {orphan.job_id}, which had been submitted "
-            "for it, has been cancelled. Please start your server again."
-        )
-        set_last_start(spawner, start)
-        spawner.ending = ending_of(start.exception())
+        spawner.ending = Ending(start_failed("hub_restarted"), job_id=orphan.job_id)
+        set_last_start(spawner, _failed_start(spawner.ending))
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
 
 
-def _failed_start(message: str) -> asyncio.Future[None]:
+def _failed_start(ending: Ending) -> asyncio.Future[None]:
     start: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    start.set_exception(start_failed(message, reason="hub_restarted", status_code=503))
+    start.set_exception(start_error(ending))
     start.exception()  # else asyncio would log that nobody has read it
     return start
 
@@ -271,10 +268,7 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
 UNWATCHED_SECONDS = 10.0
 """Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
-LOST = Ending(
-    "The hub's database failed while your server was being started or stopped, and the server is gone.",
-    advice="Please start your server again.",
-)
+LOST = Ending(start_failed("database"), stage=Stage.READY)
 
 
 def unwatched(spawner: Spawner) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
-from jupyterhub_gpuspawner.words import counted, duration, memory, people
+from jupyterhub_gpuspawner.words import duration, memory, people
 
 HEADING = "Your servers"
 LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first, then open the link again."
@@ -113,9 +113,6 @@ NOT_RUNNING = "This server is not running."
 STOP_QUESTION = "Stop {title}?"
 EXTEND_HEADING = "More time for {title}"
 DELETE_QUESTION = "Delete {title}?"
-STOP_UNCONFIRMED = (
-    "Slurm did not respond at {time}, so job {job_id} may still be running. The hub keeps trying to cancel it."
-)
 OF_USER = "{title} of {owner}"
 GIVEN_UP = "You give up your place in line. Nothing else is lost."
 NOTHING_LOST = "It is not ready yet, so no work is lost."
@@ -128,18 +125,6 @@ def title(name: str, display_name: str, profile: str = "") -> str:
     if profile:
         return f"{profile} (server {display_name})" if name else profile
     return f"Server {display_name}" if name else "My server"
-
-
-def stopped(title: str, *, job_id: str = "", gpus: int = 0, by: str = "", waited: bool = False) -> str:
-    """What a card says after a stop, such as ``K80 was stopped at {time}; job 42 released 1 GPU``."""
-    what = f"{title} {'left the line' if waited else 'was stopped'} at {{time}}"
-    if by:
-        what = f"{what}: {by} stopped it" if waited else f"{what} by {by}"
-    if not job_id:
-        return f"{what}."
-    if waited or not gpus:
-        return f"{what}; job {job_id} was cancelled."
-    return f"{what}; job {job_id} released {counted(gpus, 'GPU')}."
 
 
 def job_in(job_id: str, partition: str) -> str:
@@ -229,30 +214,11 @@ NOTHING_RUNS = "You have no running server"
 NOT_RUNNING_HEADING = "Your server is not running"
 NOT_RUNNING_NAMED = "Server {name} is not running"
 IMPLICIT = "It will start again automatically in a few seconds."
-TIME_LIMIT = "The job reached its time limit of {time}."
 UNKNOWN_FAILURE = "The reason is unknown. Your administrator may find it in the hub's log."
-TIMED_OUT = (
-    "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
-    "Last known state: {known}"
-)
-TIMED_OUT_ADVICE = "Start again. If it happens again, contact {contact}."
-NOT_SUBMITTED = "Slurm did not accept the job within {time}, so the start was cancelled."
-WAITED = "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up."
-WAITED_ADVICE = "Start again, or choose fewer resources: a smaller job may start sooner."
-WAITED_HINT = "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner."
-UNANSWERED = "Your server was started but did not respond to the hub within {time}."
-UNREACHABLE = "Your server was started, but the hub cannot reach it."
-NO_ANSWER = "The server was started but did not respond to the hub in time."
-NO_ANSWER_ADVICE = "Start again. If it happens again, contact {contact}."
 FOR_ADMIN = "For administrators"
 LOG_FILE = "Log file"
-TRY_LATER = (
-    "Try again in a minute; if it still fails, contact {contact}. Servers that are already running are not affected."
-)
-REFUSED = "Choose something else, or something smaller; if that does not help, contact {contact}."
 CONTACT = "your administrator"
 """Whom to ask, unless the site says so."""
-ASK = "Please contact {contact}."
 LAST_LINES = "Last lines of the log"
 DOWNLOAD = "Download"
 AGAIN = "Start again with the same choice"
@@ -350,15 +316,6 @@ def keeps(by: int, left: int) -> str:
     if not left:
         return NO_KEEP_LEFT
     return f"{duration(by)} more. You can do this {'once' if left == 1 else f'{left} times'}."
-
-
-def stopped_as_idle(title: str, *, job_id: str, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
-    """What a card says after the policy has stopped a server; a server without GPUs was seen by its cores."""
-    return (
-        f"{title} was stopped at {{time}} because it was idle: "
-        f"{idle_in_words(gpus=gpus, idle_for=idle_for, most=most, held_mib=held_mib)}; "
-        f"job {job_id} {'released ' + counted(gpus, 'GPU') if gpus else 'was cancelled'}."
-    )
 
 
 def idle_in_words(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:

@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from jupyterhub_gpuspawner.slurm.job import End
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
@@ -56,6 +54,22 @@ class Kind(str, Enum):
     """Nobody saw the end, or Slurm no longer knows the job."""
 
 
+STOPS = (Kind.STOPPED_BY_USER, Kind.STOPPED_BY_INSTRUCTOR, Kind.STOPPED_BY_ADMIN, Kind.IDLE, Kind.CULLED)
+"""Those where the hub stopped the server, because somebody or a policy wanted it."""
+
+
+class Stage(str, Enum):
+    """How far a start is, in this order."""
+
+    SUBMITTED = "submitted"
+    """sbatch is being asked."""
+    QUEUED = "queued"
+    ALLOCATED = "allocated"
+    STARTING = "starting"
+    """The node has reported."""
+    READY = "ready"
+
+
 @dataclass(frozen=True)
 class Cause:
     """Why a session ended."""
@@ -66,7 +80,7 @@ class Cause:
     ``submit_rejected`` or ``queue_timeout``, or ``job_`` and how its job ended, such as ``job_out_of_memory``."""
 
     def to_json(self) -> dict[str, str]:
-        """For the spawner's state."""
+        """Its parts that are set."""
         return {"kind": self.kind.value} | ({"fault": self.fault} if self.fault else {})
 
 
@@ -112,17 +126,6 @@ def cause_of(cause: Cause | None, *, stopped: Kind | None = None, fault: str = "
     if stopped is not None:
         return Cause(stopped)
     return start_failed(fault) if fault else end_of_job(end)
-
-
-_CAUSE = TypeAdapter(Cause)
-
-
-def parse_cause(document: object) -> Cause | None:
-    """What :meth:`Cause.to_json` wrote; None for anything else."""
-    try:
-        return _CAUSE.validate_python(document)
-    except ValidationError:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,12 +267,12 @@ ASKED = ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus", "memory_mib
 EVENTS: tuple[type[Event], ...] = (Submitted, Placed, Ready, Usage, Ended)
 
 
-def stages(reached: Mapping[str, float], ready_at: float) -> tuple[float, float, float] | None:
+def stages(reached: Mapping[Stage, float], ready_at: float) -> tuple[float, float, float] | None:
     """Seconds in the queue, until the report and until the server answered; None where a time is missing.
 
-    ``reached`` has ``queued``, ``allocated`` and ``starting``. Slurm reports whole seconds, and its clock may differ.
+    ``reached`` says when each stage was reached. Slurm reports whole seconds, and its clock may differ.
     """
-    queued, allocated, reported = (reached.get(name) for name in ("queued", "allocated", "starting"))
+    queued, allocated, reported = map(reached.get, (Stage.QUEUED, Stage.ALLOCATED, Stage.STARTING))
     if queued is None or allocated is None or reported is None:
         return None
     began = min(max(allocated, queued), reported)

@@ -13,11 +13,12 @@ import hmac
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
-from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.reason import Words, meaning
 from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.words import duration
 
 
 class Phase(str, Enum):
@@ -306,128 +307,107 @@ _PHASES_IN_WORDS = {
     Phase.ENDING: "The job is ending.",
     Phase.UNKNOWN: "The job's state ({state}) is unknown to this hub, which keeps the server.",
 }
-
-
-class EndWords(NamedTuple):
-    """What is said of an end."""
-
-    sentence: str
-    """For a participant; empty where :func:`sentence` has more to say."""
-    advice: str
-    """What a participant may do, in words that need no knowledge of Slurm, with ``{contact}`` as whom they may ask."""
-    hint: str = ""
-    """For an admin."""
-
-
-_ENDS_IN_WORDS: dict[End, EndWords] = {
-    End.FINISHED: EndWords("The job has finished.", "The last lines of its log may say why."),
-    End.FAILED: EndWords("", "The last lines of its log may say why. If they do not help, send them to {contact}."),
-    End.CANCELLED: EndWords("The job was cancelled.", "If you did not cancel it yourself, contact {contact}."),
-    End.TIME_LIMIT: EndWords(
+_SEE_LOG = "The last lines of its log may say why. If they do not help, send them to {contact}."
+_ENDS_IN_WORDS: dict[End | None, Words] = {
+    None: Words("The job has ended."),
+    End.FINISHED: Words("The job has finished.", "The last lines of its log may say why."),
+    End.FAILED: Words("", _SEE_LOG),  # the sentence is made of the exit code
+    End.CANCELLED: Words("The job was cancelled.", "If you did not cancel it yourself, contact {contact}."),
+    End.TIME_LIMIT: Words(
         "The job reached its time limit.",
         "Your files are kept as you last saved them. Start again, with more time if you can choose it.",
         "Give the profile more time.",
     ),
-    End.OUT_OF_MEMORY: EndWords(
+    End.OUT_OF_MEMORY: Words(
         "The job exceeded its memory limit.",
         "Start again with more memory if you can choose it, or work on less data at a time.",
         "Give the profile more memory.",
     ),
-    End.NODE_FAILED: EndWords(
+    End.NODE_FAILED: Words(
         "The node of the job failed.",
         "This was not caused by you. Start again: Slurm uses another node if one is available.",
     ),
-    End.PREEMPTED: EndWords(
+    End.PREEMPTED: Words(
         "The job was preempted: a job with higher priority needed its resources.",
         "Start again; the new server may have to wait in the queue.",
     ),
-    End.VANISHED: EndWords(
+    End.VANISHED: Words(
         "Slurm no longer has a record of the job.",
         "Start again. If it happens again, contact {contact}.",
         "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
     ),
-    End.REPLACED: EndWords(
+    End.REPLACED: Words(
         "Slurm has lost the job: its id now belongs to another job.",
         "This was not caused by you. Start again. If it happens again, contact {contact}.",
         "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
     ),
 }
-_IN_USE = "All matching {} are in use."
-_EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
-"""Reasons that add nothing to the exit code."""
-_CODES = {"126": "a program could not be run", "127": "a command was not found"}
-"""Meaning of exit codes of a shell and of the launcher."""
-_NO_LOG = "0:53"
-"""slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
-
-
-def sentence(status: Job, *, matching: str = "resources") -> str:
-    """One sentence about the job for a participant, without Slurm's terms where plain words suffice.
-
-    ``matching`` is what it asks for, such as ``GPUs``, where that is known.
-    """
-    if status.state in _STATES_IN_WORDS:
-        return _STATES_IN_WORDS[status.state]
-    if status.phase is Phase.QUEUED:
-        return _IN_USE.format(matching) if status.reason == "Resources" else meaning(status.reason).sentence
-    if status.phase is Phase.ENDED:
-        if status.end is None:
-            return "The job has ended."
-        return _ENDS_IN_WORDS[status.end].sentence or _failed(status)
-    host = status.batch_host
-    return _PHASES_IN_WORDS[status.phase].format(
-        node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=status.state or "none"
-    )
-
-
-def _failed(status: Job) -> str:
-    if status.exit_code == _NO_LOG:
-        return "The job failed: its log file could not be written."
-    if status.reason and not status.reason.startswith(_EXIT_REASONS):
-        why = meaning(status.reason).sentence.removeprefix("Waiting: ")
-        return f"The job failed. {why[0].upper()}{why[1:]}"
-    code, _, signal = status.exit_code.partition(":")
-    if signal not in ("", "0"):
-        return f"The job failed: it was ended by signal {signal}."
-    if code in ("", "0"):
-        return "The job failed."
-    return f"The job failed with exit code {code}{': ' if code in _CODES else ''}{_CODES.get(code, '')}."
-
-
-def admin_hint(status: Job) -> str:
-    """What an admin could do about it, in one sentence; empty if there is nothing."""
-    if status.phase is Phase.UNKNOWN:
-        return f"Please report the state {status.state!r} to the project."
-    if status.exit_code == _NO_LOG:
-        return "slurmd could not open the job's output file or its working folder: check the log folder on the node."
-    if status.phase is Phase.QUEUED:
-        return meaning(status.reason).hint
-    if status.end is None:
-        return ""
-    return _ENDS_IN_WORDS[status.end].hint or (meaning(status.reason).hint if status.reason else "")
-
-
 _KILLED = (
     "A process killed in this way has usually exceeded its memory limit. "
     "Start again with more memory if you can choose it, or work on less data at a time."
 )
 _SET_UP = "A program is missing on the node: please send {contact} the last lines of the log."
-_FAILURES = {"126:0": _SET_UP, "127:0": _SET_UP, "0:9": _KILLED, "137:0": _KILLED}
-"""Advice for exit codes that say more."""
+_NO_LOG = "0:53"
+"""slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
+_EXITS_IN_WORDS = {
+    _NO_LOG: Words(
+        "The job failed: its log file could not be written.",
+        _SEE_LOG,
+        "slurmd could not open the job's output file or its working folder: check the log folder on the node.",
+    ),
+    "126:0": Words("The job failed with exit code 126: a program could not be run.", _SET_UP),
+    "127:0": Words("The job failed with exit code 127: a command was not found.", _SET_UP),
+    "0:9": Words("The job failed: it was ended by signal 9.", _KILLED),
+    "137:0": Words("The job failed with exit code 137.", _KILLED),
+}
+"""Exit codes of a shell, of the launcher and of slurmd that say more than others."""
+_EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
+"""Reasons that add nothing to the exit code."""
+
+
+def job_words(job: Job, *, matching: str = "resources", contact: str = "your administrator") -> Words:
+    """What is said of a job, in plain words where they suffice; there is always a sentence.
+
+    ``matching`` is what it asks for, such as ``GPUs``, where that is known; ``contact`` is whom a participant may ask.
+    """
+    words = _queued(job, matching) if job.phase is Phase.QUEUED else _of_end(job) if job.phase is Phase.ENDED else None
+    if words is None:
+        host, hint = job.batch_host, f"Please report the state {job.state!r} to the project."
+        text = _PHASES_IN_WORDS[job.phase].format(
+            node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=job.state or "none"
+        )
+        words = Words(text, hint=hint if job.phase is Phase.UNKNOWN else "")
+    return Words(
+        _STATES_IN_WORDS.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint
+    )
+
+
+def _queued(job: Job, matching: str) -> Words:
+    words = meaning(job.reason)
+    return replace(words, sentence=f"All matching {matching} are in use.") if job.reason == "Resources" else words
+
+
+def _of_end(job: Job) -> Words:
+    words = _ENDS_IN_WORDS[job.end]
+    if job.end is End.FAILED:
+        words = _EXITS_IN_WORDS.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
+        if job.exit_code != _NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
+            why = meaning(job.reason).sentence.removeprefix("Waiting: ")
+            words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")
+    elif job.end is End.TIME_LIMIT and job.time_limit:
+        words = replace(words, sentence=f"The job reached its time limit of {duration(job.time_limit)}.")
+    return replace(words, hint=words.hint or (meaning(job.reason).hint if job.reason else ""))
+
+
+def _of_exit_code(exit_code: str) -> str:
+    code, _, signal = exit_code.partition(":")
+    if signal not in ("", "0"):
+        return f"The job failed: it was ended by signal {signal}."
+    return f"The job failed with exit code {code}." if code not in ("", "0") else "The job failed."
+
+
 SILENT = (
     "If the job's log is empty, your login profile ended the job before the server could start: look for exec or "
     "exit in ~/.bash_profile, ~/.bash_login or ~/.profile, and run these in interactive shells only."
 )
 """For a job that ended by itself before its server reported, with an empty log."""
-
-
-def advice(status: Job, *, contact: str = "your administrator") -> str:
-    """One or two sentences; empty where there is no advice. ``contact`` is whom a participant may ask."""
-    text = ""
-    if status.phase is Phase.QUEUED:
-        text = meaning(status.reason).advice
-    elif status.phase is Phase.ENDED and status.end is not None:
-        text = _ENDS_IN_WORDS[status.end].advice
-        if status.end is End.FAILED:
-            text = _FAILURES.get(status.exit_code, text)
-    return text.replace("{contact}", contact)

@@ -7,22 +7,32 @@ limits are parsed by their grammar: scope, kind, measure, and what the limit app
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 NAME_LENGTH = 60
 """Characters of a reason's name that are kept."""
 
 
-class Meaning(NamedTuple):
-    """What one reason means."""
+@dataclass(frozen=True)
+class Words:
+    """What is shown of a reason, a job or an end; each may be empty."""
 
-    sentence: str
+    sentence: str = ""
     """For a participant."""
     advice: str = ""
-    """What a participant may do, with ``{contact}`` in the place of whom they may ask; may be empty."""
+    """What a participant may do, without Slurm's terms; ``{contact}`` in it stands for whom they may ask."""
     hint: str = ""
-    """For an admin; may be empty."""
+    """For an admin."""
+
+
+NO_WORDS = Words()
+
+
+@dataclass(frozen=True)
+class Meaning(Words):
+    """What one reason means."""
+
     clears: bool = True
     """False: waiting alone never lets the job start."""
     for_resources: bool = False

@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SlurmFailed,
 )
 from tests.fixtures.hubs import COMMAND, STAND_IN, start_hub, wait_for_looks
-from tests.hub.test_life import environment, in_the_end, start, state, stored
+from tests.hub.test_life import environment, in_the_end, start, state, why_it_ended
 from tests.hub.test_restart import job_id
 from tests.hub.visitor import Visitor
 from tests.waiting import true_within, wait_until
@@ -160,7 +160,7 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
         wait_until(lambda: not hub.server(profile), seconds=20)
 
     assert state(slurm, job) == "PREEMPTED"
-    assert stored(hub, profile)["ending"]["what"] == PREEMPTED
+    assert why_it_ended(hub, profile) == PREEMPTED
     told = card(hub, profile)
     assert PREEMPTED in told
     assert "Start again; the new server may have to wait in the queue." in told
@@ -201,7 +201,7 @@ def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess
 
     wait_until(lambda: not hub.server("cora") and not hub.server("rene"), seconds=20)
     assert in_the_end(slurm, jobs["rene"]) == "CANCELLED"
-    assert stored(hub, "cora")["ending"]["what"] == "The job was cancelled."
+    assert why_it_ended(hub, "cora") == "The job was cancelled."
 
 
 def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path: Path) -> None:

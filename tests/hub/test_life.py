@@ -17,6 +17,7 @@ from sqlalchemy import create_engine, text
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.job.ending import stored_ending, words_of
 from tests.cli.runner import cli_runner
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
@@ -121,6 +122,12 @@ def stored(hub: HubProcess, user: str) -> dict[str, Any]:
         found = database.execute(text(query), {"user": user}).scalar()
     engine.dispose()
     return json.loads(found) if found else {}
+
+
+def why_it_ended(hub: HubProcess, user: str) -> str:
+    """How the user's last server ended, as the hub's pages say it; empty where that is not stored."""
+    ending = stored_ending(stored(hub, user))
+    return words_of(ending).sentence if ending is not None else ""
 
 
 def waiting_job(slurm: PrivateSlurm) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.job.ending import stored_ending, words_of
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.commands import commands
 from tests.hub.test_ends import has_ipv6
-from tests.hub.test_life import environment, start, stored
+from tests.hub.test_life import environment, start, stored, why_it_ended
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -82,12 +83,14 @@ def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
     start(hub, "ida", "light")
     hub.wait("ida", ready=False)
     wait_until(lambda: "ending" in stored(hub, "ida"))
-    told = stored(hub, "ida")["ending"]
+    ending = stored_ending(stored(hub, "ida"))
     hub.stop()
 
-    assert told["what"] == "Your server was started, but the hub cannot reach it."
-    assert f"listens only on 127.0.0.1, and the hub reaches its node at {address}." in told["hint"]
-    assert told["hint"] in hub.log.read_text()
+    assert ending is not None
+    shown = words_of(ending)
+    assert shown.sentence == "Your server was started, but the hub cannot reach it."
+    assert f"listens only on 127.0.0.1, and the hub reaches its node at {address}." in shown.hint
+    assert shown.hint in hub.log.read_text()
 
 
 @pytest.fixture
@@ -149,5 +152,5 @@ def test_a_server_that_listens_and_dies_before_it_answers_is_told_at_once(start_
     hub.wait("dora", ready=False)
 
     assert time.monotonic() - began < 110
-    assert "exit code 9" in stored(hub, "dora")["ending"]["what"]
+    assert "exit code 9" in why_it_ended(hub, "dora")
     hub.stop()

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
-from tests.hub.test_life import in_the_end, start, state, stored
+from tests.hub.test_life import in_the_end, start, state, stored, why_it_ended
 from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -106,11 +106,6 @@ def answers(hub: HubProcess, user: str) -> bool:
     return requests.get(f"{hub.url}/user/{user}/api", timeout=10, allow_redirects=False).status_code == 200
 
 
-def ending(hub: HubProcess, user: str) -> str:
-    """How the user's last server ended, as stored by the hub for its pages."""
-    return str(stored(hub, user).get("ending", {}).get("what", ""))
-
-
 ODD = ["garbage", "nothing", "half", "unknown", "refused", "timeout", "hang", "noise"]
 
 
@@ -186,7 +181,7 @@ def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, s
     hub.wait("rolf", ready=False)
 
     assert in_the_end(slurm_cluster, job) == "CANCELLED"
-    assert ending(hub, "rolf").startswith("Slurm requeued the job")
+    assert why_it_ended(hub, "rolf").startswith("Slurm requeued the job")
 
 
 def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
@@ -217,7 +212,7 @@ def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slur
     slurm_cluster.run("scancel", job)
 
     assert soon(lambda: not hub.server("sven"))
-    assert ending(hub, "sven") == "The job was cancelled."
+    assert why_it_ended(hub, "sven") == "The job was cancelled."
     assert list(stored(hub, "sven")) == ["ending"]
     assert hub.api("GET", "/gpuspawner/placement/sven").status_code == 404
     gone = requests.get(f"{hub.url}/user/sven/environ", timeout=10, allow_redirects=False)
@@ -232,7 +227,7 @@ def test_a_server_that_ends_by_itself_is_noticed_within_an_interval_and_named(
     slurm_cluster.run("scancel", "--batch", "--signal=KILL", job)
 
     assert soon(lambda: not hub.server("karl"))
-    assert ending(hub, "karl") == "The job failed: it was ended by signal 9."
+    assert why_it_ended(hub, "karl") == "The job failed: it was ended by signal 9."
 
 
 def resumed(slurm: PrivateSlurm, node: str) -> bool:
@@ -255,7 +250,7 @@ def test_a_node_that_fails_is_noticed_within_an_interval_and_named(
         wait_until(lambda: resumed(slurm_cluster, "d1"))
 
     assert state(slurm_cluster, job) == "NODE_FAIL"
-    assert ending(hub, "nina") == "The node of the job failed."
+    assert why_it_ended(hub, "nina") == "The node of the job failed."
     assert ready(hub, "nora")
 
 
@@ -286,4 +281,4 @@ def test_the_time_limit_is_named(hub: HubProcess, slurm_cluster: PrivateSlurm, m
     """Slurm ends the job within a minute after its time limit; the hub notices, and the message names the limit."""
     wait_until(lambda: not hub.server("minute"), seconds=150)
     assert state(slurm_cluster, minute) == "TIMEOUT"
-    assert re.search("time limit|minute", ending(hub, "minute"))
+    assert re.search("time limit|minute", why_it_ended(hub, "minute"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import reduce
 
@@ -13,12 +12,12 @@ from jupyterhub_gpuspawner.records.record import (
     Cause,
     Kind,
     SessionRecord,
+    Stage,
     applied,
     cause_of,
     end_of_job,
     job_ended_in_start,
     lost,
-    parse_cause,
     stages,
     start_failed,
 )
@@ -91,7 +90,8 @@ def test_stages_add_up_whatever_slurmctlds_clock_says(
     allocated: float | None, expected: tuple[float, float, float] | None
 ) -> None:
     """Submitted at 100, reported at 107, ready at 109; no stage has a negative duration."""
-    reached = {"queued": 100.0, "starting": 107.0} | ({} if allocated is None else {"allocated": allocated})
+    reached = {Stage.QUEUED: 100.0, Stage.STARTING: 107.0}
+    reached |= {} if allocated is None else {Stage.ALLOCATED: allocated}
 
     assert stages(reached, 109.0) == expected
 
@@ -143,15 +143,3 @@ def test_a_job_that_ended_before_its_server_was_ready_is_a_failed_start() -> Non
     """Its class says how the job ended."""
     assert job_ended_in_start(End.OUT_OF_MEMORY) == Cause(Kind.START_FAILED, "job_out_of_memory")
     assert job_ended_in_start(None) == Cause(Kind.START_FAILED, "job_ended")
-
-
-@pytest.mark.parametrize("cause", [Cause(Kind.CULLED), start_failed("queue_timeout")])
-def test_a_cause_is_stored_and_read(cause: Cause) -> None:
-    """As JSON in the spawner's state."""
-    assert parse_cause(json.loads(json.dumps(cause.to_json()))) == cause
-
-
-@pytest.mark.parametrize("document", [None, "culled", {}, {"kind": "bored"}, {"kind": "culled", "fault": 7}])
-def test_what_is_no_cause_is_not_read(document: object) -> None:
-    """Of another version, or damaged."""
-    assert parse_cause(document) is None

@@ -12,11 +12,9 @@ from jupyterhub_gpuspawner.slurm.job import (
     End,
     Job,
     Phase,
-    admin_hint,
-    advice,
     end_of,
+    job_words,
     phase_of,
-    sentence,
 )
 from jupyterhub_gpuspawner.slurm.reason import Meaning, meaning, never_clears
 from tests.slurm.recorded import VERSIONS, recorded
@@ -121,13 +119,13 @@ def job(state: str, **facts: object) -> Job:
 )
 def test_participant_reads_one_plain_sentence(status: Job, words: str) -> None:
     """Each state, with its reason or exit code, has a plain sentence."""
-    assert sentence(status) == words
+    assert job_words(status).sentence == words
 
 
 @pytest.mark.parametrize("state", sorted(PHASES))
 def test_no_state_is_without_words(state: str) -> None:
     """Every state of the table has a complete sentence without any other field."""
-    assert re.fullmatch(r"[A-Z].*\.", sentence(job(state)))
+    assert re.fullmatch(r"[A-Z].*\.", job_words(job(state)).sentence)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_no_state_is_without_words(state: str) -> None:
 )  # fmt: skip
 def test_admin_reads_what_could_be_done(status: Job, hint: str) -> None:
     """Where an admin can do something, the hint names it."""
-    assert admin_hint(status) == hint
+    assert job_words(status).hint == hint
 
 
 def test_end_of_a_job_is_told_in_utc() -> None:
@@ -287,12 +285,12 @@ def test_every_reason_a_cluster_gave_has_words(version: str) -> None:
 
 def waiting(reason: str) -> str:
     """The advice for a job pending for this reason."""
-    return advice(Job("7", Phase.QUEUED, "PENDING", reason))
+    return job_words(Job("7", Phase.QUEUED, "PENDING", reason)).advice
 
 
 def ended(end: End, exit_code: str = "") -> str:
     """The advice for a job that ended this way."""
-    return advice(Job("7", Phase.ENDED, end=end, exit_code=exit_code))
+    return job_words(Job("7", Phase.ENDED, end=end, exit_code=exit_code)).advice
 
 
 BY_ITSELF = "It starts automatically; you only have to wait."
@@ -378,4 +376,4 @@ def test_exit_codes_that_say_more() -> None:
 
 def test_a_job_that_runs_needs_no_advice() -> None:
     """There is no advice for a running job."""
-    assert advice(Job("7", Phase.RUNNING, "RUNNING")) == ""
+    assert job_words(Job("7", Phase.RUNNING, "RUNNING")).advice == ""

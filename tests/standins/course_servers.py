@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from jupyterhub_gpuspawner.hub.course import actions
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.records.record import end_of_job, job_ended_in_start
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 BEGAN = time.time()
@@ -46,10 +48,12 @@ def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one
             user, pending="spawn", job=job, start=StartFacts("2", job=job, matching="GPUs", queue_position=place)
         )
     if state == "failed":
-        told = "The job failed with exit code 1."
-        return Server(user, ending=Ending(told, at=BEGAN, log="/home/x/jupyterhub.log", lines=LOG))
+        job = Job("3", Phase.ENDED, state="FAILED", exit_code="1:0", end=End.FAILED)
+        died = Ending(job_ended_in_start(job.end), at=BEGAN, job_id="3", job=job)
+        return Server(user, ending=replace(died, log="/home/x/jupyterhub.log", lines=LOG))
     if state == "ended":
-        return Server(user, ending=Ending("The job exceeded its memory limit.", at=BEGAN, served=True))
+        job = Job("4", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+        return Server(user, ending=Ending(end_of_job(job.end), at=BEGAN, job_id="4", job=job))
     if state == "stopping":
         return Server(user, pending="stop", ready=True)
     return Server(user)

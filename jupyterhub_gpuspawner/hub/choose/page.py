@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     statuses_of,
     with_courses,
 )
-from jupyterhub_gpuspawner.hub.job.ending import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.waiting import as_query
@@ -45,6 +45,8 @@ from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
+from jupyterhub_gpuspawner.records.record import start_failed
+from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.words import duration
 
 FIRST_PATIENCE = 2.0
@@ -276,7 +278,7 @@ class ChoosePage(SpawnHandler):
         except Exception as error:
             self.visit.refusal = self._in_our_words(error)
             ending = ending_of(self.visit.refusal)
-            self.visit.hint = ending.hint if ending is not None else ""
+            self.visit.hint = words_of(ending).hint if ending is not None else ""
             if self.visit.refusal is error:
                 raise
             raise self.visit.refusal from error
@@ -287,13 +289,12 @@ class ChoosePage(SpawnHandler):
             return error
         seconds = retry_after(error)
         if seconds is not None:
-            refusal = start_failed(
-                words.MANY_STARTS.format(time=duration(seconds)), reason="throttled", status_code=error.status_code
-            )
+            fault, text = "throttled", words.MANY_STARTS.format(time=duration(seconds))
         elif 0 < self.active_server_limit <= self.users.count_active_users()["active"]:
-            refusal = start_failed(words.MANY_SERVERS, reason="too_many_users", status_code=error.status_code)
+            fault, text = "too_many_users", words.MANY_SERVERS
         else:  # a hook's
             return error
+        refusal = start_error(Ending(start_failed(fault), quoted=Words(text)), error.status_code)
         vars(refusal)["headers"] = vars(error).get("headers")
         return refusal
 

@@ -31,8 +31,8 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of
-from jupyterhub_gpuspawner.hub.spawners.server import Server, gpus_of, server_of
-from jupyterhub_gpuspawner.records.record import Cause, Kind
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
+from jupyterhub_gpuspawner.records.record import Kind
 
 # The starts that courses have asked for, in a table of our own in the hub's database.
 #
@@ -148,7 +148,7 @@ def failure_of(server: Server, asked_at: float) -> str:
     if server.stopped is not None or (ending is not None and ending.served):
         return ""
     if ending is not None:
-        return ending.what if ending.at is None or ending.at >= asked_at else ""
+        return server.end_words().sentence if ending.at is None or ending.at >= asked_at else ""
     return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else ""
 
 
@@ -231,8 +231,7 @@ class StartsAhead:
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
-    text = words.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
-    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(Kind.CULLED))
+    return replace(stop_record(server, at=at, stopper=Kind.CULLED), course=course.title)
 
 
 # The courses of a running hub are read every minute; their rights are updated then, and when a login changes them.

@@ -219,7 +219,7 @@ class Participant:
             return ""
         server = self.server
         if server.ending is not None:
-            return server.ending.what
+            return server.end_words().sentence
         return self.fault or (first_line(server.failure) if server.failure is not None else "")
 
 

@@ -101,7 +101,7 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
         return replace(plain, lines=tuple(_of_ending(participant)), log=log)
     stopped = server.stopped
     if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
-        return replace(plain, lines=(Line(stopped.what, stopped.at),))
+        return replace(plain, lines=(Line(server.end_words().sentence, stopped.at),))
     return plain
 
 

@@ -193,8 +193,6 @@ def faults(number: int) -> str:
     return f"{counted(number, 'mistake')} in its file"
 
 
-GPU = "GPU"
-
 STARTS = "The server is being started."
 RUNS = "A server is running or starting already."
 STOPS = "The server is being stopped."
@@ -212,10 +210,3 @@ EXTENDED = "The server has {time} more."
 EMPTY_MESSAGE = "A message must have a text."
 FROM = "Message from {sender}"
 UNKNOWN_COURSE = "There is no such course."
-UNVISITED = "Nobody opened this server after {course} had begun, so it was stopped at {{time}}{released}."
-
-
-def unvisited(course: str, *, job_id: str, gpus: int) -> str:
-    """What the card says of a server that was started ahead and that nobody opened."""
-    released = f"; job {job_id} {f'released {counted(gpus, GPU)}' if gpus else 'was cancelled'}" if job_id else ""
-    return UNVISITED.format(course=course.replace("{", "(").replace("}", ")"), released=released)

@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.records.record import (
     Kind,
     Placed,
     Ready,
+    Stage,
     Submitted,
     Usage,
     cause_of,
@@ -202,7 +203,7 @@ class Life:
             )
         )
 
-    def ready(self, reached: Mapping[str, float]) -> None:
+    def ready(self, reached: Mapping[Stage, float]) -> None:
         """The server answers; ``reached`` says when its stages were reached, as far as that is known."""
         session = self.session
         if session is None or session.served:

@@ -1,6 +1,6 @@
-"""How a start failed or a server ended: what its page says, kept in the spawner's state until the next start.
+"""How a start failed or a server ended: a value of facts, kept in the spawner's state, and the words for it.
 
-:class:`ServerEnding` explains the end of a job's server, or why its start failed.
+:class:`Ending` is the value, :func:`words_of` says what is shown of it, and :class:`ServerEnding` finds the facts out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -20,7 +20,14 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Chance, availability
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    RequestError,
+    SlurmOutputError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
@@ -30,10 +37,10 @@ from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.records.record import Cause, end_of_job, job_ended_in_start, parse_cause
-from jupyterhub_gpuspawner.records.record import start_failed as failed_start
-from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase, admin_hint, advice, sentence
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
+from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
+from jupyterhub_gpuspawner.words import counted, duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 TEXT_LIMIT = 2000
@@ -42,47 +49,65 @@ TEXT_LIMIT = 2000
 
 @dataclass(frozen=True)
 class Ending:
-    """Why the server does not run now. Every text must be escaped where it is shown."""
+    """Why the server does not run now: facts alone. What is said of them is :func:`words_of`'s."""
 
-    what: str
-    """What happened, for a participant: a sentence or two."""
-    advice: str = ""
-    """What the person may do."""
-    hint: str = ""
-    """What else an administrator should know, and could do: shown to administrators only."""
-    job_id: str = ""
+    cause: Cause
     at: float | None = None
     """Seconds since the epoch; None if unknown."""
+    by: str = ""
+    """Who stopped it, where that is not its user."""
+    job_id: str = ""
+    job: Job | None = None
+    """The job as Slurm last reported it; None where it has not, or where that explains nothing."""
+    stage: Stage | None = None
+    """How far a start was that failed or was stopped, where that matters."""
+    seconds: float = 0.0
+    """The limit that a start has reached, or for how long the server was idle."""
+    gpus: int = 0
+    """How many GPUs a stop has released."""
+    most: float = 0.0
+    """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
+    held_mib: int = 0
+    """GPU memory that an idle server held."""
+    course: str = ""
+    """The title of the course for which the server was started, where nobody opened it."""
+    unconfirmed: bool = False
+    """Slurm has not taken the request to cancel the job."""
+    quoted: Words = NO_WORDS
+    """Words in the place of the cause's own: those of an error, of the form, or stored by version 0.1. Escape them."""
     log: str = ""
     """The path of the job's log on the node."""
     lines: str = ""
     """The log's last lines."""
     profile: str = ""
     """The profile's display name, which its card shows; empty where there was none."""
-    served: bool = False
-    """The server had been running; False for a start that failed."""
-    stopped: bool = False
-    """A person stopped it, or the hub did: ``what`` says so, with ``{time}`` in the place of ``at``."""
-    cause: Cause | None = None
-    """The same as a value; None where an earlier version has stored it."""
 
-    def to_json(self) -> dict[str, Any]:
-        """For the spawner's state: the fields that are set, each text cut to its limit (``lines`` keeps its end)."""
-        document = {key: value for key, value in asdict(self).items() if value}
-        if self.cause is not None:
-            document["cause"] = self.cause.to_json()
-        return {
-            key: value[-TEXT_LIMIT:] if key == "lines" else value[:TEXT_LIMIT] if isinstance(value, str) else value
-            for key, value in document.items()
-        }
+    @property
+    def stopped(self) -> bool:
+        """A person stopped it, or the hub did."""
+        return self.cause.kind in STOPS
+
+    @property
+    def served(self) -> bool:
+        """The server had been running, and nobody stopped it; False for a start that failed."""
+        return not self.stopped and self.cause.kind is not Kind.START_FAILED
 
 
 _ENDING = TypeAdapter(Ending)
 
 
 def ending_state(ending: Ending | None) -> dict[str, Any]:
-    """The part of a spawner's state that keeps the ending of its last server."""
-    return {"ending": ending.to_json()} if ending is not None else {}
+    """The part of a spawner's state that keeps the ending of its last server; each text is cut to its limit."""
+    if ending is None:
+        return {}
+    quoted = ending.quoted
+    ending = replace(
+        ending,
+        lines=ending.lines[-TEXT_LIMIT:],
+        quoted=Words(*(text[:TEXT_LIMIT] for text in (quoted.sentence, quoted.advice, quoted.hint))),
+        job=replace(ending.job, reason=ending.job.reason[:TEXT_LIMIT]) if ending.job is not None else None,
+    )
+    return {"ending": _ENDING.dump_python(ending, mode="json", exclude_defaults=True)}
 
 
 def stored_ending(state: Mapping[str, Any]) -> Ending | None:
@@ -91,50 +116,146 @@ def stored_ending(state: Mapping[str, Any]) -> Ending | None:
     if not isinstance(document, dict):
         return None
     try:
-        ending = _ENDING.validate_json(json.dumps({**document, "cause": None}), strict=True)
+        return _ENDING.validate_json(json.dumps(_without_sentences(document)), strict=True)
     except ValidationError:
         return None
-    return replace(ending, cause=parse_cause(document.get("cause"))) if ending.what else None
 
 
-# Converts our errors to the exceptions that JupyterHub shows on the form, in the progress stream, REST and the log.
+def _without_sentences(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document of an ending; version 0.1 stored sentences, not always a cause, and whether the server had run."""
+    if not document.get("what"):
+        return document
+    texts = {"sentence": document["what"], "advice": document.get("advice", ""), "hint": document.get("hint", "")}
+    ran = Kind.UNKNOWN if document.get("served") else Kind.START_FAILED
+    cause = {"kind": (Kind.STOPPED_BY_USER if document.get("stopped") else ran).value}
+    return {"cause": cause, **document, "quoted": texts}
 
-_ADVICE = ((SubmitRejected, words.REFUSED), (SlurmUnavailable, words.TRY_LATER))
+
+# What is said of an ending. A new cause has its words here; what else they name is a field of :class:`Ending`.
+
+_BY_ITSELF = (End.FAILED, End.FINISHED)
+_AGAIN = "Start again. If it happens again, contact {contact}."
+_WAIT_AGAIN = "Start again; the new server may have to wait in the queue."
+_ASK = "Please contact {contact}."
+_TRY_LATER = (
+    "Try again in a minute; if it still fails, contact {contact}. Servers that are already running are not affected."
+)
+_REFUSED = "Choose something else, or something smaller; if that does not help, contact {contact}."
+_STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
+    ("timeout", None): Words("The server was started but did not respond to the hub in time.", _AGAIN),
+    ("timeout", Stage.SUBMITTED): Words(
+        "Slurm did not accept the job within {time}, so the start was cancelled.", _TRY_LATER
+    ),
+    ("timeout", Stage.ALLOCATED): Words(
+        "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
+        "Last known state: {job}",
+        _AGAIN,
+    ),
+    ("timeout", Stage.STARTING): Words("Your server was started but did not respond to the hub within {time}.", _AGAIN),
+    ("queue_timeout", None): Words(
+        "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up.",
+        "Start again, or choose fewer resources: a smaller job may start sooner.",
+        "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner.",
+    ),
+    ("unreachable", None): Words("Your server was started, but the hub cannot reach it.", _ASK),
+    ("hub_restarted", None): Words(
+        "The hub was restarted while your server was being started. Job {job_id}, which had been submitted for it, has "
+        "been cancelled. Please start your server again."
+    ),
+    ("database", None): Words(AWAY_MESSAGE),
+    ("database", Stage.READY): Words(
+        "The hub's database failed while your server was being started or stopped, and the server is gone.",
+        "Please start your server again.",
+    ),
+    (SubmitRejected.reason, None): Words(advice=_REFUSED),
+    (SlurmUnavailable.reason, None): Words(advice=_TRY_LATER),
+    **{(error.reason, None): Words(advice=_ASK) for error in (GPUSpawnerError, ConfigError, SlurmOutputError)},
+}
+"""Why a start failed, by the fault and how far it was; the sentence of an error is its own."""
+
+
+def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT) -> Words:
+    """What is shown of an ending, ``{time}`` standing for :attr:`Ending.at`; escape all of it.
+
+    ``title`` is the server's, and names one that was stopped; ``contact`` is whom its user may ask.
+    """
+    own, quoted = _of_facts(ending, title, contact), ending.quoted
+    text = (quoted.advice or own.advice).replace("{contact}", contact)
+    return Words(quoted.sentence or own.sentence, text, quoted.hint or own.hint)
+
+
+def _of_facts(ending: Ending, title: str, contact: str) -> Words:
+    job, fault = ending.job or Job(ending.job_id, Phase.ENDED), ending.cause.fault
+    of_job = job_words(job, contact=contact)
+    if ending.stopped:
+        return Words(_of_stop(ending, title))
+    if ending.served and job.phase is not Phase.ENDED:
+        return Words("Slurm requeued the job, which ended its server.", _WAIT_AGAIN)
+    if ending.served:
+        return Words(of_job.sentence, of_job.advice)
+    if ending.job is not None and job.phase is Phase.ENDED:
+        silent = job.end in _BY_ITSELF and ending.stage is not Stage.STARTING and not ending.lines.strip()
+        text = f"Job {ending.job_id} ended before your server was ready: {of_job.sentence}"
+        return Words(text, SILENT if silent else of_job.advice)
+    if ending.job is not None and fault == SubmitRejected.reason:
+        return replace(of_job, hint=f"Job {ending.job_id}: {of_job.sentence} {of_job.hint}".strip())
+    of_start = _STARTS_IN_WORDS.get((fault, ending.stage)) or _STARTS_IN_WORDS.get((fault, None), NO_WORDS)
+    last_state = words.SUBMITTED_AS if ending.job is None else words.ABOUT_JOB
+    facts = {"job_id": ending.job_id, "time": duration(ending.seconds)}
+    facts["job"] = last_state.format(text=of_job.sentence, **facts)
+    return replace(of_start, sentence=of_start.sentence.format(**facts))
+
+
+def _of_stop(ending: Ending, title: str) -> str:
+    """Such as ``K80 was stopped at {time}; job 42 released 1 GPU.``."""
+    job_id, gpus = ending.job_id, ending.gpus
+    if ending.unconfirmed:
+        return (
+            f"Slurm did not respond at {{time}}, so job {job_id} may still be running. "
+            "The hub keeps trying to cancel it."
+        )
+    released = f"released {counted(gpus, 'GPU')}" if gpus else "was cancelled"
+    released = f"; job {job_id} {released}." if job_id else "."
+    if ending.course:
+        return f"Nobody opened this server after {ending.course} had begun, so it was stopped at {{time}}{released}"
+    if ending.cause.kind is Kind.IDLE:
+        use = words.idle_in_words(gpus=gpus, idle_for=ending.seconds, most=ending.most, held_mib=ending.held_mib)
+        return f"{title} was stopped at {{time}} because it was idle: {use}{released}"
+    if ending.stage is Stage.QUEUED:
+        return f"{title} left the line at {{time}}{f': {ending.by} stopped it' if ending.by else ''}{released}"
+    return f"{title} was stopped at {{time}}{f' by {ending.by}' if ending.by else ''}{released}"
+
+
+# The errors of a start, as the exceptions that JupyterHub shows on the form, in the progress stream, REST and the log.
 
 
 def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: str = words.CONTACT) -> web.HTTPError:
     """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
 
-    JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start, and its message
-    in the progress stream and in REST: these are for the participant, and ``contact`` is whom to ask. What the admin
-    should know is logged, with the name of the server, and kept as the ending's ``hint``.
+    What the admin should know is logged, with the name of the server; ``contact`` is whom the participant may ask.
     """
     if isinstance(error, RequestError):
-        message, ending = error.for_user, Ending(error.message, advice=error.hint)
+        quoted = Words(error.message, error.hint)
     else:
         get_logger().error("The start of %s failed: %s", server, error)
-        advised = next((text for kind, text in _ADVICE if isinstance(error, kind)), words.ASK).format(contact=contact)
-        message, ending = f"{error.for_user} {advised}", Ending(error.for_user, advice=advised, hint=error.for_admin)
-    return start_failed(message, ending=ending, reason=error.reason, status_code=error.status_code)
+        quoted = Words(error.for_user, hint=error.for_admin)
+    return start_error(Ending(start_failed(error.reason), quoted=quoted), error.status_code, contact=contact)
 
 
-def start_failed(
-    message: str,
-    *,
-    ending: Ending | None = None,
-    detail: str = "",
-    reason: str = "job_ended",
-    status_code: int = 500,
-) -> web.HTTPError:
-    """The exception of a start that failed: a sentence, with ``detail`` (log lines) below it.
+def start_error(ending: Ending, status_code: int = 503, *, contact: str = words.CONTACT) -> web.HTTPError:
+    """The exception of a start that failed, which has its ending (:func:`ending_of`).
 
-    ``ending`` is the same in its parts, for a page.
+    JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start, and its message
+    in the progress stream and in REST, with the lines of the job's log below it: these are for the participant.
     """
+    shown = words_of(ending, contact=contact)
+    message = " ".join(filter(None, (shown.sentence, shown.advice, f"Log file: {ending.log}" if ending.log else "")))
     html = f"<p>{escape(message)}</p>"
-    if detail:
-        html += f'<pre class="text-start">{escape(detail)}</pre>'
-    failure = spawn_exception(message, reason=reason, status_code=status_code, html=html, detail=detail)
-    vars(failure)["gpuspawner_ending"] = ending or Ending(message, lines=detail)
+    if ending.lines:
+        html += f'<pre class="text-start">{escape(ending.lines)}</pre>'
+    fault = ending.cause.fault
+    failure = spawn_exception(message, reason=fault, status_code=status_code, html=html, detail=ending.lines)
+    vars(failure)["gpuspawner_ending"] = ending
     return failure
 
 
@@ -142,18 +263,16 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
     """The exception of a start that failed with the hub's database; the session of ``orm_spawner`` is rolled back."""
     if orm_spawner is not None:
         roll_back(inspect(orm_spawner).session)
-    return start_failed(AWAY_MESSAGE, reason="database", status_code=503)
+    return start_error(Ending(start_failed("database")))
 
 
 def ending_of(failure: BaseException | None) -> Ending | None:
-    """What a page says about an exception from this module; None for any other exception."""
+    """The ending of an exception from this module; None for any other exception."""
     return getattr(failure, "gpuspawner_ending", None)
 
 
 EXPLAIN_SECONDS = 5.0
 """Seconds to find out how a job ended, and to read its log."""
-_BY_ITSELF = (End.FAILED, End.FINISHED)
-_REQUEUED = "Slurm requeued the job, which ended its server."
 
 
 class ServerEnding:
@@ -165,101 +284,83 @@ class ServerEnding:
         self.last: Ending | None = None
         """How the last server ended, or why the last start failed; kept until the next start."""
 
-    def _ending(self, what: str, cause: Cause, *, advice: str, hint: str = "") -> Ending:
-        return Ending(what, advice=advice, hint=hint, job_id=self._watch.job_id, at=time.time(), cause=cause)
+    def _ending(self, cause: Cause, job: Job | None = None, **facts: Any) -> Ending:
+        """An ending of now, with what :func:`job_words` reads of the job."""
+        if job is not None:
+            facts["job"] = Job(
+                *(job.job_id, job.phase, job.state, job.reason),
+                batch_host=job.batch_host,
+                exit_code=job.exit_code,
+                end=job.end,
+            )
+        return Ending(cause, at=time.time(), job_id=self._watch.job_id, **facts)
 
-    def _advice(self, status: Job) -> str:
-        return advice(status, contact=self._watch.spawner.contact)
+    def _error(self, ending: Ending, status_code: int = 503) -> Exception:
+        self.last = ending
+        return start_error(ending, status_code, contact=self._watch.spawner.contact)
 
     # --- starts that failed ---------------------------------------------------------------------
 
-    def never_starts(self, status: Job, *, why: str = "") -> Exception:
+    def never_starts(self, job: Job, *, why: str = "") -> Exception:
         """The error of a start whose job waits for what will not come; ``why`` is known better than from its reason."""
-        what, text, rejected = why or sentence(status), self._advice(status), SubmitRejected
-        hint = f"Job {self._watch.job_id}: {sentence(status)} {admin_hint(status)}".strip()
-        self.last = self._ending(what, failed_start(rejected.reason), advice=text, hint=hint)
-        message = f"{what} {text}".strip()
-        return start_failed(message, ending=self.last, reason=rejected.reason, status_code=rejected.status_code)
+        cause = start_failed(SubmitRejected.reason)
+        return self._error(self._ending(cause, job, quoted=Words(why)), SubmitRejected.status_code)
 
-    def timed_out(self, seconds: float, state: str) -> Exception:
-        """The error of a job that did not serve within ``seconds`` of its allocation; ``state``: how far it was."""
-        what = words.TIMED_OUT.format(time=duration(seconds), known=state)
-        return self._timed_out(what, advice=words.TIMED_OUT_ADVICE)
+    def took_too_long(self, stage: Stage, seconds: float) -> Exception:
+        """The error of a start for which there was no job, no node or no server after ``seconds``.
 
-    def not_submitted(self, seconds: float) -> Exception:
-        """The error of a start for which there was no job after ``seconds``."""
-        return self._timed_out(words.NOT_SUBMITTED.format(time=duration(seconds)), advice=words.TRY_LATER)
-
-    def waited_too_long(self, seconds: float) -> Exception:
-        """The error of a start whose job was pending for ``seconds``, the limit.
-
-        Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
+        For the queue its status is below 500: JupyterHub counts others as failures, and exits after
+        ``consecutive_failure_limit``.
         """
-        what = words.WAITED.format(time=duration(seconds))
-        return self._timed_out(what, "queue_timeout", 409, advice=words.WAITED_ADVICE, hint=words.WAITED_HINT)
+        fault, status_code = ("queue_timeout", 409) if stage is Stage.QUEUED else ("timeout", 503)
+        ending = self._ending(start_failed(fault), self._watch.status, stage=stage, seconds=seconds)
+        return self._error(ending, status_code)
 
-    def _timed_out(
-        self, what: str, reason: str = "timeout", status_code: int = 503, *, advice: str, hint: str = ""
-    ) -> Exception:
-        advice = advice.format(contact=self._watch.spawner.contact)
-        self.last = self._ending(what, failed_start(reason), advice=advice, hint=hint)
-        return start_failed(what, ending=self.last, reason=reason, status_code=status_code)
+    async def died(self, job: Job, *, stage: Stage) -> Exception:
+        """The error of a start whose job has ended."""
+        ending = await self._explained(self._ending(job_ended_in_start(job.end), job, stage=stage))
+        return self._error(ending, 500 if job.end in _BY_ITSELF else 503)
 
-    async def died(self, status: Job, *, reported: bool) -> Exception:
-        """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
-        what = f"Job {self._watch.job_id} ended before your server was ready: {sentence(status)}"
-        await self._complete(self._ending(what, job_ended_in_start(status.end), advice=self._advice(status)))
-        by_itself = status.end in _BY_ITSELF
-        if by_itself and not reported and self.last is not None and not self.last.lines.strip():
-            self.last = replace(self.last, advice=SILENT)
-        return self._with_log_file(what, "job_ended", 500 if by_itself else 503)
-
-    async def unreachable(self, what: str, *, advice: str, hint: str, reason: str) -> Exception:
+    async def unreachable(self, fault: str, hint: str, *, seconds: float = 0.0) -> Exception:
         """The error of a start whose server the hub cannot reach, with the last lines of its job's log."""
-        advice = advice.format(contact=self._watch.spawner.contact)
-        await self._complete(self._ending(what, failed_start(reason), advice=advice, hint=hint))
-        return self._with_log_file(what, reason, 503)
-
-    def _with_log_file(self, what: str, reason: str, status_code: int) -> Exception:
-        ending = self.last or Ending(what)
-        message = f"{what} Log file: {ending.log}" if ending.log else what
-        return start_failed(message, ending=ending, detail=ending.lines, reason=reason, status_code=status_code)
+        ending = self._ending(start_failed(fault), stage=Stage.STARTING, seconds=seconds, quoted=Words(hint=hint))
+        return self._error(await self._explained(ending))
 
     # --- servers that ended ---------------------------------------------------------------------
 
-    async def keep_job_end(self, status: Job) -> None:
+    async def keep_job_end(self, job: Job) -> None:
         """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it."""
         if self.last is None and not self._watch.stopping:
-            what = sentence(status) if status.phase is Phase.ENDED else _REQUEUED
-            ending = self._ending(what, end_of_job(status.end), advice=self._advice(status))
-            at = status.ends_at if status.ends_at is not None else ending.at
-            await self._complete(replace(ending, at=at, served=True), status)
+            ending = self._ending(end_of_job(job.end), job)
+            await self._explained(replace(ending, at=job.ends_at if job.ends_at is not None else ending.at))
 
     def stop_unconfirmed(self) -> None:
         """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
         if self.last is not None and self.last.stopped:
-            self.last = replace(self.last, what=words.STOP_UNCONFIRMED.format(job_id=self._watch.job_id, time="{time}"))
+            self.last = replace(self.last, unconfirmed=True)
 
-    async def _complete(self, ending: Ending, status: Job | None = None) -> None:
+    async def _explained(self, ending: Ending) -> Ending:
         """Keep ``ending``, and then with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`."""
         self.last = ending
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
-                self.last = await self._with_log(ending, status)
+                self.last = ending = await self._with_log(ending)
+        return ending
 
-    async def _with_log(self, ending: Ending, status: Job | None) -> Ending:
-        detail = await self._log.job()
+    async def _with_log(self, ending: Ending) -> Ending:
+        detail, job = await self._log.job(), ending.job
         if detail is None:
             return ending
-        if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
-            ending = replace(ending, what=words.TIME_LIMIT.format(time=duration(detail.time_limit)))
+        if job is not None:
+            job = replace(job, time_limit=detail.time_limit)
+            ending = replace(ending, job=job)
         if not detail.stdout_path:
             return ending
         lines = await self._log.last_lines(detail.stdout_path)
-        if status is not None and outgrew_memory(status, lines):
-            status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
-            cause = end_of_job(status.end)
-            ending = replace(ending, what=sentence(status), advice=self._advice(status), cause=cause)
+        if job is not None and outgrew_memory(job, lines):
+            end = End.OUT_OF_MEMORY
+            cause = end_of_job(end) if ending.served else job_ended_in_start(end)
+            ending = replace(ending, cause=cause, job=replace(job, state="OUT_OF_MEMORY", end=end))
         return replace(ending, log=detail.stdout_path, lines=lines)
 
 

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import Use, parsed, position
-from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
+from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import utc
@@ -383,23 +383,24 @@ class ServerCard:
         return f"{zlib.crc32(repr((content, more)).encode()):08x}"
 
 
-def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tuple[ServerCard, ...]:
+def server_cards(
+    servers: Iterable[Server], *, now: float | None = None, contact: str = words.CONTACT
+) -> tuple[ServerCard, ...]:
     """A card for each server, those that are active first.
 
     A default server that is not active and about which there is nothing to say has one only beside another card that
     is: where nothing runs the page says that in a sentence.
     """
     ordered = sorted(servers, key=lambda server: not server.active)
-    cards = [server_card(server, now=now) for server in ordered]
+    cards = [server_card(server, now=now, contact=contact) for server in ordered]
     any_active = any(server.active for server in ordered)
     return tuple(card for card in cards if any_active or card.name or card.state != "stopped" or card.ended)
 
 
-def server_card(server: Server, *, now: float | None = None) -> ServerCard:
-    """The card of a server."""
+def server_card(server: Server, *, now: float | None = None, contact: str = words.CONTACT) -> ServerCard:
+    """The card of a server; ``contact`` is whom its user may ask."""
     now = time.time() if now is None else now
-    title = words.title(server.name, server.display_name, server.profile_name)
-    state = server.state
+    title, state = server_title(server), server.state
     if state is ServerState.STOPPING:
         return ServerCard(server.name, title, state.value, words.STOPPING)
     if server.pending:
@@ -408,7 +409,7 @@ def server_card(server: Server, *, now: float | None = None) -> ServerCard:
         return _dated(ServerCard(server.name, title, state.value, progress), server)
     if state is ServerState.RUNNING:
         return _running(server, title, now)
-    return _over(server, title)
+    return _over(server, title, contact)
 
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
@@ -457,17 +458,18 @@ def _dated(card: ServerCard, server: Server) -> ServerCard:
     return replace(card, silent=True, as_of=server.start.answered_at)
 
 
-def _over(server: Server, title: str) -> ServerCard:
+def _over(server: Server, title: str, contact: str) -> ServerCard:
     ending, stopped, state = server.ending, server.stopped, server.state
     if ending is not None:
-        card = ServerCard(server.name, title, state.value, ending.what, advice=ending.advice, log=bool(ending.log))
+        shown = server.end_words(contact)
+        card = ServerCard(server.name, title, state.value, shown.sentence, advice=shown.advice, log=bool(ending.log))
         if state is ServerState.FAILED:
             return card
         return replace(card, ended=words.ENDED_AT if ending.at is not None else "", at=ending.at)
     if state is ServerState.FAILED and server.failure is not None:
         return ServerCard(server.name, title, state.value, first_line(server.failure) or words.START_FAILED)
     if stopped is not None:
-        return ServerCard(server.name, title, state.value, ended=stopped.what, at=stopped.at)
+        return ServerCard(server.name, title, state.value, ended=server.end_words().sentence, at=stopped.at)
     return ServerCard(server.name, title, state.value)
 
 

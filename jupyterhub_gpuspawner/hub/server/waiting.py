@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
@@ -40,6 +40,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
+    contact_of,
     ended_log,
     running_log,
     server_of,
@@ -47,9 +48,10 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     updated_server,
     with_profiles,
 )
-from jupyterhub_gpuspawner.hub.start.progress import document, headline
+from jupyterhub_gpuspawner.hub.start.progress import document, waits_in_queue
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.records.record import start_failed
 
 # The profiles that would start now, for a user whose server waits in the queue.
 #
@@ -307,7 +309,7 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     server = await updated_server(spawner, patience=_PATIENCE)
     profiles = with_profiles(spawner)
     # not within the moment in which Slurm has not looked at the job yet: it may start at once
-    waits = server.waits_in_line and server.start is not None and headline(server.start) == words.WAITING
+    waits = server.waits_in_line and server.start is not None and waits_in_queue(server.start)
     instead = await alternatives(profiles) if profiles is not None and waits else ()
     return {
         "told": document(server.start, now=time.time()) if server.start is not None else None,
@@ -323,12 +325,11 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     failure = spaces.get("exception")
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
-        profiles = with_profiles(spawner)
-        contact = profiles.contact if profiles is not None else words.CONTACT
-        ending = Ending(words.NO_ANSWER, advice=words.NO_ANSWER_ADVICE.format(contact=contact))
+        ending = Ending(start_failed("timeout"))
     given_up = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,
+        "shown": words_of(ending, contact=contact_of(spawner)) if ending is not None else None,
         "again_url": same_choice(spaces["spawn_url"], given_up or spawner.user_options),
         "given_up": _profile_name(spawner, given_up.get("profile", "")) if given_up else "",
         "stopped": _STOPPED in query,

@@ -20,7 +20,7 @@ from jupyterhub import orm
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_admin, last_start, log_name
 from jupyterhub_gpuspawner.hub.report.server_report import Use
@@ -28,8 +28,9 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.records.record import Cause, Kind
+from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
 
@@ -136,6 +137,14 @@ class Server:
     def stopped_at(self) -> float:
         """When a person stopped the last server, in seconds since the epoch; 0 where nobody has, or it is not known."""
         return (self.stopped.at or 0.0) if self.stopped is not None else 0.0
+
+    def end_words(self, contact: str = words.CONTACT) -> Words:
+        """What is said of how it ended; empty where that is not known. ``contact`` is whom its user may ask."""
+        ending = self.ending or self.stopped
+        if ending is None:
+            return NO_WORDS
+        title = words.title(self.name, self.display_name, ending.profile or self.profile_name)
+        return words_of(ending, title=title, contact=contact)
 
     @property
     def silent(self) -> bool:
@@ -323,6 +332,12 @@ def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
     return spawner if isinstance(spawner, GPUProfilesSpawner) else None
 
 
+def contact_of(spawner: Any) -> str:
+    """Whom the user of this spawner may ask."""
+    profiles = with_profiles(spawner)
+    return profiles.contact if profiles is not None else words.CONTACT
+
+
 def starts_slurm_jobs(spawner_class: type) -> bool:
     """Whether a hub with this spawner class starts its servers, or some of them, as Slurm jobs of ours."""
     return issubclass(spawner_class, GPUSlurmSpawner)
@@ -403,11 +418,9 @@ def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) 
 
 
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind.STOPPED_BY_USER) -> Ending:
-    """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
-    text = words.stopped(
-        server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=server.waits_in_line
-    )
-    return Ending(text, job_id=server.job_id, at=at, stopped=True, cause=Cause(stopper))
+    """The ending of a server that is stopped at ``at``; ``by`` is the person, where it is not its user."""
+    stage = Stage.QUEUED if server.waits_in_line else None
+    return Ending(Cause(stopper), at=at, by=by, job_id=server.job_id, stage=stage, gpus=gpus_of(server))
 
 
 def keep_stop(spawner: Any, record: Ending | None) -> None:

@@ -32,12 +32,13 @@ from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeou
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start import build, submission
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage, new_attempt, stored_attempt
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt, stored_attempt
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
+from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, sentence
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, job_words
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import NodeReport
@@ -232,7 +233,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
                 async with timeout(self.start_timeout):
                     await self._submit()
             except asyncio.TimeoutError:
-                raise self.explained.not_submitted(self.start_timeout) from None
+                raise self.explained.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
             await self._readiness().wait()
         except SubmitRejected as error:
             since = self.attempt.reached[Stage.SUBMITTED]
@@ -324,7 +325,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
 
     def _serves(self) -> None:
         """The server answers from now on."""
-        self.life.ready({stage.value: at for stage, at in self.attempt.reached.items()})
+        self.life.ready(self.attempt.reached)
         self.report.hand_over()
         self.row.count_age_from_now()
         self.watch.serves()
@@ -380,7 +381,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
             )
             self.cancel_in_background()
         await self.explained.keep_job_end(status)
-        self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
+        self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, job_words(status).sentence)
         code = status.exit_code.partition(":")[0]
         return int(code) if code.isdigit() and int(code) else 1
 

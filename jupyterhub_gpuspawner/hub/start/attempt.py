@@ -13,11 +13,11 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 
@@ -26,18 +26,6 @@ AFTER_RESTART = 30.0
 REASONS_AT_MOST = 20
 """Reasons that are stored of one attempt."""
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
-
-
-class Stage(str, Enum):
-    """How far a start is, in this order."""
-
-    SUBMITTED = "submitted"
-    """sbatch is being asked."""
-    QUEUED = "queued"
-    ALLOCATED = "allocated"
-    STARTING = "starting"
-    """The node has reported."""
-    READY = "ready"
 
 
 _STORED_STAGES = {stage.value: stage for stage in Stage} | {

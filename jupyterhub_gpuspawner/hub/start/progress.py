@@ -18,10 +18,11 @@ from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.slurm.job import Job, Phase, advice, sentence
-from jupyterhub_gpuspawner.slurm.reason import never_clears
+from jupyterhub_gpuspawner.records.record import Stage
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted
 
@@ -127,11 +128,11 @@ def _took(times: Mapping[Stage, float], stage_and_next: Sequence[Stage]) -> int 
     return None if began is None or ended is None else max(0, round(ended - began))
 
 
-def headline(facts: StartFacts) -> str:
-    """``Waiting in line`` while Slurm keeps the job pending, else ``Starting``."""
+def waits_in_queue(facts: StartFacts) -> bool:
+    """Whether Slurm keeps the job pending, and has looked at it already: else it may start at once."""
     job = facts.job
     waits = job is not None and job.phase is Phase.QUEUED and job.reason not in _NOT_YET_QUEUED
-    return words.WAITING if waits and facts.placement is None else words.STARTING
+    return waits and facts.placement is None
 
 
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
         return percent, words.SILENT
     if job is None:
         return percent, words.SUBMITTED_AS.format(job_id=job_id)
-    return percent, sentence(job, matching=facts.matching)
+    return percent, job_words(job, matching=facts.matching).sentence
 
 
 def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
@@ -193,8 +194,9 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
     partition = job.partition if job is not None else ""
     text = _percent_and_sentence(replace(facts, silent=False))[1]
+    about_job = job_words(job, matching=facts.matching, contact=facts.contact) if job is not None else NO_WORDS
     return {
-        "headline": headline(facts),
+        "headline": words.WAITING if waits_in_queue(facts) else words.STARTING,
         "sentence": text[:1].upper() + text[1:],
         "stages": [
             {"name": stage.name, "state": stage.state, "at": _iso(stage.at), "took": stage.took, "detail": stage.detail}
@@ -203,8 +205,8 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "job": words.job_in(facts.job_id, partition) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
-        "reason": sentence(job, matching=facts.matching) if job is not None else "",
-        "hint": advice(job, contact=facts.contact) if job is not None and facts.placement is None else "",
+        "reason": about_job.sentence,
+        "hint": about_job.advice if facts.placement is None else "",
         "position": position.position if position is not None else None,
         "of": position.of if position is not None else None,
         "place": words.people_ahead(position.people) if position is not None else "",

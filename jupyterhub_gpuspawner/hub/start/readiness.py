@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,24 +13,22 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, start_failed, why_never
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_error, why_never
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, Stage
-from jupyterhub_gpuspawner.hub.start.progress import event, start_facts
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
-from jupyterhub_gpuspawner.words import duration
 
 READY_PATH = "api"
 """The path below a server's own at which JupyterHub asks whether it is ready."""
@@ -77,11 +74,8 @@ class Readiness:
                 # while Slurm does not answer, the job may have left the queue
                 if self.attempt.in_queue and self.job.silent:
                     continue
-                limit = self.attempt.limit or 0.0
-                if self.attempt.in_queue:
-                    raise self.ending.waited_too_long(limit)
-                facts = start_facts(self.attempt, self.job, self.report.placement, self.request)
-                raise self.ending.timed_out(limit, event(facts, now=time.time())["message"])
+                stage = Stage.QUEUED if self.attempt.in_queue else Stage.ALLOCATED
+                raise self.ending.took_too_long(stage, self.attempt.limit or 0.0)
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
@@ -95,7 +89,8 @@ class Readiness:
         """Watch the job; raises once it has ended, or can never start."""
         status = await verdict(self.job.watch(), on_status=self._follow)
         if status.phase is Phase.ENDED:
-            raise await self.ending.died(status, reported=self.report.reported.is_set())
+            stage = Stage.STARTING if self.report.reported.is_set() else self.attempt.stage
+            raise await self.ending.died(status, stage=stage or Stage.ALLOCATED)
         why = await why_never(
             self.spawner.connection(),
             self.spawner.exec_prefix,
@@ -113,17 +108,12 @@ class Readiness:
             async with timeout(self.spawner.http_timeout):
                 await self._until_it_answers()
         except asyncio.TimeoutError:
-            raise await self._unreachable(
-                words.UNANSWERED.format(time=duration(self.spawner.http_timeout)),
-                advice=words.NO_ANSWER_ADVICE,
-                hint=self._unanswered(),
-                reason="timeout",
-            ) from None
+            raise await self._unreachable("timeout", self._unanswered()) from None
 
-    async def _unreachable(self, what: str, *, advice: str, hint: str, reason: str) -> Exception:
+    async def _unreachable(self, fault: str, hint: str) -> Exception:
         """The error of a server that the hub cannot reach; addresses and ports are for administrators and the log."""
         self.spawner.log.error("%s", hint)
-        return await self.ending.unreachable(what, advice=advice, hint=hint, reason=reason)
+        return await self.ending.unreachable(fault, hint, seconds=self.spawner.http_timeout)
 
     def _unanswered(self) -> str:
         """Where the server was expected, for administrators."""
@@ -214,12 +204,10 @@ class Readiness:
         chosen = reachable_address(address, await resolved(address) if listens else (), listens)
         if chosen is None:
             raise await self._unreachable(
-                words.UNREACHABLE,
-                advice=words.ASK,
-                hint=f"Job {self.job.job_id} is running, but its server listens only on {' and '.join(listens)}, "
+                "unreachable",
+                f"Job {self.job.job_id} is running, but its server listens only on {' and '.join(listens)}, "
                 f"and the hub reaches its node at {address}. The profile's command, or c.Spawner.ip, makes the server "
                 "listen there.",
-                reason="unreachable",
             )
         if not self.spawner.internal_ssl:  # a certificate is valid for the name
             self.report.address = chosen
@@ -297,7 +285,7 @@ async def _start(spawner: Any, rest: Coroutine[Any, Any, None], arrived: asyncio
     arrived.set()
     await _until(lambda: not compat.is_checked(spawner))
     if spawner.server is None:
-        raise start_failed("The server was started, but did not respond to the hub.", status_code=503, reason="timeout")
+        raise start_error(Ending(start_failed("timeout")), contact=spawner.contact)
     # JupyterHub's own check of routes may be minutes away
     await compat.proxy_of(spawner).add_user(spawner.user, spawner.name)
 

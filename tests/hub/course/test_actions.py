@@ -50,6 +50,8 @@ from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
+from jupyterhub_gpuspawner.records.record import Cause
+from jupyterhub_gpuspawner.records.record import Kind as CauseKind
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
 
@@ -354,7 +356,7 @@ STOPS = {"meanwhile": (60.0, Stage.LEFT), "yesterday": (-86400.0, Stage.FAILED)}
 async def test_a_start_that_its_user_stopped_is_no_failure(after: float, stage: Stage, app: Any) -> None:
     """It is not tried again; one that fails after a stop of yesterday is."""
     actions = actions_of(app, Account([Answer(500, "cancelled")]))
-    spawner(app, "ada").ending = Ending("Stopped at {time}.", at=time.time() + after, stopped=True)
+    spawner(app, "ada").ending = Ending(Cause(CauseKind.STOPPED_BY_USER), at=time.time() + after)
 
     actions.start(COURSE, ["ada"])
     await done(actions)
@@ -424,7 +426,10 @@ async def test_a_stopped_server_says_by_whom(app: Any) -> None:
     await done(actions)
 
     ended, kept = spawner(app, "ada").ending, spawner(app, "bob").ending
-    assert (ended is not None and ended.what, kept) == ("My server was stopped at {time} by carl.", None)
+    assert (ended is not None and (ended.cause, ended.by), kept) == (
+        (Cause(CauseKind.STOPPED_BY_INSTRUCTOR), "carl"),
+        None,
+    )
     assert actions.stop(COURSE, ["eve"], by="carl") == (Outcome("eve", Result.UNCHANGED, "No server is running."),)
 
 

@@ -10,6 +10,7 @@ from jupyterhub_gpuspawner.hub.course.ahead import Step, Window, failure_of, nex
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 
 TIMES, BY_HAND_TIMES = Window("2026-03-02", 3400.0), Window("2026-03-02")
 SINCE = 1800.0
@@ -17,8 +18,9 @@ BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
 NOTHING, SUBMITTING = Server("ada"), Server("ada", pending="spawn")
 STARTING = Server("ada", pending="spawn", job_id="7")
 READY = Server("ada", ready=True, job_id="7")
-FAILED = Server("ada", ending=Ending("No GPU is free."))
-ENDED = Server("ada", ending=Ending("Its time was up.", at=1010.0, served=True))
+UNREACHABLE = "Your server was started, but the hub cannot reach it."
+FAILED = Server("ada", ending=Ending(start_failed("unreachable")))
+ENDED = Server("ada", ending=Ending(Cause(Kind.TIME_LIMIT), at=1010.0))
 COLD, WARM = 1150.0, 1700.0
 """When somebody was last active, before and after anybody has come."""
 
@@ -30,12 +32,12 @@ def start(stage: Stage, *, tries: int = 1, asked_at: float = 1005.0, ready_at: f
 
 def stopped(at: float) -> Server:
     """A server that a person stopped then, whose start failed because of that."""
-    return Server("ada", stopped=Ending("Stopped.", at=at, stopped=True), failure=RuntimeError("cancelled"))
+    return Server("ada", stopped=Ending(Cause(Kind.STOPPED_BY_USER), at=at), failure=RuntimeError("cancelled"))
 
 
 LEFT, SUBMITTED = CourseStart("ada", Stage.LEFT, asked_at=BEFORE), start(Stage.STARTED)
 IS_READY = start(Stage.STARTED, ready_at=BEFORE)
-IS_FAILURE = replace(start(Stage.FAILED, asked_at=BEFORE), fault="No GPU is free.")
+IS_FAILURE = replace(start(Stage.FAILED, asked_at=BEFORE), fault=UNREACHABLE)
 WAITED_FOR = start(Stage.STARTED, ready_at=1140)
 CASES: dict[str, tuple[CourseStart | None, Server, float, Step | CourseStart]] = {
     "the session is near": (None, NOTHING, BEFORE, Step.START),
@@ -131,9 +133,9 @@ FAILURES = {
     "none": (Server(), ""),
     "one that ran and ended": (ENDED, ""),
     "one that a person stopped": (stopped(1010.0), ""),
-    "one that did not start, nobody knows when": (FAILED, "No GPU is free."),
-    "one that did not start since": (Server(ending=Ending("No.", at=1006.0)), "No."),
-    "one that did not start before": (Server(ending=Ending("No.", at=1004.0)), ""),
+    "one that did not start, nobody knows when": (FAILED, UNREACHABLE),
+    "one that did not start since": (Server(ending=Ending(start_failed("unreachable"), at=1006.0)), UNREACHABLE),
+    "one that did not start before": (Server(ending=Ending(start_failed("unreachable"), at=1004.0)), ""),
     "one of another spawner that did not start": (Server(failure=RuntimeError("no")), "The server did not start."),
 }
 

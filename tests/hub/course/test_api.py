@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage, participants_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 GOOD: dict[str, tuple[str, object, ActionRequest]] = {
@@ -60,8 +61,8 @@ def test_people_are_in_the_states_of_the_page() -> None:
     placement = PlacementDocument(job_id="7", node="g1")
     servers = [
         Server("ada", "lab", ready=True, profile="course-deep", job_id="7", placement=placement),
-        Server("bob", ending=Ending("The job exceeded its memory limit.", at=NOW.timestamp() - 60, served=True)),
-        Server("eve", ending=Ending("The job failed.", at=NOW.timestamp() - 60)),
+        Server("bob", ending=Ending(Cause(Kind.MEMORY), at=NOW.timestamp() - 60)),
+        Server("eve", ending=Ending(start_failed("unreachable"), at=NOW.timestamp() - 60)),
     ]
     starts = {"dan": CourseStart("dan", Stage.FAILED, asked_at=NOW.timestamp() - 60, fault="Too many servers.")}
     course = HubCourse("deep", CourseFile("deep", SimpleNamespace(name="Deep")), ("bob", "ada", "dan", "eve", "zoe"))  # type: ignore[arg-type]
@@ -75,7 +76,7 @@ def test_people_are_in_the_states_of_the_page() -> None:
     )
 
     assert document.people == (
-        CoursePerson("bob", "ended", fault="The job exceeded its memory limit."),
+        CoursePerson("bob", "ended", fault="The job has ended."),
         CoursePerson(
             "ada",
             "running",
@@ -86,7 +87,7 @@ def test_people_are_in_the_states_of_the_page() -> None:
             last_activity="2026-03-02T10:00:00Z",
         ),
         CoursePerson("dan", "failed", stage="failed", fault="Too many servers."),
-        CoursePerson("eve", "failed", fault="The job failed."),
+        CoursePerson("eve", "failed", fault="Your server was started, but the hub cannot reach it."),
         CoursePerson("zoe", "absent"),
     )
     assert document.totals == {"ended": 1, "running": 1, "failed": 2, "absent": 1}

@@ -45,13 +45,14 @@ from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 ENDS = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
 NOW = ENDS.timestamp() - 5400
 PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0), PlacedGpu(3)), ends_at=ENDS.isoformat())
-DIED = Ending("Job 12 failed.", at=NOW - 60, lines="no such module")
+DIED = Ending(start_failed("unreachable"), at=NOW - 60, lines="no such module")
 
 
 def starting(job: Job | None = None, **facts: Any) -> Server:
@@ -67,7 +68,9 @@ def pending(reason: str, **more: Any) -> Job:
 AGAIN = ("start", "message")
 SLICES = (PlacedGpu(0), PlacedGpu(1, mig="1g.10gb", mig_device=2))
 QUEUED = {"matching": "GPUs", "queue_position": QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600)}
-OUT_OF_MEMORY = Ending("The job exceeded its memory limit.", at=NOW - 60, lines="secret", served=True)
+OF_MEMORY = Job("12", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+UNREACHABLE, MEMORY = "Your server was started, but the hub cannot reach it.", "The job exceeded its memory limit."
+OUT_OF_MEMORY = Ending(Cause(Kind.MEMORY), at=NOW - 60, job=OF_MEMORY, lines="secret")
 
 
 def lines(*sentences: str | Line) -> tuple[Line, ...]:
@@ -77,11 +80,11 @@ def lines(*sentences: str | Line) -> tuple[Line, ...]:
 TILES: dict[str, tuple[Server, Tile]] = {
     "nothing": (Server("ada"), Tile("ada", "absent")),
     "a server that a person stopped": (
-        Server("ada", stopped=Ending("K80 was stopped at {time} by grace.", at=NOW, stopped=True)),
+        Server("ada", stopped=Ending(Cause(Kind.STOPPED_BY_INSTRUCTOR), at=NOW, by="grace", profile="K80")),
         Tile("ada", "absent", lines=lines(Line("K80 was stopped at {time} by grace.", NOW))),
     ),
     "one that was stopped in an earlier session": (
-        Server("ada", stopped=Ending("K80 was stopped at {time}.", at=NOW - 90000, stopped=True)),
+        Server("ada", stopped=Ending(Cause(Kind.STOPPED_BY_USER), at=NOW - 90000)),
         Tile("ada", "absent"),
     ),
     "a server that runs": (
@@ -138,7 +141,13 @@ TILES: dict[str, tuple[Server, Tile]] = {
     "a server that stops": (Server("ada", pending="stop"), Tile("ada", "stopping")),
     "a start that failed": (
         Server("ada", ending=DIED),
-        Tile("ada", "failed", True, lines=lines("Job 12 failed."), log="no such module"),
+        Tile(
+            "ada",
+            "failed",
+            True,
+            lines=lines(UNREACHABLE),
+            log="no such module",
+        ),
     ),
     "another package's start that failed": (
         Server("ada", failure=RuntimeError("secret")),
@@ -146,7 +155,12 @@ TILES: dict[str, tuple[Server, Tile]] = {
     ),
     "a server that ended by itself, whose log is its participant's own": (
         Server("ada", ending=OUT_OF_MEMORY),
-        Tile("ada", "ended", True, lines=lines(OUT_OF_MEMORY.what, Line("It ended at {time}.", NOW - 60))),
+        Tile(
+            "ada",
+            "ended",
+            True,
+            lines=lines(MEMORY, Line("It ended at {time}.", NOW - 60)),
+        ),
     ),
 }
 

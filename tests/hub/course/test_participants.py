@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.databases import hub_session
@@ -34,7 +35,8 @@ from tests.fixtures.databases import hub_session
 EIGHT, NINE, TEN = 28800.0, 32400.0, 36000.0
 QUEUED = Job("12", Phase.QUEUED, reason="Resources")
 PLACED = PlacementDocument(job_id="12", node="g1")
-DIED = Ending("The job failed.", at=NINE)
+DIED = Ending(start_failed("unreachable"), at=NINE)
+STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=NINE)
 
 STATES = {
     "it runs": (Server(ready=True), State.RUNNING, False),
@@ -54,13 +56,13 @@ STATES = {
     "the hub checks it after a restart": (Server(pending="check", job_id="12"), State.STARTING, False),
     "it stops": (Server(pending="stop", ready=True), State.STOPPING, False),
     "its start failed": (Server(ending=DIED), State.FAILED, True),
-    "its start failed, nobody knows when": (Server(ending=Ending("It failed.")), State.FAILED, True),
+    "its start failed, nobody knows when": (Server(ending=replace(DIED, at=None)), State.FAILED, True),
     "another package's start failed": (Server(failure=RuntimeError()), State.FAILED, True),
-    "its start failed in an earlier session": (Server(ending=Ending("It failed.", at=EIGHT - 1)), State.ABSENT, False),
-    "it ended by itself": (Server(ending=Ending("Out of memory.", at=NINE, served=True)), State.ENDED, True),
-    "a person stopped it": (Server(stopped=Ending("Stopped.", at=NINE, stopped=True)), State.ABSENT, False),
+    "its start failed in an earlier session": (Server(ending=replace(DIED, at=EIGHT - 1)), State.ABSENT, False),
+    "it ended by itself": (Server(ending=Ending(Cause(Kind.MEMORY), at=NINE)), State.ENDED, True),
+    "a person stopped it": (Server(stopped=STOPPED), State.ABSENT, False),
     "a person stopped its start, which then failed": (
-        Server(stopped=Ending("Stopped.", at=NINE, stopped=True), failure=RuntimeError()),
+        Server(stopped=STOPPED, failure=RuntimeError()),
         State.ABSENT,
         False,
     ),
@@ -152,10 +154,10 @@ ASKED = {
         Participant("ada", State.RUNNING, Server("ada", ready=True)),
     ),
     "JupyterHub refused it, and she has worked since": (
-        [Server("ada", stopped=Ending("Stopped.", at=TEN, stopped=True))],
+        [Server("ada", stopped=replace(STOPPED, at=TEN))],
         {"ada": FAILED},
         {},
-        Participant("ada", server=Server("ada", stopped=Ending("Stopped.", at=TEN, stopped=True))),
+        Participant("ada", server=Server("ada", stopped=replace(STOPPED, at=TEN))),
     ),
     "its job failed": (
         [Server("ada", ending=DIED)],
@@ -208,10 +210,9 @@ class Spawner:
 
 def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
     """Of the default servers of these people, as their rows say it; others and active ones are left out."""
-    stopped = Ending("Stopped.", at=NINE, stopped=True)
     rows: dict[str, dict[str, Ending | None]] = {
         "ada": {"": DIED},
-        "ben": {"": stopped, "lab": DIED},
+        "ben": {"": STOPPED, "lab": DIED},
         "cleo": {"": None},
         "dora": {"": DIED},
         "eve": {"": DIED},
@@ -228,7 +229,7 @@ def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
         session.commit()
 
         found = list(ended_servers(session, ["ada", "ben", "cleo", "dora", "stranger"]))
-    assert found == [Server("ada", ending=DIED), Server("ben", stopped=stopped)]
+    assert found == [Server("ada", ending=DIED), Server("ben", stopped=STOPPED)]
 
 
 def test_only_the_servers_of_these_people_are_read() -> None:

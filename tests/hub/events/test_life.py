@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
-from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Usage
+from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stage, Usage
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
@@ -39,7 +39,7 @@ PLACEMENT = PlacementDocument(
 )
 GPU = GpuUse(0, utilization_mean=25.0, utilization_samples=10, memory_used_max_mib=2000, energy_joules=4500.0)
 SUMMARY = UsageSummary(seconds=300.0, samples=10, gpus=(GPU, replace(GPU, index=1)), memory_max_mib=1500)
-REACHED = {"submitted": NOON, "queued": NOON + 1, "allocated": NOON + 31, "starting": NOON + 41}
+REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1, Stage.ALLOCATED: NOON + 31, Stage.STARTING: NOON + 41}
 TIMED_OUT = Job("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
 
 
@@ -183,7 +183,7 @@ def test_stages_are_told_only_where_they_are_known() -> None:
     """Slurm does not show the job to the hub."""
     server = Server()
     server.begin()
-    server.life.ready({"queued": NOON})
+    server.life.ready({Stage.QUEUED: NOON})
 
     assert server.told == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON)]
 

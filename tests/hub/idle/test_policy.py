@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +29,7 @@ from jupyterhub_gpuspawner.hub.idle import (
     judge,
 )
 from jupyterhub_gpuspawner.hub.idle_watch import IdleWatch, idle_record
+from jupyterhub_gpuspawner.hub.job.ending import words_of
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -256,10 +256,10 @@ def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
     server = Server("ada", held_mib=12288)
     watch = hub(session, server, gpu="30min")
     look(watch, server, 5, 60)
-    record = idle_record(replace(server_of(server), profile_name="Two A100s"), SERVERS["ada", ""], at=START + 3660)
+    record = idle_record(server_of(server), SERVERS["ada", ""], at=START + 3660)
 
     assert (record.cause, record.stopped, record.at) == (Cause(Kind.IDLE), True, START + 3660)
-    assert record.what == (
+    assert words_of(record, title="Two A100s").sentence == (
         "Two A100s was stopped at {time} because it was idle: its GPUs had not been used for 1 h "
         "(at most 1 %, 24 GiB of GPU memory held); job 12 released 2 GPUs."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,20 +15,23 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.ending import (
     TEXT_LIMIT,
     Ending,
     ServerEnding,
     ending_of,
+    ending_state,
     spawn_failure,
-    start_failed,
+    start_error,
     stored_ending,
+    words_of,
 )
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import Words
 
 DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
 FAILED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
@@ -65,28 +70,35 @@ class Server:
     def ending(self, ending: Ending | None) -> None:
         self.ended.last = ending
 
+    @property
+    def words(self) -> Words:
+        """What is shown of it."""
+        assert self.ended.last is not None
+        return words_of(self.ended.last)
+
 
 async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
     """In the error of the start, and in what is kept for the page."""
     server = Server()
-    failure = await server.ended.died(FAILED, reported=True)
+    failure = await server.ended.died(FAILED, stage=Stage.STARTING)
 
     assert server.ending is not None
     assert ending_of(failure) == server.ending
-    assert server.ending.what.startswith("Job 7 ended before your server was ready: ")
+    assert server.words.sentence == "Job 7 ended before your server was ready: The job failed with exit code 1."
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("/home/ada/7.log", "last line", False)
+    assert vars(failure)["jupyterhub_message"].endswith("Log file: /home/ada/7.log\nlast line")
 
 
-@pytest.mark.parametrize(("reported", "lines", "silent"), [(False, "", True), (True, "", False), (False, "x", False)])
-async def test_a_job_that_ended_without_a_word_has_an_advice_of_its_own(
-    reported: bool, lines: str, silent: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("stage", "lines", "silent"),
+    [(Stage.ALLOCATED, "", True), (Stage.STARTING, "", False), (Stage.ALLOCATED, "x", False)],
+)
+async def test_a_job_that_ended_without_a_word_has_an_advice_of_its_own(stage: Stage, lines: str, silent: bool) -> None:
     """Neither its launcher nor its log said anything."""
     server = Server(lines=lines)
-    await server.ended.died(FAILED, reported=reported)
+    await server.ended.died(FAILED, stage=stage)
 
-    assert server.ending is not None
-    assert (server.ending.advice == SILENT) is silent
+    assert (server.words.advice == SILENT) is silent
 
 
 async def test_without_slurm_an_ending_has_no_log() -> None:
@@ -96,7 +108,7 @@ async def test_without_slurm_an_ending_has_no_log() -> None:
 
     assert server.ending is not None
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("", "", True)
-    assert "failed" in server.ending.what.lower()
+    assert server.words.sentence == "The job failed with exit code 1."
 
 
 async def test_a_time_limit_is_named() -> None:
@@ -104,8 +116,36 @@ async def test_a_time_limit_is_named() -> None:
     server = Server()
     await server.ended.keep_job_end(Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
 
-    assert server.ending is not None
-    assert server.ending.what == "The job reached its time limit of 1 h."
+    assert server.words.sentence == "The job reached its time limit of 1 h."
+
+
+KILLED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="0:9")
+OF_MEMORY = "slurmstepd: error: Step 7.batch exceeded memory limit (700 > 400), being killed"
+
+
+async def test_a_job_that_slurmd_killed_for_its_memory_says_so() -> None:
+    """Slurm reports signal 9 alone where it has no cgroups: whether its server ran, or was starting."""
+    ran, started = Server(lines=OF_MEMORY), Server(lines=OF_MEMORY)
+    await ran.ended.keep_job_end(KILLED)
+    await started.ended.died(KILLED, stage=Stage.STARTING)
+
+    assert ran.ending is not None
+    assert started.ending is not None
+    assert (ran.ending.cause, ran.words.sentence) == (Cause(Kind.MEMORY), "The job exceeded its memory limit.")
+    assert (started.ending.cause, started.words.sentence) == (
+        start_failed("job_out_of_memory"),
+        "Job 7 ended before your server was ready: The job exceeded its memory limit.",
+    )
+
+
+async def test_a_server_whose_job_was_requeued_does_not_come_back_by_itself() -> None:
+    """The hub cancels the job: what Slurm's reason advises is for a job that waits."""
+    server = Server()
+    await server.ended.keep_job_end(Job("7", Phase.QUEUED, state="PENDING", reason="BeginTime"))
+
+    assert server.words == Words(
+        "Slurm requeued the job, which ended its server.", "Start again; the new server may have to wait in the queue."
+    )
 
 
 async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped() -> None:
@@ -124,11 +164,10 @@ async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped()
 async def test_a_queue_that_was_too_long_is_no_fault_of_the_hub() -> None:
     """A status from 500 on counts for ``consecutive_failure_limit``, with which JupyterHub exits."""
     server = Server(detail=None)
-    waited: Any = server.ended.waited_too_long(14400.0)
+    waited: Any = server.ended.took_too_long(Stage.QUEUED, 14400.0)
 
     assert (waited.status_code, waited.reason) == (409, "queue_timeout")
-    assert server.ending is not None
-    assert server.ending.what.startswith("You waited 4 h in the queue, which is the limit here;")
+    assert server.words.sentence.startswith("You waited 4 h in the queue, which is the limit here;")
     assert ending_of(waited) == server.ending
 
 
@@ -136,37 +175,75 @@ async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once(
     """Nothing is asked for these."""
     server = Server(detail=None)
     never = server.ended.never_starts(Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
-    kept = server.ending
-    known = server.ended.never_starts(
-        Job("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
-    )
-    again = server.ending
-    late = server.ended.timed_out(600, "Job 7: Waiting")
 
-    assert ending_of(never) == kept
-    assert kept is not None
-    assert (kept.what, kept.hint.partition(" Compare")[0]) == (
+    assert ending_of(never) == server.ending
+    assert (server.words.sentence, server.words.hint.partition(" Compare")[0]) == (
         "No node can satisfy the job's request.",
         "Job 7: No node can satisfy the job's request.",
     )
-    assert ending_of(known) == again
-    assert again is not None
-    assert again.what == "70 h is more than the limit of 24 h."
-    assert ending_of(late) == server.ending
-    assert server.ending is not None
-    assert server.ending.what.startswith("Your server did not start within 10 min after Slurm had started its job")
-    assert server.ending.what.endswith("Job 7: Waiting")
+
+    known = server.ended.never_starts(
+        Job("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
+    )
+
+    assert ending_of(known) == server.ending
+    assert server.words.sentence == "70 h is more than the limit of 24 h."
 
 
-STOPPED = Ending("K80 was stopped at {time}; job 7 released 1 GPU.", job_id="7", at=1.0, stopped=True)
-UNCONFIRMED = "Slurm did not respond at {time}, so job 7 may still be running. The hub keeps trying to cancel it."
+LATE = {
+    Stage.SUBMITTED: "Slurm did not accept the job within 10 min, so the start was cancelled.",
+    Stage.ALLOCATED: "Your server did not start within 10 min after Slurm had started its job, so the start was "
+    "cancelled. Last known state: Submitted as job 7.",
+    Stage.STARTING: "Your server was started but did not respond to the hub within 10 min.",
+    None: "The server was started but did not respond to the hub in time.",
+}
+
+
+@pytest.mark.parametrize(("stage", "sentence"), LATE.items())
+def test_a_start_that_took_too_long_says_what_did_not_come(stage: Stage | None, sentence: str) -> None:
+    """By how far it was, and with the job as it was last known."""
+    ending = Ending(start_failed("timeout"), job_id="7", stage=stage, seconds=600.0)
+    job = Job("7", Phase.RUNNING, batch_host="g1")
+
+    assert words_of(ending).sentence == sentence
+    assert words_of(replace(ending, job=job)).sentence == sentence.replace(
+        "Submitted as job 7.", "Job 7: The job is running on g1."
+    )
+
+
+STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), job_id="7", at=1.0, gpus=1)
+STOPS = [
+    (STOPPED, "K80 was stopped at {time}; job 7 released 1 GPU."),
+    (replace(STOPPED, by="grace", gpus=2), "K80 was stopped at {time} by grace; job 7 released 2 GPUs."),
+    (replace(STOPPED, gpus=0), "K80 was stopped at {time}; job 7 was cancelled."),
+    (replace(STOPPED, job_id="", gpus=0), "K80 was stopped at {time}."),
+    (replace(STOPPED, gpus=0, stage=Stage.QUEUED), "K80 left the line at {time}; job 7 was cancelled."),
+    (
+        replace(STOPPED, gpus=0, stage=Stage.QUEUED, by="grace"),
+        "K80 left the line at {time}: grace stopped it; job 7 was cancelled.",
+    ),
+    (
+        Ending(Cause(Kind.CULLED), job_id="7", gpus=1, course="Deep {learning}"),
+        "Nobody opened this server after Deep {learning} had begun, so it was stopped at {time}; job 7 released 1 GPU.",
+    ),
+    (
+        replace(STOPPED, unconfirmed=True),
+        "Slurm did not respond at {time}, so job 7 may still be running. The hub keeps trying to cancel it.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ending", "sentence"), STOPS)
+def test_a_stop_says_who_stopped_what_and_what_became_of_the_job(ending: Ending, sentence: str) -> None:
+    """The page puts the time into it, in its reader's time zone."""
+    assert words_of(ending, title="K80") == Words(sentence)
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (STOPPED, Ending(UNCONFIRMED, job_id="7", at=1.0, stopped=True)),
-        (Ending("It failed."), Ending("It failed.")),
+        (STOPPED, replace(STOPPED, unconfirmed=True)),
+        (Ending(Cause(Kind.FAILED)), Ending(Cause(Kind.FAILED))),
         (None, None),
     ],
     ids=["stopped by a person", "ended before", "stopped over REST"],
@@ -182,97 +259,166 @@ def test_a_stop_that_slurm_did_not_take_is_not_told_as_done(before: Ending | Non
 # --- How a server ended, kept in its spawner's state ---
 
 WHOLE = Ending(
-    "The job reached its time limit of 1 h.",
-    advice="Start again.",
-    hint="More time.",
-    job_id="7",
+    end_of_job(End.TIME_LIMIT),
     at=1.5e9,
+    job_id="7",
+    job=Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, exit_code="0:15", time_limit=3600),
     log="/home/ada/jupyterhub-7.log",
     lines="first\nlast",
     profile="K80",
-    served=True,
 )
+DIED = Ending(job_ended_in_start(End.FAILED), job_id="7", stage=Stage.ALLOCATED, seconds=60.0, quoted=Words("w", "a"))
 
 
 @pytest.mark.parametrize(
     "ending",
-    [WHOLE, Ending("It was stopped at {time}.", at=1.5e9, stopped=True), Ending("It ended.")],
-    ids=["whole", "stopped", "least"],
+    [WHOLE, DIED, replace(STOPPED, by="grace"), Ending(Cause(Kind.UNKNOWN))],
+    ids=["whole", "in its start", "stopped", "least"],
 )
 def test_what_is_stored_is_what_is_read(ending: Ending) -> None:
     """Nothing is lost, and nothing empty is stored."""
-    document = ending.to_json()
+    state = json.loads(json.dumps(ending_state(ending)))
 
-    assert stored_ending({"ending": document}) == ending
-    assert all(document.values())
+    assert stored_ending(state) == ending
+    assert all(state["ending"].values())
+
+
+def test_no_sentence_is_stored_of_a_job_that_ended() -> None:
+    """What is shown of it is made when it is shown, so that an update of this package corrects it."""
+    assert ending_state(replace(WHOLE, log="", lines="")) == {
+        "ending": {
+            "cause": {"kind": "time limit"},
+            "at": 1.5e9,
+            "job_id": "7",
+            "job": {
+                "job_id": "7",
+                "phase": "ended",
+                "state": "TIMEOUT",
+                "exit_code": "0:15",
+                "end": "time limit",
+                "time_limit": 3600,
+            },
+            "profile": "K80",
+        }
+    }
 
 
 def test_what_is_stored_has_bounds() -> None:
     """The beginning of a text is kept, and the end of a log."""
-    stored = Ending("w" * 9999, lines="x" * 9999 + "last").to_json()
+    stored = ending_state(Ending(Cause(Kind.UNKNOWN), quoted=Words("w" * 9999), lines="x" * 9999 + "last"))
 
-    assert stored == {"what": "w" * TEXT_LIMIT, "lines": "x" * (TEXT_LIMIT - 4) + "last"}
+    assert stored["ending"] == {
+        "cause": {"kind": "unknown"},
+        "quoted": {"sentence": "w" * TEXT_LIMIT},
+        "lines": "x" * (TEXT_LIMIT - 4) + "last",
+    }
+
+
+OF_0_1 = {
+    "one that ended": (
+        {"what": "The job failed.", "advice": "See the log.", "served": True, "at": 1.5, "job_id": "7", "lines": "x"},
+        Ending(Cause(Kind.UNKNOWN), 1.5, job_id="7", lines="x", quoted=Words("The job failed.", "See the log.")),
+    ),
+    "with a cause": (
+        {"what": "The job failed.", "served": True, "cause": {"kind": "failed"}},
+        Ending(Cause(Kind.FAILED), quoted=Words("The job failed.")),
+    ),
+    "one that did not start": (
+        {"what": "No.", "hint": "Check it.", "profile": "K80"},
+        Ending(Cause(Kind.START_FAILED), profile="K80", quoted=Words("No.", hint="Check it.")),
+    ),
+    "one that a person stopped": (
+        {"what": "K80 was stopped at {time}.", "stopped": True, "at": 1.5},
+        Ending(Cause(Kind.STOPPED_BY_USER), 1.5, quoted=Words("K80 was stopped at {time}.")),
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "ending"), OF_0_1.values(), ids=OF_0_1.keys())
+def test_what_version_0_1_stored_is_shown_as_it_was(document: dict[str, Any], ending: Ending) -> None:
+    """Sentences, and whether the server had run."""
+    assert stored_ending({"ending": document}) == ending
+    assert words_of(ending).sentence == document["what"]
 
 
 @pytest.mark.parametrize(
     "document",
-    [None, {}, [], "text", {"what": ""}, {"what": 7}, {"what": "x", "log": 7}, {"what": "x", "at": "noon"}],
+    [
+        None,
+        {},
+        [],
+        "text",
+        {"what": ""},
+        {"what": 7},
+        {"what": "x", "log": 7},
+        {"what": "x", "at": "noon"},
+        {"what": "x", "cause": {"kind": "bored"}},
+        {"cause": {"kind": "failed"}, "job": {"job_id": "7", "phase": "asleep"}},
+    ],
 )
 def test_what_does_not_fit_is_dropped(document: Any) -> None:
     """A damaged state never keeps a page from being shown."""
     assert stored_ending({"ending": document}) is None
 
 
+DESK = "the help desk"
+REFUSED = f"Choose something else, or something smaller; if that does not help, contact {DESK}."
+TRY_LATER = (
+    f"Try again in a minute; if it still fails, contact {DESK}. Servers that are already running are not affected."
+)
+
+
 @pytest.mark.parametrize(
-    ("error", "ending"),
+    ("error", "shown"),
     [
-        (RequestError("gpus: 9 is too many.", hint="At most 4."), Ending("gpus: 9 is too many.", advice="At most 4.")),
+        (RequestError("gpus: 9 is too many.", hint="At most 4."), Words("gpus: 9 is too many.", "At most 4.")),
+        (RequestError("gpus: 9 is too many."), Words("gpus: 9 is too many.")),
         (
             SubmitRejected("Slurm refused the job.", hint="Check `account`."),
-            Ending(
-                "Slurm refused the job.", advice=words.REFUSED.format(contact="the help desk"), hint="Check `account`."
-            ),
+            Words("Slurm refused the job.", REFUSED, "Check `account`."),
         ),
         (
             SubmitRejected(
                 "Slurm refused the job: no such QOS.", hint="Check `qos`.", for_user="There is no such QOS."
             ),
-            Ending(
-                "There is no such QOS.",
-                advice=words.REFUSED.format(contact="the help desk"),
-                hint="Slurm refused the job: no such QOS. Check `qos`.",
-            ),
+            Words("There is no such QOS.", REFUSED, "Slurm refused the job: no such QOS. Check `qos`."),
         ),
         (
             SlurmUnavailable("slurmctld is not responding.", hint="Check `scontrol ping`."),
-            Ending(
+            Words(
                 "Slurm is not responding at the moment.",
-                advice=words.TRY_LATER.format(contact="the help desk"),
-                hint="slurmctld is not responding. Check `scontrol ping`.",
+                TRY_LATER,
+                "slurmctld is not responding. Check `scontrol ping`.",
             ),
         ),
         (
             ConfigError("there is no folder.", where="c.X.y", hint="Make it."),
-            Ending(
+            Words(
                 "The hub cannot start this server: it is not set up correctly.",
-                advice="Please contact the help desk.",
-                hint="c.X.y: there is no folder. Make it.",
+                f"Please contact {DESK}.",
+                "c.X.y: there is no folder. Make it.",
             ),
         ),
     ],
 )
-def test_each_of_our_errors_says_who_can_do_what(error: GPUSpawnerError, ending: Ending) -> None:
+def test_each_of_our_errors_says_who_can_do_what(error: GPUSpawnerError, shown: Words) -> None:
     """A sentence and advice for the user; everything else is the administrator's."""
-    assert ending_of(spawn_failure(error, contact="the help desk")) == ending
+    failure = spawn_failure(error, contact=DESK)
+    ending = ending_of(failure)
+
+    assert ending is not None
+    assert words_of(ending, contact=DESK) == shown
+    assert vars(failure)["jupyterhub_message"] == f"{shown.sentence} {shown.advice}".strip()
 
 
 def test_a_failure_has_words_for_every_place_where_the_hub_shows_it() -> None:
     """REST, form and page; as HTML everything is escaped."""
-    failure = start_failed("It <b>ended</b>.", detail="</pre><script>", ending=WHOLE)
+    ending = Ending(start_failed("job_failed"), quoted=Words("It <b>ended</b>."), lines="</pre><script>")
+    failure = start_error(ending)
 
     assert vars(failure)["jupyterhub_message"] == "It <b>ended</b>.\n</pre><script>"
     assert vars(failure)["jupyterhub_html_message"] == (
         '<p>It &lt;b&gt;ended&lt;/b&gt;.</p><pre class="text-start">&lt;/pre&gt;&lt;script&gt;</pre>'
     )
-    assert ending_of(failure) == WHOLE
+    assert ending_of(failure) == ending
     assert ending_of(TimeoutError()) is None

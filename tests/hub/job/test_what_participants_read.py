@@ -23,10 +23,12 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, spawn_failure
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, spawn_failure, words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected
+from jupyterhub_gpuspawner.slurm.reason import Words
 from tests.slurm.recorded import all_recorded
 
 ADMINS = re.compile(
@@ -86,11 +88,12 @@ def test_no_setting_command_path_or_word_of_sudo_reaches_a_participant(error: GP
     ending = ending_of(failed)
 
     assert ending is not None
+    words_shown = words_of(ending, contact="the help desk")
     shown = {name: str(vars(failed)[name]) for name in ("jupyterhub_message", "jupyterhub_html_message")}
-    read = [ending.what, ending.advice, *(re.sub("</?p>", "", text) for text in shown.values())]
+    read = [words_shown.sentence, words_shown.advice, *(re.sub("</?p>", "", text) for text in shown.values())]
     assert [text for text in read if ADMINS.search(text)] == []
-    assert "the help desk" in ending.advice
-    assert error.message in ending.hint or ending.what == error.message
+    assert "the help desk" in words_shown.advice
+    assert error.message in words_shown.hint or words_shown.sentence == error.message
 
 
 def _raised() -> Iterator[tuple[str, str]]:
@@ -132,8 +135,8 @@ def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: boo
     """Those who have access to every server's state; everybody else's page has none of it."""
     templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.web"), autoescape=True)
     macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
-    ending = Ending("Slurm is not responding.", hint="sudo asks for a <password>")
-    page = BeautifulSoup(macro(ending, words, "/log", is_admin(parse_scopes(scopes))), "html.parser")
+    ending = Ending(start_failed("configuration"), quoted=Words("Oh.", hint="sudo asks for a <password>"))
+    page = BeautifulSoup(macro(ending, words_of(ending), words, "/log", is_admin(parse_scopes(scopes))), "html.parser")
     folded = page.select("details:not([open])")
 
     assert [" ".join(each.get_text(" ").split()) for each in folded] == (

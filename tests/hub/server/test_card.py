@@ -23,7 +23,8 @@ from jupyterhub_gpuspawner.hub.server.card import (
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
-from jupyterhub_gpuspawner.slurm.job import Job, Phase, sentence
+from jupyterhub_gpuspawner.records.record import UNKNOWN, Cause, Kind, start_failed
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
@@ -32,6 +33,9 @@ QUEUED = StartFacts("12", job=Job("12", Phase.QUEUED, reason="Priority"))
 RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12"), can_show_log=True)
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
+STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=NOW)
+OF_MEMORY = Job("12", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+TOOK_TOO_MUCH = Ending(Cause(Kind.MEMORY), at=NOW, job_id="12", job=OF_MEMORY, log="/l")
 CARDS = {
     "a running server has its profile, what it got, how much time is left, and a log": (
         replace(RUNNING, name="lab", display_name="My <lab>", profile="k80", profile_name="Two K80s"),
@@ -53,35 +57,43 @@ CARDS = {
     ),
     "one that waits in line says what the waiting page says": (
         Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s"),
-        ServerCard("", "Two K80s", "waiting", f"Job 12: {sentence(Job('12', Phase.QUEUED, reason='Priority'))}"),
+        ServerCard(
+            "", "Two K80s", "waiting", f"Job 12: {job_words(Job('12', Phase.QUEUED, reason='Priority')).sentence}"
+        ),
     ),
     "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),
     "another package's server that starts": (Server(pending="spawn"), ServerCard("", "My server", "starting")),
     "one that stops": (replace(RUNNING, pending="stop"), ServerCard("", "My server", "stopping", STOPPING)),
     "one that has ended": (
-        Server(ending=Ending("It reached its limit.", advice="Take more time.", log="/l", at=NOW, served=True)),
+        Server(ending=TOOK_TOO_MUCH),
         ServerCard(
             "",
             "My server",
             "ended",
-            "It reached its limit.",
+            "The job exceeded its memory limit.",
             "It ended at {time}.",
             NOW,
-            advice="Take more time.",
+            advice="Start again with more memory if you can choose it, or work on less data at a time.",
             log=True,
         ),
     ),
     "one that has ended, nobody knows when": (
-        Server(ending=Ending("It has ended.", served=True)),
-        ServerCard("", "My server", "ended", "It has ended."),
+        Server(ending=Ending(UNKNOWN)),
+        ServerCard("", "My server", "ended", "The job has ended."),
     ),
     "one that was stopped says so": (
-        Server(name="lab", display_name="lab", stopped=Ending("It was stopped at {time}.", at=NOW, stopped=True)),
-        ServerCard("lab", "Server lab", "stopped", ended="It was stopped at {time}.", at=NOW),
+        Server(name="lab", display_name="lab", stopped=STOPPED),
+        ServerCard("lab", "Server lab", "stopped", ended="Server lab was stopped at {time}.", at=NOW),
     ),
     "a start of ours that failed says why": (
-        Server(ending=Ending("Job 12 died."), failure=RuntimeError("secret")),
-        ServerCard("", "My server", "failed", "Job 12 died."),
+        Server(ending=Ending(start_failed("unreachable")), failure=RuntimeError("secret")),
+        ServerCard(
+            "",
+            "My server",
+            "failed",
+            "Your server was started, but the hub cannot reach it.",
+            advice="Please contact the help desk.",
+        ),
     ),
     "any other start that failed": (
         Server(failure=RuntimeError("secret")),
@@ -101,10 +113,10 @@ CARDS = {
 @pytest.mark.parametrize(("server", "card"), CARDS.values(), ids=CARDS.keys())
 def test_cards(server: Server, card: ServerCard) -> None:
     """Every server has a card, whatever its state and its spawner."""
-    assert server_card(server, now=NOW) == card
+    assert server_card(server, now=NOW, contact="the help desk") == card
 
 
-DEFAULT, LAB, STOPPED = Server(), Server(name="lab", display_name="lab"), Ending("Stopped.", at=NOW, stopped=True)
+DEFAULT, LAB = Server(), Server(name="lab", display_name="lab")
 LISTS = {
     "nothing runs: the page says so in a sentence": ([DEFAULT], []),
     "a named server that does not run can be started": ([DEFAULT, LAB], ["lab"]),
@@ -269,7 +281,7 @@ STATES = {
     ),
     "stopping while its job is pending": (Server(pending="stop", job=QUEUED.job), "stopping"),
     "stopped by a person in the middle of its start": (
-        Server(failure=RuntimeError(), stopped=Ending("", at=NOW, stopped=True)),
+        Server(failure=RuntimeError(), stopped=STOPPED),
         "stopped",
     ),
 }

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
+from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
@@ -178,8 +179,11 @@ async def test_a_job_that_lost_its_server_is_counted_once(
 
 async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
     """Of a start of which a time is not known, as after a restart, no stage is counted."""
-    name, times = "gpuspawner_spawn_stage_seconds_sum", {"queued": 100.0, "allocated": 103.0, "starting": 107.0}
-    for profile, reached in (("known", times), ("half known", {"queued": 100.0})):
+    name, times = (
+        "gpuspawner_spawn_stage_seconds_sum",
+        {Stage.QUEUED: 100.0, Stage.ALLOCATED: 103.0, Stage.STARTING: 107.0},
+    )
+    for profile, reached in (("known", times), ("half known", {Stage.QUEUED: 100.0})):
         life = Life(clock=lambda: 109.0)
         life.begin(profile, username="ada", servername="", begun_at=99.0)
         assert life.session is not None
@@ -194,7 +198,7 @@ async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
 
 @pytest.mark.parametrize(
     ("state", "counted"),
-    [({}, 0.0), ({"ending": {"what": "It ended.", "job_id": "6"}}, 0.0), ({"job_id": "7"}, 1.0)],
+    [({}, 0.0), ({"ending": {"cause": {"kind": "finished"}, "job_id": "6"}}, 0.0), ({"job_id": "7"}, 1.0)],
     ids=["a new server", "a server that ended before", "a server that runs since before the hub's restart"],
 )
 def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict[str, Any], counted: float) -> None:

@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
-from jupyterhub_gpuspawner.hub.job.ending import ending_of
+from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
@@ -295,7 +295,7 @@ async def test_a_group_override_that_is_not_valid_is_named() -> None:
 
     ending = ending_of(refused.value)
     assert ending is not None
-    assert "c.Spawner.group_overrides: The 'slurm_timeout' trait" in ending.hint
+    assert "c.Spawner.group_overrides: The 'slurm_timeout' trait" in words_of(ending).hint
 
 
 def test_the_profiles_settings_override_the_wrappers() -> None:

@@ -15,7 +15,7 @@ from jupyterhub import orm
 from jupyterhub.scopes import Scope
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.hub.job.ending import Ending, start_failed
+from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -34,8 +34,8 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_current_end,
     with_profiles,
 )
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Stage
-from jupyterhub_gpuspawner.records.record import Kind
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.snapshots import cluster, node, waiting
@@ -83,7 +83,8 @@ OF_THE_JOB = Server(
     keeps_ending=True,
     can_show_log=True,
 )
-STOPPED = Ending("It was stopped at {time}.", at=1.0, stopped=True)
+STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=1.0)
+TIMED_OUT = Ending(Cause(Kind.TIME_LIMIT), log="/7.log", lines="kept")
 KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
     "a profile's server": (with_job, replace(OF_THE_JOB, profile_name="k80")),
     "a profile's server whose profile has a name, and another application than Jupyter": (
@@ -96,8 +97,8 @@ KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
         Server("ada", "lab", "My lab", pending="spawn"),
     ),
     "one that has ended": (
-        lambda: Spawner(ending=Ending("It reached its limit.", served=True)),
-        replace(OURS, ending=Ending("It reached its limit.", served=True)),
+        lambda: Spawner(ending=TIMED_OUT),
+        replace(OURS, ending=TIMED_OUT),
     ),
     "one that a person stopped": (lambda: Spawner(ending=STOPPED), replace(OURS, stopped=STOPPED)),
     "one of a profile that could not be submitted": (
@@ -105,12 +106,12 @@ KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
         replace(OURS, profile_name="Two K80s"),
     ),
     "a named one of a profile, of which only the database knows": (
-        lambda: row(what="Over.", stopped=True, profile="Two K80s"),
-        Server("ada", "lab", "lab", profile_name="Two K80s", stopped=Ending("Over.", stopped=True, profile="Two K80s")),
+        lambda: row(cause={"kind": "stopped by user"}, at=1.0, profile="Two K80s"),
+        Server("ada", "lab", "lab", profile_name="Two K80s", stopped=replace(STOPPED, profile="Two K80s")),
     ),
     "a named one that has ended, of which only the database knows": (
-        lambda: row(what="Over.", served=True),
-        Server("ada", "lab", "lab", ending=Ending("Over.", served=True)),
+        lambda: row(cause={"kind": "time limit"}, log="/7.log", lines="kept"),
+        Server("ada", "lab", "lab", ending=TIMED_OUT),
     ),
 }
 
@@ -146,11 +147,12 @@ async def test_a_server_that_waits_has_its_position_of_now() -> None:
 async def test_failed_starts() -> None:
     """A start of ours has an ending; of any other there is the exception."""
     ours, theirs, cancelled = (asyncio.get_running_loop().create_future() for _ in range(3))
-    ours.set_exception(start_failed("Job 12 died.", detail="line"))
+    died = Ending(start_failed("job_failed"), job_id="12", lines="line")
+    ours.set_exception(start_error(died))
     theirs.set_exception(RuntimeError("secret"))
     cancelled.cancel()
     assert [server_of(stock(_spawn_future=start)) for start in (ours, theirs, cancelled)] == [
-        Server("ada", ending=Ending("Job 12 died.", lines="line"), failure=ours.exception()),
+        Server("ada", ending=died, failure=ours.exception()),
         Server("ada", failure=theirs.exception()),
         Server("ada"),
     ]
@@ -172,7 +174,7 @@ async def test_a_log_is_the_jobs_and_that_of_an_ended_server_is_read_again_where
         async def lines_of_ended(self, path: str, _job_id: str, extent: Extent) -> str:
             return "" if path == "/gone" else f"{path} {extent.size}"
 
-    kept, gone = Ending("It ended.", log="/7.log", lines="kept"), Ending("It ended.", log="/gone", lines="kept")
+    kept, gone = TIMED_OUT, replace(TIMED_OUT, log="/gone")
     ours = Spawner(job_log=Log())
     pairs: list[tuple[Any, Ending]] = [(ours, kept), (ours, gone), (stock(), kept)]
     lines = [await ended_log(spawner, ending, OF_PAGE) for spawner, ending in pairs]

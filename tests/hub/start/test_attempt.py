@@ -15,11 +15,11 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Attempt,
     Moment,
-    Stage,
     new_attempt,
     parse_moment,
     stored_attempt,
 )
+from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 
 NOW = Moment(1_000_000.0, 5_000.0, "this")

@@ -19,6 +19,7 @@ class Spawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
     """The spawner that JupyterHub knows, in the hub's check after a restart."""
 
     name = "second"
+    contact = "the help desk"
 
     def __init__(self, *, checked: bool = True, port: int | None = 54321, started: bool = False) -> None:
         """``port`` is the stored one; ``started``: the hub has started the server, or taken its start up."""
@@ -132,4 +133,4 @@ async def test_a_server_that_does_not_answer_the_hub_is_told() -> None:
     spawner.check_is_over()
     await settle()
 
-    assert spawner.failure == "The server was started, but did not respond to the hub."
+    assert spawner.failure.startswith("The server was started but did not respond to the hub in time. Start again.")
