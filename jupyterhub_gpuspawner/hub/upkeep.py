@@ -232,7 +232,7 @@ class HubServers:
         spawner = self._app.users[orm_user].spawners[server]
         if spawner.active or last_start(spawner) is not None:
             return
-        spawner.ending = Ending(start_failed("hub_restarted"), job_id=orphan.job_id)
+        spawner.ending = Ending(start_failed("hub_restarted"), at=time.time(), job_id=orphan.job_id)
         set_last_start(spawner, _failed_start(spawner.ending))
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
@@ -268,7 +268,6 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
 UNWATCHED_SECONDS = 10.0
 """Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
-LOST = Ending(start_failed("database"), stage=Stage.READY)
 
 
 def unwatched(spawner: Spawner) -> bool:
@@ -311,7 +310,7 @@ class Unfinished:
             spawner.start_polling()
             return
         get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
-        spawner.ending = spawner.ending or LOST
+        spawner.ending = spawner.ending or Ending(start_failed("database"), at=time.time(), stage=Stage.READY)
         if start is not None and start.done() and not start.cancelled():
             start.exception()
         await self._stop(user, spawner.name)

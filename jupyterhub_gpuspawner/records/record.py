@@ -114,20 +114,6 @@ def job_ended_in_start(end: End | None) -> Cause:
     return start_failed("job_" + (end.name.lower() if end is not None else "ended"))
 
 
-def cause_of(cause: Cause | None, *, stopped: Kind | None = None, fault: str = "", end: End | None = None) -> Cause:
-    """The cause of an end, by what is known of it.
-
-    ``cause`` was kept when the end was noticed or the stop was asked for on one of our pages. Then ``stopped``, which
-    says who asked JupyterHub itself; then ``fault``, the class of the error with which the start failed; then how Slurm
-    says that the job ended.
-    """
-    if cause is not None:
-        return cause
-    if stopped is not None:
-        return Cause(stopped)
-    return start_failed(fault) if fault else end_of_job(end)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """What all events have."""

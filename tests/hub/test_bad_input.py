@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LOGS_REFUSALS_AS_UNHANDLED
 from tests.fixtures.hubs import COMMAND, IN_THE_END, LIGHT, STAND_IN, StartHub, new_hub
+from tests.hub.test_life import why_it_ended
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -183,7 +184,7 @@ def missing(words: str, text: str) -> list[str]:
 @pytest.mark.parametrize(("profile", "status", "sentence"), BY_OTHERS.values(), ids=BY_OTHERS.keys())
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str, status: int, sentence: str) -> None:
-    """The same sentence is shown over REST, on the form, and on the page that offers another try."""
+    """The same sentence is shown over REST, on the form and on the page that offers another try, and is kept for it."""
     visitor = Visitor(hub, "ann")
 
     assert refusal(hub, {"profile": profile}) == (status, sentence)
@@ -193,6 +194,7 @@ def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str
 
     assert (page.status, page.error) == (status, sentence)
     assert (later.status, missing(sentence, later.text)) == (status, [])
+    assert sentence.startswith(f"{why_it_ended(hub, 'ann')} ")
 
 
 @pytest.mark.usefixtures("leaves_nothing")

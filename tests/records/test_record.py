@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.records.record import (
     SessionRecord,
     Stage,
     applied,
-    cause_of,
     end_of_job,
     job_ended_in_start,
     lost,
@@ -118,25 +117,6 @@ def test_every_end_of_a_job_is_a_cause() -> None:
         state: Cause(kind) for state, kind in JOBS.items()
     }
     assert {end_of_job(end) for end in (*(set(End) - set(ENDS.values())), None)} == {Cause(Kind.UNKNOWN)}
-
-
-def test_what_is_known_best_counts() -> None:
-    """A stop ends the job as cancelled, so Slurm's word comes last."""
-    known = Cause(Kind.MEMORY)
-
-    assert [
-        cause_of(known, stopped=Kind.STOPPED_BY_ADMIN, fault="timeout", end=End.CANCELLED),
-        cause_of(None, stopped=Kind.STOPPED_BY_ADMIN, fault="timeout", end=End.CANCELLED),
-        cause_of(None, fault="timeout", end=End.CANCELLED),
-        cause_of(None, end=End.CANCELLED),
-        cause_of(None),
-    ] == [
-        known,
-        Cause(Kind.STOPPED_BY_ADMIN),
-        Cause(Kind.START_FAILED, "timeout"),
-        Cause(Kind.CANCELLED_OUTSIDE),
-        Cause(Kind.UNKNOWN),
-    ]
 
 
 def test_a_job_that_ended_before_its_server_was_ready_is_a_failed_start() -> None:

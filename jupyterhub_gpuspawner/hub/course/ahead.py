@@ -132,8 +132,8 @@ def _of_inactive(start: CourseStart, server: Server, now: float, *, by_hand: boo
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
         return failed if failed.fault and not start.ready_at else Step.NOTHING
-    ended_at = (server.ending.at or 0.0) if server.ending is not None and server.ending.served else 0.0
-    if max(server.stopped_at, ended_at) >= start.asked_at or (by_hand and now >= start.asked_at + WANTED_FOR):
+    ended_at = (server.ending.at or 0.0) if server.ending is not None and not server.ending.failed else 0.0
+    if ended_at >= start.asked_at or (by_hand and now >= start.asked_at + WANTED_FOR):
         return CourseStart(start.user, Stage.LEFT, asked_at=now)
     if start.stage is Stage.ASKED and start.tries >= (1 if by_hand else TRIES) and failed.fault:
         return failed
@@ -145,10 +145,9 @@ def _of_inactive(start: CourseStart, server: Server, now: float, *, by_hand: boo
 def failure_of(server: Server, asked_at: float) -> str:
     """Why the last start of a server that is not active failed; empty where it did not, or before ``asked_at``."""
     ending = server.ending
-    if server.stopped is not None or (ending is not None and ending.served):
-        return ""
     if ending is not None:
-        return server.end_words().sentence if ending.at is None or ending.at >= asked_at else ""
+        is_new = ending.failed and (ending.at is None or ending.at >= asked_at)
+        return server.end_words().sentence if is_new else ""
     return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else ""
 
 

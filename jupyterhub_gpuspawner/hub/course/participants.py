@@ -319,4 +319,4 @@ def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
         for user, state in session.execute(query):
             ending = stored_ending(json.loads(state) if state else {})
             if ending is not None:
-                yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)
+                yield Server(user, ending=ending)

@@ -99,9 +99,9 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
         # what a server wrote while it ran is its participant's own
         log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
         return replace(plain, lines=tuple(_of_ending(participant)), log=log)
-    stopped = server.stopped
-    if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
-        return replace(plain, lines=(Line(server.end_words().sentence, stopped.at),))
+    ending = server.ending
+    if state is State.ABSENT and ending is not None and ending.stopped and (ending.at is None or ending.at >= since):
+        return replace(plain, lines=(Line(server.end_words().sentence, ending.at),))
     return plain
 
 

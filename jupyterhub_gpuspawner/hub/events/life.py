@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.records.record import (
     Stage,
     Submitted,
     Usage,
-    cause_of,
+    end_of_job,
     stages,
 )
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -138,14 +138,12 @@ class Life:
     """The session that is under way."""
     stopper: Kind | None = None
     """Who stopped the server, as a cause; None where nobody did, or where the spawner's ending says it."""
-    fault: str = ""
-    """The class of the error with which the start failed."""
 
     def begin(self, session: str, *, username: str, servername: str, begun_at: float) -> None:
         """A start begins. One that nobody has ended is over."""
         if self.session is not None:
             self.ended()
-        self.stopper, self.fault = None, ""
+        self.stopper = None
         self.session = Session(session, username, servername, begun_at)
 
     def submitted(self, job_id: str, request: JobRequest | None) -> None:
@@ -250,17 +248,17 @@ class Life:
             )
         )
 
-    def ended(self, cause_so_far: Cause | None = None, job: Job | None = None) -> None:
+    def ended(self, cause: Cause | None = None, job: Job | None = None) -> None:
         """The session is over.
 
-        ``known`` is the cause that the spawner's ending holds; ``job`` is the job as Slurm last reported it.
+        ``cause`` is that of the spawner's ending, where it has one; else whoever asked JupyterHub itself to stop the
+        server counts, and then ``job`` as Slurm last reported it.
         """
         session, self.session = self.session, None
         if session is None:
             return
         over = job if job is not None and job.phase is Phase.ENDED else None
-        end = over.end if over is not None else None
-        cause = cause_of(cause_so_far, stopped=self.stopper, fault=self.fault, end=end)
+        end = end_of_job(over.end if over is not None else None)
         common = self._common(session)
         if over is not None and over.ends_at is not None:  # Slurm's clock may differ
             common["at"] = min(max(over.ends_at, session.begun_at), common["at"])
@@ -271,7 +269,7 @@ class Life:
                 profile=session.profile,
                 course=session.course,
                 served=session.served,
-                cause=cause,
+                cause=cause or (Cause(self.stopper) if self.stopper is not None else end),
                 reasons=session.reasons,
             )
         )

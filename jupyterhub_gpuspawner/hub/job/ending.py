@@ -88,9 +88,14 @@ class Ending:
         return self.cause.kind in STOPS
 
     @property
+    def failed(self) -> bool:
+        """It is that of a start, and nobody stopped it."""
+        return self.cause.kind is Kind.START_FAILED
+
+    @property
     def served(self) -> bool:
-        """The server had been running, and nobody stopped it; False for a start that failed."""
-        return not self.stopped and self.cause.kind is not Kind.START_FAILED
+        """The server had been running, and nobody stopped it."""
+        return not self.stopped and not self.failed
 
 
 _ENDING = TypeAdapter(Ending)
@@ -239,7 +244,8 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
     else:
         get_logger().error("The start of %s failed: %s", server, error)
         quoted = Words(error.for_user, hint=error.for_admin)
-    return start_error(Ending(start_failed(error.reason), quoted=quoted), error.status_code, contact=contact)
+    ending = Ending(start_failed(error.reason), at=time.time(), quoted=quoted)
+    return start_error(ending, error.status_code, contact=contact)
 
 
 def start_error(ending: Ending, status_code: int = 503, *, contact: str = words.CONTACT) -> web.HTTPError:
@@ -263,7 +269,7 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
     """The exception of a start that failed with the hub's database; the session of ``orm_spawner`` is rolled back."""
     if orm_spawner is not None:
         roll_back(inspect(orm_spawner).session)
-    return start_error(Ending(start_failed("database")))
+    return start_error(Ending(start_failed("database"), at=time.time()))
 
 
 def ending_of(failure: BaseException | None) -> Ending | None:

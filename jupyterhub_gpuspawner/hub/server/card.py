@@ -459,18 +459,14 @@ def _dated(card: ServerCard, server: Server) -> ServerCard:
 
 
 def _over(server: Server, title: str, contact: str) -> ServerCard:
-    ending, stopped, state = server.ending, server.stopped, server.state
-    if ending is not None:
-        shown = server.end_words(contact)
-        card = ServerCard(server.name, title, state.value, shown.sentence, advice=shown.advice, log=bool(ending.log))
-        if state is ServerState.FAILED:
-            return card
-        return replace(card, ended=words.ENDED_AT if ending.at is not None else "", at=ending.at)
-    if state is ServerState.FAILED and server.failure is not None:
-        return ServerCard(server.name, title, state.value, first_line(server.failure) or words.START_FAILED)
-    if stopped is not None:
-        return ServerCard(server.name, title, state.value, ended=server.end_words().sentence, at=stopped.at)
-    return ServerCard(server.name, title, state.value)
+    ending, failure, card = server.ending, server.failure, ServerCard(server.name, title, server.state.value)
+    if ending is None:
+        return card if failure is None else replace(card, headline=first_line(failure) or words.START_FAILED)
+    shown = server.end_words(contact)
+    if ending.stopped:
+        return replace(card, ended=shown.sentence, at=ending.at)
+    card = replace(card, headline=shown.sentence, advice=shown.advice, log=bool(ending.log))
+    return card if ending.failed else replace(card, ended=words.ENDED_AT if ending.at else "", at=ending.at)
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:

@@ -105,7 +105,7 @@ async def stop_as(handler: BaseHandler, user: Any, server_name: str, *, by: str 
     spawner = user.spawners[server_name]
     server = server_of(spawner)
     stopper = stopper_of(handler.current_user, user, handler.parsed_scopes)
-    record = stop_record(server, at=time.time(), by=by, stopper=stopper) if server.keeps_ending else None
+    record = stop_record(server, at=time.time(), by=by, stopper=stopper)
 
     async def stop() -> bool:
         await handler.stop_single_user(user, server_name)

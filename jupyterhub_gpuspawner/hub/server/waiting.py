@@ -324,8 +324,8 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
-    if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
-        ending = Ending(start_failed("timeout"))
+    if ending is None or ending.stopped:  # the hub's own time-out has no message
+        ending = Ending(start_failed("timeout")) if isinstance(failure, AnyTimeoutError) else None
     given_up = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,

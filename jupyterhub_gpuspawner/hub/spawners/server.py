@@ -91,13 +91,9 @@ class Server:
     routed_port: int = 0
     """The port to which the hub's proxy leads; 0 where the hub knows no address."""
     ending: Ending | None = None
-    """How the last server ended, or why the last start failed, where that was one of ours and nobody stopped it."""
-    stopped: Ending | None = None
-    """When and how a person stopped the last server; None where it ended in another way, or nobody knows."""
+    """How the last server ended or was stopped, or why the last start failed, where that was one of ours."""
     failure: BaseException | None = None
     """The exception of the last start, whoever raised it; None where it succeeded or is under way."""
-    keeps_ending: bool = False
-    """Its spawner remembers how a server ended, as ours do."""
     more_time: MoreTime | None = None
     """How its user can extend it; None where that is not offered, and where :attr:`start` is None for that reason."""
     extended: Extended | None = None
@@ -119,9 +115,11 @@ class Server:
             return ServerState.WAITING if queued else ServerState.STARTING
         if self.ready:
             return ServerState.RUNNING
-        if self.ending is not None:
-            return ServerState.ENDED if self.ending.served else ServerState.FAILED
-        return ServerState.FAILED if self.failure is not None and self.stopped is None else ServerState.STOPPED
+        if self.ending is None:
+            return ServerState.FAILED if self.failure is not None else ServerState.STOPPED
+        if self.ending.stopped:
+            return ServerState.STOPPED
+        return ServerState.FAILED if self.ending.failed else ServerState.ENDED
 
     @property
     def waits_in_line(self) -> bool:
@@ -136,15 +134,14 @@ class Server:
     @property
     def stopped_at(self) -> float:
         """When a person stopped the last server, in seconds since the epoch; 0 where nobody has, or it is not known."""
-        return (self.stopped.at or 0.0) if self.stopped is not None else 0.0
+        return (self.ending.at or 0.0) if self.ending is not None and self.ending.stopped else 0.0
 
     def end_words(self, contact: str = words.CONTACT) -> Words:
         """What is said of how it ended; empty where that is not known. ``contact`` is whom its user may ask."""
-        ending = self.ending or self.stopped
-        if ending is None:
+        if self.ending is None:
             return NO_WORDS
-        title = words.title(self.name, self.display_name, ending.profile or self.profile_name)
-        return words_of(ending, title=title, contact=contact)
+        title = words.title(self.name, self.display_name, self.ending.profile or self.profile_name)
+        return words_of(self.ending, title=title, contact=contact)
 
     @property
     def silent(self) -> bool:
@@ -171,8 +168,6 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     which is too much work where the servers of a whole hub are read.
     """
     failure, stored = _failure(spawner), _stored_ending(spawner)
-    ending = ending_of(failure) or stored
-    by_a_person = ending is not None and ending.stopped
     profiles = with_profiles(spawner)
     chosen = profiles.chosen if profiles is not None else None
     names = (
@@ -190,10 +185,8 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         profile_name=next(filter(None, chain(*names)), ""),
         app=chosen.app if chosen is not None else "",
         routed_port=spawner.server.port if spawner.server is not None else 0,
-        ending=None if by_a_person else ending,
-        stopped=ending if by_a_person else None,
+        ending=ending_of(failure) or stored,
         failure=failure,
-        keeps_ending=keeps_ending(spawner),
     )
     ours = job_spawner(spawner)
     return server if ours is None else _with_job(server, ours, with_start=with_start)
@@ -248,7 +241,7 @@ def waits_in_queue(spawner: Any) -> bool:
 
 
 def keeps_ending(spawner: Any) -> bool:
-    """See :attr:`Server.keeps_ending`; reads no row of the database."""
+    """Whether the spawner remembers how its server ended, as ours do; reads no row of the database."""
     return isinstance(spawner, GPUSlurmSpawner)
 
 
@@ -383,12 +376,11 @@ async def cancel_start(spawner: Any) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def stop_server(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:
+async def stop_server(spawner: Any, record: Ending, stop: Callable[[], Awaitable[bool]]) -> bool:
     """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
 
-    From then on its card says what ``record`` says; None where its spawner keeps no ending.
-    A server that has ended by itself keeps its own ending. ``stop`` stops what is active, through JupyterHub, and
-    returns whether that was done.
+    From then on its card says what ``record`` says, where its spawner keeps an ending. A server that has ended by itself
+    keeps its own. ``stop`` stops what is active, through JupyterHub, and returns whether that was done.
     """
     if spawner.pending == "spawn":
         keep_stop(spawner, record)

@@ -215,13 +215,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         except GPUSpawnerError as error:
             raise self._start_error(error) from error
         except SQLAlchemyError as error:
-            self.life.fault = "database"
             self.log.error("The start of %s failed with the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
-            raise endings.database_away(self.orm_spawner) from error
+            raise self._keep(endings.database_away(self.orm_spawner)) from error
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
         if not writable:
-            raise endings.database_away()
+            raise self._keep(endings.database_away())
         return where
 
     async def start_server(self) -> Any:
@@ -277,8 +276,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
         if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):
-            self.life.fault = "database"
-            raise endings.database_away()
+            raise self._keep(endings.database_away())
         job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
@@ -320,8 +318,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
 
     def _start_error(self, error: GPUSpawnerError) -> Exception:
         """The exception that JupyterHub shows for an error of a start."""
-        self.life.fault = error.reason
-        return endings.spawn_failure(error, server=self._log_name, contact=self.contact)
+        return self._keep(endings.spawn_failure(error, server=self._log_name, contact=self.contact))
+
+    def _keep(self, failure: Exception) -> Exception:
+        """The same, once its ending is that of the server; a stop that was asked for meanwhile counts more."""
+        self.ending = self.ending or endings.ending_of(failure)
+        return failure
 
     def _serves(self) -> None:
         """The server answers from now on."""

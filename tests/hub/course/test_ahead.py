@@ -32,7 +32,7 @@ def start(stage: Stage, *, tries: int = 1, asked_at: float = 1005.0, ready_at: f
 
 def stopped(at: float) -> Server:
     """A server that a person stopped then, whose start failed because of that."""
-    return Server("ada", stopped=Ending(Cause(Kind.STOPPED_BY_USER), at=at), failure=RuntimeError("cancelled"))
+    return Server("ada", ending=Ending(Cause(Kind.STOPPED_BY_USER), at=at), failure=RuntimeError("cancelled"))
 
 
 LEFT, SUBMITTED = CourseStart("ada", Stage.LEFT, asked_at=BEFORE), start(Stage.STARTED)

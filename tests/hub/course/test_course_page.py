@@ -80,11 +80,11 @@ def lines(*sentences: str | Line) -> tuple[Line, ...]:
 TILES: dict[str, tuple[Server, Tile]] = {
     "nothing": (Server("ada"), Tile("ada", "absent")),
     "a server that a person stopped": (
-        Server("ada", stopped=Ending(Cause(Kind.STOPPED_BY_INSTRUCTOR), at=NOW, by="grace", profile="K80")),
+        Server("ada", ending=Ending(Cause(Kind.STOPPED_BY_INSTRUCTOR), at=NOW, by="grace", profile="K80")),
         Tile("ada", "absent", lines=lines(Line("K80 was stopped at {time} by grace.", NOW))),
     ),
     "one that was stopped in an earlier session": (
-        Server("ada", stopped=Ending(Cause(Kind.STOPPED_BY_USER), at=NOW - 90000)),
+        Server("ada", ending=Ending(Cause(Kind.STOPPED_BY_USER), at=NOW - 90000)),
         Tile("ada", "absent"),
     ),
     "a server that runs": (

@@ -60,9 +60,9 @@ STATES = {
     "another package's start failed": (Server(failure=RuntimeError()), State.FAILED, True),
     "its start failed in an earlier session": (Server(ending=replace(DIED, at=EIGHT - 1)), State.ABSENT, False),
     "it ended by itself": (Server(ending=Ending(Cause(Kind.MEMORY), at=NINE)), State.ENDED, True),
-    "a person stopped it": (Server(stopped=STOPPED), State.ABSENT, False),
+    "a person stopped it": (Server(ending=STOPPED), State.ABSENT, False),
     "a person stopped its start, which then failed": (
-        Server(stopped=STOPPED, failure=RuntimeError()),
+        Server(ending=STOPPED, failure=RuntimeError()),
         State.ABSENT,
         False,
     ),
@@ -154,10 +154,10 @@ ASKED = {
         Participant("ada", State.RUNNING, Server("ada", ready=True)),
     ),
     "JupyterHub refused it, and she has worked since": (
-        [Server("ada", stopped=replace(STOPPED, at=TEN))],
+        [Server("ada", ending=replace(STOPPED, at=TEN))],
         {"ada": FAILED},
         {},
-        Participant("ada", server=Server("ada", stopped=replace(STOPPED, at=TEN))),
+        Participant("ada", server=Server("ada", ending=replace(STOPPED, at=TEN))),
     ),
     "its job failed": (
         [Server("ada", ending=DIED)],
@@ -229,7 +229,7 @@ def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
         session.commit()
 
         found = list(ended_servers(session, ["ada", "ben", "cleo", "dora", "stranger"]))
-    assert found == [Server("ada", ending=DIED), Server("ben", stopped=STOPPED)]
+    assert found == [Server("ada", ending=DIED), Server("ben", ending=STOPPED)]
 
 
 def test_only_the_servers_of_these_people_are_read() -> None:

@@ -109,8 +109,7 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
     """There is no job."""
     server = Server()
     server.begin()
-    server.life.fault = "submit_rejected"
-    server.life.ended()
+    server.life.ended(Cause(Kind.START_FAILED, "submit_rejected"))
 
     (event,) = server.told
     assert event == replace(
@@ -125,14 +124,22 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
     )
 
 
-def test_whoever_stops_a_server_is_told_rather_than_what_slurm_says() -> None:
+CAUSES = {
+    "what the spawner keeps": (Cause(Kind.MEMORY), Kind.STOPPED_BY_ADMIN, Kind.MEMORY),
+    "who asked JupyterHub to stop it": (None, Kind.CULLED, Kind.CULLED),
+    "what Slurm says of the job": (None, None, Kind.CANCELLED_OUTSIDE),
+}
+
+
+@pytest.mark.parametrize(("ending", "stopper", "kind"), CAUSES.values(), ids=CAUSES.keys())
+def test_what_is_known_best_counts(ending: Cause | None, stopper: Kind | None, kind: Kind) -> None:
     """Slurm reports a stopped server's job as cancelled."""
     server = Server()
     server.begin()
-    server.life.stopper = Kind.CULLED
-    server.life.ended(None, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
+    server.life.stopper = stopper
+    server.life.ended(ending, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
 
-    assert [event.cause for event in server.told if isinstance(event, Ended)] == [Cause(Kind.CULLED)]
+    assert [event.cause for event in server.told if isinstance(event, Ended)] == [Cause(kind)]
 
 
 def test_nobody_uses_more_time_than_has_passed() -> None:

@@ -82,7 +82,7 @@ CARDS = {
         ServerCard("", "My server", "ended", "The job has ended."),
     ),
     "one that was stopped says so": (
-        Server(name="lab", display_name="lab", stopped=STOPPED),
+        Server(name="lab", display_name="lab", ending=STOPPED),
         ServerCard("lab", "Server lab", "stopped", ended="Server lab was stopped at {time}.", at=NOW),
     ),
     "a start of ours that failed says why": (
@@ -122,7 +122,7 @@ LISTS = {
     "a named server that does not run can be started": ([DEFAULT, LAB], ["lab"]),
     "beside a server that runs, the default one can be started": ([DEFAULT, replace(LAB, ready=True)], ["lab", ""]),
     "active servers come first": ([DEFAULT, LAB, replace(RUNNING, name="z")], ["z", "", "lab"]),
-    "a default server that was stopped says so": ([replace(DEFAULT, stopped=STOPPED)], [""]),
+    "a default server that was stopped says so": ([replace(DEFAULT, ending=STOPPED)], [""]),
     "and one that failed": ([replace(DEFAULT, failure=RuntimeError())], [""]),
 }
 
@@ -281,7 +281,7 @@ STATES = {
     ),
     "stopping while its job is pending": (Server(pending="stop", job=QUEUED.job), "stopping"),
     "stopped by a person in the middle of its start": (
-        Server(failure=RuntimeError(), stopped=STOPPED),
+        Server(failure=RuntimeError(), ending=STOPPED),
         "stopped",
     ),
 }

@@ -69,7 +69,7 @@ def row(**ending: Any) -> orm.Spawner:
     return orm.Spawner(name="lab", user=orm.User(name="ada"), state={"ending": ending})
 
 
-OURS = Server("ada", keeps_ending=True)
+OURS = Server("ada")
 OF_THE_JOB = Server(
     "ada",
     ready=True,
@@ -80,7 +80,6 @@ OF_THE_JOB = Server(
     topology={"version": 1},
     reported_port=2000,
     routed_port=2000,
-    keeps_ending=True,
     can_show_log=True,
 )
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=1.0)
@@ -100,14 +99,14 @@ KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
         lambda: Spawner(ending=TIMED_OUT),
         replace(OURS, ending=TIMED_OUT),
     ),
-    "one that a person stopped": (lambda: Spawner(ending=STOPPED), replace(OURS, stopped=STOPPED)),
+    "one that a person stopped": (lambda: Spawner(ending=STOPPED), replace(OURS, ending=STOPPED)),
     "one of a profile that could not be submitted": (
         lambda: Spawner(last_profile_name="Two K80s"),
         replace(OURS, profile_name="Two K80s"),
     ),
     "a named one of a profile, of which only the database knows": (
         lambda: row(cause={"kind": "stopped by user"}, at=1.0, profile="Two K80s"),
-        Server("ada", "lab", "lab", profile_name="Two K80s", stopped=replace(STOPPED, profile="Two K80s")),
+        Server("ada", "lab", "lab", profile_name="Two K80s", ending=replace(STOPPED, profile="Two K80s")),
     ),
     "a named one that has ended, of which only the database knows": (
         lambda: row(cause={"kind": "time limit"}, log="/7.log", lines="kept"),
