@@ -110,7 +110,6 @@ def ending_state(ending: Ending | None) -> dict[str, Any]:
         ending,
         lines=ending.lines[-TEXT_LIMIT:],
         quoted=Words(*(text[:TEXT_LIMIT] for text in (quoted.sentence, quoted.advice, quoted.hint))),
-        job=replace(ending.job, reason=ending.job.reason[:TEXT_LIMIT]) if ending.job is not None else None,
     )
     return {"ending": _ENDING.dump_python(ending, mode="json", exclude_defaults=True)}
 
@@ -290,16 +289,8 @@ class ServerEnding:
         self.last: Ending | None = None
         """How the last server ended, or why the last start failed; kept until the next start."""
 
-    def _ending(self, cause: Cause, job: Job | None = None, **facts: Any) -> Ending:
-        """An ending of now, with what :func:`job_words` reads of the job."""
-        if job is not None:
-            facts["job"] = Job(
-                *(job.job_id, job.phase, job.state, job.reason),
-                batch_host=job.batch_host,
-                exit_code=job.exit_code,
-                end=job.end,
-            )
-        return Ending(cause, at=time.time(), job_id=self._watch.job_id, **facts)
+    def _ending(self, cause: Cause, job: Job | None, **facts: Any) -> Ending:
+        return Ending(cause, at=time.time(), job_id=self._watch.job_id, job=job, **facts)
 
     def _error(self, ending: Ending, status_code: int = 503) -> Exception:
         self.last = ending
@@ -329,8 +320,8 @@ class ServerEnding:
 
     async def unreachable(self, fault: str, hint: str, *, seconds: float = 0.0) -> Exception:
         """The error of a start whose server the hub cannot reach, with the last lines of its job's log."""
-        ending = self._ending(start_failed(fault), stage=Stage.STARTING, seconds=seconds, quoted=Words(hint=hint))
-        return self._error(await self._explained(ending))
+        facts = {"stage": Stage.STARTING, "seconds": seconds, "quoted": Words(hint=hint)}
+        return self._error(await self._explained(self._ending(start_failed(fault), self._watch.status, **facts)))
 
     # --- servers that ended ---------------------------------------------------------------------
 
@@ -354,20 +345,16 @@ class ServerEnding:
         return ending
 
     async def _with_log(self, ending: Ending) -> Ending:
-        detail, job = await self._log.job(), ending.job
+        detail = await self._log.job()
         if detail is None:
             return ending
-        if job is not None:
-            job = replace(job, time_limit=detail.time_limit)
-            ending = replace(ending, job=job)
-        if not detail.stdout_path:
-            return ending
-        lines = await self._log.last_lines(detail.stdout_path)
-        if job is not None and outgrew_memory(job, lines):
-            end = End.OUT_OF_MEMORY
-            cause = end_of_job(end) if ending.served else job_ended_in_start(end)
-            ending = replace(ending, cause=cause, job=replace(job, state="OUT_OF_MEMORY", end=end))
-        return replace(ending, log=detail.stdout_path, lines=lines)
+        job, path = replace(ending.job or detail, time_limit=detail.time_limit), detail.stdout_path
+        lines = await self._log.last_lines(path) if path else ""
+        if outgrew_memory(job, lines):
+            job = replace(job, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+            cause = end_of_job(job.end) if ending.served else job_ended_in_start(job.end)
+            ending = replace(ending, cause=cause)
+        return replace(ending, job=job, log=path, lines=lines)
 
 
 async def why_never(connection: Connection, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:
