@@ -62,7 +62,7 @@ def render(
     server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
     head = [
         "#!/bin/bash -l" if environment.login_shell else "#!/bin/bash",
-        f"# A JupyterHub server, profile {_printable(request.profile)}. Written by jupyterhub-gpuspawner.",
+        f"# A JupyterHub server, profile {_printable(request.profile.slug)}. Written by jupyterhub-gpuspawner.",
     ]
     first = {"job-name": job_name, "comment": tag, "output": log_path, "chdir": chdir, "export": "ALL"}
     head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]

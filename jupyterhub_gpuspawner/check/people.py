@@ -87,8 +87,8 @@ def _seats(
     limits = hub_limits(context.site)
     limits = replace(
         limits,
-        start_timeout=request.start_timeout or limits.start_timeout,
-        queue_timeout=queue_limit(request.queue_timeout, limits.queue_timeout),
+        start_timeout=request.profile.start_timeout or limits.start_timeout,
+        queue_timeout=queue_limit(request.profile.queue_timeout, limits.queue_timeout),
     )
     for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
         yield LIMIT.warning(where, problem.text)

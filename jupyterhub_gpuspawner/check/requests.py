@@ -303,7 +303,7 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
         try:
             request = context.request(case, user=user, groups=groups)
             spawner.prepare(request)
-            notes = spawner.batch_job(SOMEBODY).notes if request.kind == "slurm" else ()
+            notes = spawner.batch_job(SOMEBODY).notes if request.profile.kind == "slurm" else ()
         except RequestError as error:
             if case.option:  # the judgement says it
                 continue

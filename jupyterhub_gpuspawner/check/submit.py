@@ -160,7 +160,7 @@ def _probe_job(
         command=site.cmd[0],
         plan=replace(plan, report=False, gpus=None, cpus=None, claim=None),
         hub=hub,
-        ports=requests[0].port_range or (first, last),
+        ports=requests[0].profile.port_range or (first, last),
         tag=f"{jobs.tag(site.hub_name, account.name, '')}#{start}",
         name=jobs.job_name(site.job_name, start),
         word=word,
@@ -226,7 +226,7 @@ def render(job: ProbeJob) -> str:
 
 def _of_profile(request: JobRequest, job: ProbeJob) -> str:
     """Lines that set up a profile's environment in a shell of its own, and look for its command there."""
-    environment, container, slug = request.environment, request.environment.container, request.profile
+    environment, container, slug = request.environment, request.environment.container, request.profile.slug
     lines = [_fact("profile", slug=slug), *setup_lines(environment), *([job.prologue] if job.prologue else [])]
     if container is not None:
         lines.append(_need("runtime", slug, container.runtime, f"command -v -- {container.runtime} >/dev/null"))

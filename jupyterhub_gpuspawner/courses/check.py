@@ -184,8 +184,8 @@ def _of_date(
         length = (course_date.end - course_date.start).total_seconds()
         limits = replace(
             inputs.hub,
-            start_timeout=request.start_timeout or inputs.hub.start_timeout,
-            queue_timeout=queue_limit(request.queue_timeout, inputs.hub.queue_timeout),
+            start_timeout=request.profile.start_timeout or inputs.hub.start_timeout,
+            queue_timeout=queue_limit(request.profile.queue_timeout, inputs.hub.queue_timeout),
         )
         problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation_name))
     report = check_session(

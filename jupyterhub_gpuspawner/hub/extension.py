@@ -299,7 +299,7 @@ class Extension:
     def rule(self) -> Extend | None:
         """What the profile allowed when the server was started; None: nothing."""
         request = self._server.request
-        return request.extend if request is not None else self._stored
+        return request.profile.extend if request is not None else self._stored
 
     # --- what a page shows ----------------------------------------------------------------------
 

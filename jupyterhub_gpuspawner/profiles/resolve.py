@@ -24,10 +24,9 @@ from jupyterhub_gpuspawner.profiles.option import (
     UnlistedChoice,
     put_over,
 )
-from jupyterhub_gpuspawner.profiles.profile import Application, Profile
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import (
     Environment,
-    Extend,
     PlacementRules,
     ReservationRule,
     Resources,
@@ -207,35 +206,25 @@ def queue_limit(requested: int | str | None, site: int | None) -> int | None:
 class JobRequest:
     """One server to start, completely checked."""
 
-    profile: str
-    """The profile's slug."""
-    display_name: str
-    kind: str
-    """``slurm``, ``local`` or ``other``."""
+    profile: Profile
+    """What the choices have set of it is in the fields below."""
     username: str
     server_name: str
     resources: Resources
     """Resolved: see :func:`resolved`."""
     environment: Environment
     placement: PlacementRules
-    spawner_class: str | None = None
     command: tuple[str, ...] | None = None
-    app: Application | None = None
-    """None: JupyterLab, or what ``command`` starts."""
     default_url: str | None = None
-    port_range: tuple[int, int] | None = None
-    start_timeout: int | None = None
-    queue_timeout: int | str | None = None
-    """Seconds, or UNLIMITED."""
-    extend: Extend | None = None
-    """How often the user may extend the server; None: not."""
-    lab: bool = True
-    """Whether the companion may be brought to JupyterLab."""
     course: str = ""
     """The slug of the course whose profile it is; empty for any other profile."""
-    traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and the user's choices."""
+
+    @property
+    def lab(self) -> bool:
+        """Whether the companion may be brought to JupyterLab."""
+        return self.profile.lab and self.profile.app is None
 
 
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
@@ -327,24 +316,14 @@ def resolve(
     if profile.kind == "slurm" and defaults is not None:
         settings = settings.model_copy(update={"slurm": over_defaults(settings.slurm, defaults)})
     return JobRequest(
-        profile=profile.slug,
-        display_name=profile.display_name,
-        kind=profile.kind,
-        spawner_class=profile.spawner_class,
+        profile=profile,
         username=username,
         server_name=server_name,
         resources=resolved(settings.slurm, now.date(), time_unit=_time_unit(profile)),
         environment=settings.environment,
         placement=settings.placement,
         command=settings.command,
-        app=profile.app,
         default_url=settings.default_url,
-        port_range=profile.port_range,
-        start_timeout=profile.start_timeout,
-        queue_timeout=profile.queue_timeout,
-        extend=profile.extend,
-        lab=profile.lab and profile.app is None,
-        traits=profile.traits,
         options=stored,
     )
 
@@ -416,6 +395,6 @@ def resolved(resources: Resources, day: date, *, time_unit: str = "") -> Resourc
 
 def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> list[str]:
     """The server's command: the application's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
-    if request is not None and request.app is not None:
-        return list(request.app.launched(cmd[0]))
+    if request is not None and request.profile.app is not None:
+        return list(request.profile.app.launched(cmd[0]))
     return [*((request.command if request is not None else None) or cmd), *args]

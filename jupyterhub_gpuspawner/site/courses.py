@@ -305,7 +305,7 @@ async def job_of(
             request, notes = _course_request(site, choice, user, groups, server)
         else:
             request = spawner.resolve(choice)
-        if request.kind != "slurm":
+        if request.profile.kind != "slurm":
             raise RequestError(f"Profile {slug!r} is not a Slurm job and has no batch script.", field="profile")
         settings = spawner.settings_of(request)
     else:

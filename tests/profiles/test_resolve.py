@@ -88,9 +88,7 @@ def test_choices_that_exclude_each_other_are_an_error_of_the_request() -> None:
 def test_no_options_are_the_default_profile_with_its_own_values() -> None:
     """All values are plain; only the user's choices are stored."""
     assert _resolve({}) == JobRequest(
-        profile="gpu",
-        display_name="GPU",
-        kind="slurm",
+        profile=next(profile for profile in SITE if profile.slug == "gpu"),
         username="bob",
         server_name="",
         resources=resolved(
@@ -98,8 +96,6 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
         ),
         environment=Environment(modules=("CUDA",)),
         placement=PlacementRules(policy="restricted"),
-        start_timeout=900,
-        queue_timeout="UNLIMITED",
         options={"profile": "gpu"},
     )
 
@@ -279,7 +275,7 @@ def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
     assert why(course) == "No profile is available to you at the moment."
     assert why(later) == ("No profile is available to you at the moment (Summer: it is available from 1 Jun 2999).")
     everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
-    assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"
+    assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile.slug == "cpu"
 
 
 def _allow(**allow: object) -> Profile:

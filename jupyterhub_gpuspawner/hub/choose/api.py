@@ -174,7 +174,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         job = batch_job(settings, request, await spawner.account(settings), start_id="")
         trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user())
         trial = undelayed(trial, by_snapshot)
-        limit = queue_limit(request.queue_timeout, spawner.site_queue_limit)
+        limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)
         return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, limit, now=time.time()))
     except ConfigError as error:
         trials.log(error)
@@ -389,8 +389,8 @@ class TrialHandler(OfUser):
         await spawner.refresh_profiles()
         try:
             request = spawner.resolve(options)
-            trial = NOT_SLURM.get(request.kind) or await trial_of(spawner, request)
-            of_slurm = request.kind not in NOT_SLURM
+            trial = NOT_SLURM.get(request.profile.kind) or await trial_of(spawner, request)
+            of_slurm = request.profile.kind not in NOT_SLURM
             gets = what_a_job_gets(request.resources, spawner.connection().cluster.latest) if of_slurm else ()
         except (RequestError, ConfigError) as error:
             self.refuse(error)

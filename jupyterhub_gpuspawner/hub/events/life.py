@@ -150,7 +150,7 @@ class Life:
         """sbatch has returned the id of the job for this request; None in a hub without profiles."""
         if self.session is None:
             return
-        profile, course = (request.profile, request.course) if request is not None else ("", "")
+        profile, course = (request.profile.slug, request.course) if request is not None else ("", "")
         self.session = replace(self.session, job_id=job_id, profile=profile, course=course)
         fields: dict[str, Any] = {}
         if request is not None:

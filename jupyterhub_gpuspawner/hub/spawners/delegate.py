@@ -99,7 +99,7 @@ def _is_json(value: object) -> bool:
 
 def hand_over(spawner: Spawner, delegate: Spawner, request: JobRequest, *, own: Collection[str]) -> None:
     """Give the delegate what it needs for one start: the hub's values, the request's, and the settings in ``own``."""
-    for name in (*OF_ONE_START, *(set(SETTINGS) & set(own) - set(request.traits))):
+    for name in (*OF_ONE_START, *(set(SETTINGS) & set(own) - set(request.profile.traits))):
         if delegate.has_trait(name) or hasattr(delegate, name):
             setattr(delegate, name, getattr(spawner, name, None))
     if request.command:
@@ -120,8 +120,8 @@ def bind(delegate: LocalProcessSpawner, request: JobRequest, policy: str) -> Non
         claim=CLAIM_FOLDER if request.placement.claim else None,
         report=False,
     )
-    if request.port_range is not None:
-        delegate.port = _free_port(*request.port_range)
+    if request.profile.port_range is not None:
+        delegate.port = _free_port(*request.profile.port_range)
     delegate.cmd = [sys.executable, "-I", LAUNCHER, "--plan", plan.dumps(), "--", *delegate.cmd]
 
 

@@ -50,8 +50,6 @@ CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
 """Settings without which a job cannot be found, polled or cancelled: stored with it where a group has set them."""
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
 """Times in seconds that JupyterHub reads from this spawner, whichever one starts the server."""
-FIELDS = ("start_timeout", "default_url")
-"""Fields of a profile that are settings of a spawner."""
 STATE_VERSION = 2
 
 
@@ -207,8 +205,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             now=datetime.now().astimezone(),
             defaults=site_defaults(self.site_settings()),
         )
-        courses = self.course_profiles() if request.profile.startswith(PREFIX) else ()
-        return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile), ""))
+        courses = self.course_profiles() if request.profile.slug.startswith(PREFIX) else ()
+        return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile.slug), ""))
 
     def prepare(self, request: JobRequest) -> None:
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
@@ -217,19 +215,19 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         self._choose(request)
 
     def _choose(self, request: JobRequest) -> None:
-        where = f"profile {request.profile}"
-        fields = {name: value for name in FIELDS if (value := getattr(request, name))}
-        if request.kind == "slurm":
-            self._refuse(request.traits, where=where)
-            self._set({**request.traits, **fields}, where=where)
+        profile = request.profile
+        where = f"profile {profile.slug}"
+        fields = {"start_timeout": profile.start_timeout, "default_url": request.default_url}
+        settings = {**profile.traits, **{name: value for name, value in fields.items() if value}}
+        if profile.kind == "slurm":
+            self._refuse(profile.traits, where=where)
+            self._set(settings, where=where)
         else:
-            self.child_spawner = self._delegate(request.kind, request.spawner_class, request.traits, where=where)
-            self._share_times({**request.traits, **fields})
-        self.request, self.child_profile = request, request.profile
-        app = request.app.title if request.app is not None else ""
-        self.chosen = ChosenProfile(
-            request.profile, request.kind, request.spawner_class or "", request.display_name, app
-        )
+            self.child_spawner = self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
+            self._share_times(settings)
+        self.request, self.child_profile = request, profile.slug
+        app = profile.app.title if profile.app is not None else ""
+        self.chosen = ChosenProfile(profile.slug, profile.kind, profile.spawner_class or "", profile.display_name, app)
 
     @staticmethod
     def _refuse(traits: Mapping[str, Any], *, where: str) -> None:
@@ -296,10 +294,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def settings_of(self, request: JobRequest) -> JobSettings:
         """Return the settings of the job of a request that is not chosen; raises ConfigError."""
-        where = f"profile {request.profile}"
-        self._refuse(request.traits, where=where)
+        where = f"profile {request.profile.slug}"
+        self._refuse(request.profile.traits, where=where)
         with self._without_profile():
-            self._set(request.traits, where=where)
+            self._set(request.profile.traits, where=where)
             return self.job_settings()
 
     @contextmanager
@@ -352,7 +350,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         starter, request = self.child_spawner, self.request
         assert request is not None  # noqa: S101 - for mypy: it was chosen for this start
         delegate.hand_over(self, starter, request, own=self._own_settings())
-        if request.kind == "local":
+        if request.profile.kind == "local":
             await self._refuse_account(own=isinstance(starter, SimpleLocalProcessSpawner))
             try:
                 delegate.bind(starter, request, self.placement_policy)
@@ -422,7 +420,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             changed = {name: getattr(self, name) for name in CONNECTION}
             changed = {name: value for name, value in changed.items() if value != self._configured[name]}
             return {**state, **super().get_state(), **({"connection": changed} if changed else {})}
-        traits = self.request.traits if self.request is not None else self._stored_traits
+        traits = self.request.profile.traits if self.request is not None else self._stored_traits
         connection = delegate.storable(traits) if self.chosen.kind == "other" else {}
         return {**state, "child": self.child_spawner.get_state(), "connection": connection}
 

@@ -379,8 +379,8 @@ async def cancel_start(spawner: Any) -> None:
 async def stop_server(spawner: Any, record: Ending, stop: Callable[[], Awaitable[bool]]) -> bool:
     """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
 
-    From then on its card says what ``record`` says, where its spawner keeps an ending. A server that has ended by itself
-    keeps its own. ``stop`` stops what is active, through JupyterHub, and returns whether that was done.
+    From then on its card says what ``record`` says, where its spawner keeps an ending. A server that has ended by
+    itself keeps its own. ``stop`` stops what is active, through JupyterHub, and returns whether that was done.
     """
     if spawner.pending == "spawn":
         keep_stop(spawner, record)

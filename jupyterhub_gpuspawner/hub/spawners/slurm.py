@@ -252,7 +252,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         metrics.SERVERS.add(self)
         self.report.forget()
         self.watch.stopping = False
-        limit = self.request.queue_timeout if self.request is not None else None
+        limit = self.request.profile.queue_timeout if self.request is not None else None
         self.attempt = new_attempt(
             hub_mark(compat.cookie_secret(self)),
             start_timeout=self.start_timeout,

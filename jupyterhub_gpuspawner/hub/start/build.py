@@ -131,7 +131,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         tag=tag,
     )
     command = server_command(request, settings.cmd, settings.args)
-    launcher = launcher_archive(gate=request.app is not None)
+    launcher = launcher_archive(gate=request.profile.app is not None)
     log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
     name = jobs.job_name(settings.job_name, start_id)
@@ -180,7 +180,7 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
         cpus=request.resources.cpus,
         policy=request.placement.policy or settings.placement_policy,
         memory_policy=settings.memory_policy,
-        port_range=request.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
+        port_range=request.profile.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
         topology_file=settings.topology_file or None,
         deadline=OBSERVE_SECONDS,
         lab=settings.lab_companion and request.lab,

@@ -217,7 +217,7 @@ class Readiness:
             await self.job.changed.wait()
 
     def _readiness_path(self) -> str:
-        app = self.request.app if self.request is not None else None
+        app = self.request.profile.app if self.request is not None else None
         return app.readiness if app is not None else READY_PATH
 
     async def _serves_at(self, port: int) -> None:

@@ -166,7 +166,7 @@ async def test_a_start_without_a_form_keeps_the_admins_default() -> None:
     """Whoever writes a roster does not decide what the scripts of others start."""
     request = spawner(Book([lesson(-1)]), "train1").resolve({})
 
-    assert request.profile == "usual"
+    assert request.profile.slug == "usual"
 
 
 async def test_a_request_names_the_course_that_it_is_for() -> None:

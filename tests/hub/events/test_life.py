@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stage, Usage
@@ -18,9 +19,7 @@ from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
 from tests.standins.resources import resolved
 
 REQUEST = JobRequest(
-    profile="two-k80",
-    display_name="Two K80",
-    kind="slurm",
+    profile=Profile(display_name="Two K80", slug="two-k80"),
     username="ada",
     server_name="second",
     resources=resolved("gpu", gpus=2, gpu_type="k80", cpus=4, memory=8192, time=3600),

@@ -325,7 +325,7 @@ def test_a_profile_cannot_share_what_it_changes() -> None:
     spawner.prepare(chosen)
     spawner.environment["A"] = "changed"
 
-    assert chosen.traits == {"environment": {"A": "profile"}}
+    assert chosen.profile.traits == {"environment": {"A": "profile"}}
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -107,7 +107,7 @@ async def test_a_database_that_goes_away_before_the_choice_is_read_costs_no_star
         monkeypatch.setattr(session, "commit", commit_later)
         await apply_user_options(of_train1, OWN)
 
-    assert [request.profile for request in prepared] == ["test"]
+    assert [request.profile.slug for request in prepared] == ["test"]
 
 
 POSTED: dict[str, tuple[Any, bool]] = {
