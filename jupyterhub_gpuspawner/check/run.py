@@ -22,38 +22,13 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.site.configuration import Site, refusal
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
-HUB_CHECKS: tuple[Check, ...] = (
-    settings.check_names,
-    machine.check_environment,
-    machine.check_secrets,
-    machine.check_paths,
-    machine.check_address,
-    machine.check_timeouts,
-    machine.check_same_name,
-    run_as.check_wrappers,
-    run_as.check_prefix,
-    submit.check_submit,
+CHECKS: tuple[Check, ...] = tuple(
+    value
+    for module in (requests, profiles, people, settings, slurm, machine, run_as, submit)
+    for name, value in vars(module).items()
+    if name.startswith("check_") and value.__module__ == module.__name__
 )
-"""Those of the hub's settings and machine, and of what it may run as its users."""
-CHECKS: tuple[Check, ...] = (
-    requests.check_requests,
-    profiles.check_reservations,
-    profiles.check_lifetimes,
-    profiles.check_accounts,
-    profiles.check_licenses,
-    profiles.check_extra,
-    profiles.check_allowed,
-    people.check_trials,
-    people.check_seats,
-    people.check_courses,
-    settings.check_settings,
-    slurm.check_remote,
-    slurm.check_slurm,
-    slurm.check_config,
-    run_as.check_extending,
-    *HUB_CHECKS,
-)
-"""All checks, in the order of their findings."""
+"""Each function of these modules whose name begins with ``check_``, in the order of their findings."""
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
 INCOMPLETE = Code("check-incomplete", "One of the checks could not be finished; the others were made.")
 DOCUMENT_VERSION = 1

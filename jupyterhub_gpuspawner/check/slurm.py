@@ -15,6 +15,90 @@ from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 from jupyterhub_gpuspawner.words import duration
 
+# Whether a hub reaches its login node: ssh's configuration, and the account there.
+
+_SECONDS = 10.0
+ENVIRONMENT = Code("ssh-loses-environment", "`exec_prefix` is an ssh, and there is no `wrapper_dir`.")
+ASKS = Code("ssh-asks", "ssh may ask a question that nobody sees.")
+ANY_HOST = Code("ssh-any-host-key", "ssh accepts the key of a host that it does not know.")
+NOT_SHARED = Code("ssh-no-sharing", "ssh makes a connection for each command.")
+WAITS = Code("ssh-waits", "ssh waits longer for a connection than the hub for an answer.")
+LOGIN_NODE = Code("login-node", "The account that asks Slurm on the login node.")
+ODD = Code("login-node-answer", "The login node's answer cannot be read.")
+
+
+async def check_remote(context: Context) -> AsyncIterator[Finding]:
+    """Look at the prefixes; nothing is found where neither is an ssh."""
+    settings = context.spawner
+    if configuration_query(command_prefix(settings.exec_prefix, "somebody")) and not settings.wrapper_dir:
+        yield ENVIRONMENT.error(
+            "exec_prefix",
+            "ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's variables.",
+            "Install config/wrappers on the login node and set wrapper_dir.",
+        )
+    prefix = fixed_prefix(settings.query_prefix, where=SETTING)
+    if not prefix:
+        return
+    if query := configuration_query(prefix):
+        for finding in of_configuration(await _configuration(query), timeout=settings.slurm_timeout):
+            yield finding
+    try:
+        account = await context.client.account()
+    except SlurmUnavailable:  # reported with Slurm's version, by its sentence
+        return
+    except GPUSpawnerError as error:
+        yield ODD.error(SETTING, error.message, error.hint)
+        return
+    yield LOGIN_NODE.ok(SETTING, f"Slurm is asked as {account or 'an account without a name'}")
+
+
+async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
+    """ssh's configuration for the destination; empty if it cannot be had, which the connection will show."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+    path = shutil.which(command[0], path=environment["PATH"])
+    if path is None:
+        return {}
+    try:
+        answer = await run((path, *command[1:]), name="ssh", environment=environment, timeout=_SECONDS)
+    except (OSError, GPUSpawnerError):
+        return {}
+    return {key: value for key, _, value in (line.partition(" ") for line in answer.stdout.splitlines())}
+
+
+def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> Iterator[Finding]:
+    """What an ssh without questions and with one connection for all commands needs; empty: nothing is known.
+
+    ``timeout`` is the hub's, for a command, in seconds.
+    """
+    if configuration and configuration.get("batchmode") != "yes":
+        text = "ssh may ask for a password or about a host key, and nobody would see the question."
+        yield ASKS.warning(SETTING, text, "Set BatchMode yes.")
+    if configuration.get("stricthostkeychecking") in ("false", "no", "off", "accept-new"):
+        yield ANY_HOST.warning(
+            SETTING,
+            "ssh accepts a host key that it does not know, so another machine could pass for the login node.",
+            "Set StrictHostKeyChecking yes, and put the key into UserKnownHostsFile.",
+        )
+    if configuration and configuration.get("controlpath", "none") == "none":
+        yield NOT_SHARED.warning(
+            SETTING,
+            "every command makes a connection of its own, which takes several times as long, and sshd refuses some of "
+            "many at once (MaxStartups).",
+            "Set ControlMaster auto, ControlPath and ControlPersist.",
+        )
+    limit = configuration.get("connecttimeout", "none")
+    if configuration and (not limit.isdecimal() or float(limit) >= timeout):
+        yield WAITS.warning(
+            SETTING,
+            f"ssh waits longer for a login node that is away than slurm_timeout ({timeout:g} s), so the log would not "
+            "say why.",
+            "Set ConnectTimeout to half of it.",
+        )
+
+
+# Slurm's answer: its version, its nodes, slurm.conf and slurmctld's clock.
+
+
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")
 UNREADABLE = Code("slurm-answer", "An answer of Slurm's cannot be read. What depends on it is not checked.")
@@ -108,85 +192,4 @@ def of_config(config: SlurmConfig) -> Iterator[Finding]:
             "proctrack/pgid ends only the processes of a job's process group. Each kernel of a server has its own, so "
             "kernels can outlive their job and keep its GPUs and memory.",
             "Set ProctrackType=proctrack/cgroup in slurm.conf.",
-        )
-
-
-# Whether a hub reaches its login node: ssh's configuration, and the account there.
-
-_SECONDS = 10.0
-ENVIRONMENT = Code("ssh-loses-environment", "`exec_prefix` is an ssh, and there is no `wrapper_dir`.")
-ASKS = Code("ssh-asks", "ssh may ask a question that nobody sees.")
-ANY_HOST = Code("ssh-any-host-key", "ssh accepts the key of a host that it does not know.")
-NOT_SHARED = Code("ssh-no-sharing", "ssh makes a connection for each command.")
-WAITS = Code("ssh-waits", "ssh waits longer for a connection than the hub for an answer.")
-LOGIN_NODE = Code("login-node", "The account that asks Slurm on the login node.")
-ODD = Code("login-node-answer", "The login node's answer cannot be read.")
-
-
-async def check_remote(context: Context) -> AsyncIterator[Finding]:
-    """Look at the prefixes; nothing is found where neither is an ssh."""
-    settings = context.spawner
-    if configuration_query(command_prefix(settings.exec_prefix, "somebody")) and not settings.wrapper_dir:
-        yield ENVIRONMENT.error(
-            "exec_prefix",
-            "ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's variables.",
-            "Install config/wrappers on the login node and set wrapper_dir.",
-        )
-    prefix = fixed_prefix(settings.query_prefix, where=SETTING)
-    if not prefix:
-        return
-    if query := configuration_query(prefix):
-        for finding in of_configuration(await _configuration(query), timeout=settings.slurm_timeout):
-            yield finding
-    try:
-        account = await context.client.account()
-    except SlurmUnavailable:  # reported with Slurm's version, by its sentence
-        return
-    except GPUSpawnerError as error:
-        yield ODD.error(SETTING, error.message, error.hint)
-        return
-    yield LOGIN_NODE.ok(SETTING, f"Slurm is asked as {account or 'an account without a name'}")
-
-
-async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
-    """ssh's configuration for the destination; empty if it cannot be had, which the connection will show."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-    path = shutil.which(command[0], path=environment["PATH"])
-    if path is None:
-        return {}
-    try:
-        answer = await run((path, *command[1:]), name="ssh", environment=environment, timeout=_SECONDS)
-    except (OSError, GPUSpawnerError):
-        return {}
-    return {key: value for key, _, value in (line.partition(" ") for line in answer.stdout.splitlines())}
-
-
-def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> Iterator[Finding]:
-    """What an ssh without questions and with one connection for all commands needs; empty: nothing is known.
-
-    ``timeout`` is the hub's, for a command, in seconds.
-    """
-    if configuration and configuration.get("batchmode") != "yes":
-        text = "ssh may ask for a password or about a host key, and nobody would see the question."
-        yield ASKS.warning(SETTING, text, "Set BatchMode yes.")
-    if configuration.get("stricthostkeychecking") in ("false", "no", "off", "accept-new"):
-        yield ANY_HOST.warning(
-            SETTING,
-            "ssh accepts a host key that it does not know, so another machine could pass for the login node.",
-            "Set StrictHostKeyChecking yes, and put the key into UserKnownHostsFile.",
-        )
-    if configuration and configuration.get("controlpath", "none") == "none":
-        yield NOT_SHARED.warning(
-            SETTING,
-            "every command makes a connection of its own, which takes several times as long, and sshd refuses some of "
-            "many at once (MaxStartups).",
-            "Set ControlMaster auto, ControlPath and ControlPersist.",
-        )
-    limit = configuration.get("connecttimeout", "none")
-    if configuration and (not limit.isdecimal() or float(limit) >= timeout):
-        yield WAITS.warning(
-            SETTING,
-            f"ssh waits longer for a login node that is away than slurm_timeout ({timeout:g} s), so the log would not "
-            "say why.",
-            "Set ConnectTimeout to half of it.",
         )

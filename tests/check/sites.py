@@ -8,8 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.check import machine, run_as, settings, submit
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
-from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
+from jupyterhub_gpuspawner.check.run import CHECKS, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
@@ -111,15 +112,19 @@ def context_in(
     )
 
 
+OF_THE_HUB = (settings.check_names, run_as.check_wrappers, run_as.check_prefix, submit.check_submit)
+OF_PROFILES = [check for check in CHECKS if check not in OF_THE_HUB and check.__module__ != machine.__name__]
+
+
 def found_in(where: Context) -> list[Finding]:
     """Everything that the check finds in profiles, courses and Slurm; the hub's machine is not a recorded one."""
-    return list(asyncio.run(findings(where, [each for each in CHECKS if each not in HUB_CHECKS])))
+    return list(asyncio.run(findings(where, OF_PROFILES)))
 
 
 def of_configuration(site: Site) -> list[Finding]:
     """Everything that the check finds in a configuration without a cluster, the hub's machine left out."""
 
     async def found() -> list[Finding]:
-        return list(await findings(await context_of(site), [each for each in CHECKS if each not in HUB_CHECKS]))
+        return list(await findings(await context_of(site), OF_PROFILES))
 
     return asyncio.run(found())
