@@ -239,6 +239,11 @@ class NodeAllocation:
     gres: tuple[Gres, ...] = ()
     """With Slurm's indices (``IDX:``): positions in gres.conf, not NVML indices."""
 
+    @property
+    def gpu_indices(self) -> tuple[int, ...]:
+        """Slurm's indices of its GPUs, and of those of which it has shares."""
+        return tuple(sorted({index for gres in self.gres if gres.name in ("gpu", "shard") for index in gres.indices}))
+
 
 def parse_allocations(text: str) -> tuple[NodeAllocation, ...]:
     """What a job holds on each node, from ``scontrol show job -d``; raises ValueError.

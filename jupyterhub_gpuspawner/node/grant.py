@@ -40,16 +40,6 @@ UNMANAGED = "Slurm does not allocate this node's GPUs, so other jobs may use the
 
 
 @dataclass(frozen=True)
-class GrantedJob:
-    """What ``scontrol show job -d`` says about this job on this node; None where it says nothing."""
-
-    gpus: Numbers | None = None
-    """Slurm's indices."""
-    cpus: Numbers | None = None
-    """Slurm's abstract CPU numbers, which count package by package, core by core, thread by thread."""
-
-
-@dataclass(frozen=True)
 class GpuGrant:
     """GPUs of this job: first all that Slurm granted, in its order; at last those of the server, in that of its ring.
 
@@ -113,7 +103,7 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
         return _by_uuid(names, indices, topology)
     count = len(names or ()) or number(environ.get("SLURM_GPUS_ON_NODE")) or 0
     if not indices and count and _is_open(names, count, topology):
-        indices = slurm.job().gpus or ()
+        indices = slurm.allocation().gpu_indices
     if indices or names:
         return _by_index(names if indices else None, indices or tuple(int(name) for name in names or ()), topology)
     return _by_count(count, topology) if count else _without_grant(topology, slurm)
@@ -288,8 +278,8 @@ def cpus(
     field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus)) if topology.simulated else allowed
     if not in_job(environ) or not count or len(field) <= count:
         return field, ()
-    abstract = slurm.job().cpus
-    if abstract is None:
+    abstract = slurm.allocation().cpu_ids
+    if not abstract:
         return field, (
             f"Slurm granted {count} of {len(field)} CPUs, but does not bind the job to them or say which they are.",
         )
@@ -314,11 +304,11 @@ class Slurm:
         """``job``, ``node``: answers of scontrol that are known already."""
         self._environ, self._job, self._node = environ, job, node
 
-    def job(self) -> GrantedJob:
-        """What this job was granted on this node; None what is not answered in time."""
+    def allocation(self) -> NodeAllocation:
+        """What this job was granted on this node; empty what is not answered in time."""
         if self._job is None:
             self._job = answer_about_job(self._environ)
-        return parse_job(self._job, self._environ.get("SLURMD_NODENAME", ""))
+        return allocation_on(self._environ.get("SLURMD_NODENAME", ""), self._job)
 
     def hands_out_gpus(self) -> bool | None:
         """Whether this node's GPUs, or shares of them, are a generic resource at all; None without an answer."""
@@ -328,7 +318,7 @@ class Slurm:
 
 
 def answer_about_job(environ: Mapping[str, str]) -> str:
-    """What slurmctld says about this job, for :func:`parse_job`; empty if it does not answer in time."""
+    """What slurmctld says about this job, for :func:`allocations_of`; empty if it does not answer in time."""
     return _show("job", environ.get("SLURM_JOB_ID", ""))
 
 
@@ -347,24 +337,24 @@ def _show(what: str, name: str) -> str:
         return ""
 
 
-def parse_job(text: str, node: str) -> GrantedJob:
-    """Parse this node's line of the answer, such as ``     Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)``.
+def allocation_on(node: str, answer: str) -> NodeAllocation:
+    """What the job holds on this node, by the answer; empty if it does not say. ``node``: empty if it is not known."""
+    from jupyterhub_gpuspawner.units import NodeAllocation
 
-    Output of ``--oneliner`` is not accepted: there, a job's name or comment could contain such words.
+    fitting = (allocation for allocation in allocations_of(answer) if node in ("", allocation.node))
+    return next(fitting, NodeAllocation(node))
+
+
+def allocations_of(answer: str) -> tuple[NodeAllocation, ...]:
+    """What the job holds on each node, by lines such as ``     Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)``.
+
+    Output of ``--oneliner`` is not accepted: there, a job's name or comment could contain such words. What is malformed
+    is left out.
     """
-    for allocation in allocations_of(text):
-        if node in ("", allocation.node):
-            indices = {index for gres in allocation.gres if gres.name in ("gpu", "shard") for index in gres.indices}
-            return GrantedJob(gpus=tuple(sorted(indices)) or None, cpus=allocation.cpu_ids or None)
-    return GrantedJob()
-
-
-def allocations_of(text: str) -> tuple[NodeAllocation, ...]:
-    """What the job holds on each node, by the lines of the answer that say so; what is malformed is left out."""
-    allocations: list[NodeAllocation] = []
     from jupyterhub_gpuspawner.units import parse_allocations
 
-    for line in text.splitlines():
+    allocations: list[NodeAllocation] = []
+    for line in answer.splitlines():
         if line.lstrip().startswith("Nodes="):
             for part in (line, line.partition(" GRES=")[0] + " GRES="):
                 try:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import GpuGrant, GrantedJob, Slurm
+from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm
 from jupyterhub_gpuspawner.placement import affinity
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 
 @dataclass
 class Slurmctld(Slurm):
     """Answers as told, and counts what it was asked."""
 
-    detail: GrantedJob = field(default_factory=GrantedJob)
+    granted: NodeAllocation = field(default_factory=partial(NodeAllocation, "g1"))
     gpus_handed_out: bool | None = None
     asked: int = 0
 
-    def job(self) -> GrantedJob:
+    def allocation(self) -> NodeAllocation:
         self.asked += 1
-        return self.detail
+        return self.granted
 
     def hands_out_gpus(self) -> bool | None:
         self.asked += 1
@@ -165,11 +167,11 @@ FROM_SLURMCTLD = {
         (2, 3),
         gpus("0,1", "2,3", "2,3"),
     ),
-    "without an answer the names are Slurm's": ("visible=2,3", node(4, source="file"), None, gpus("2,3", "2,3", "2,3")),
+    "without an answer the names are Slurm's": ("visible=2,3", node(4, source="file"), (), gpus("2,3", "2,3", "2,3")),
     "without an answer a count names none": (
         "count=2",
         node(4),
-        None,
+        (),
         gpus("", None, "", "Slurm granted 2 GPUs, but does not say which; 4 were found."),
     ),
 }
@@ -179,10 +181,10 @@ FROM_SLURMCTLD = {
     ("text", "topology", "indices", "expected"), FROM_SLURMCTLD.values(), ids=FROM_SLURMCTLD.keys()
 )
 def test_slurmctld_is_the_last_resort(
-    text: str, topology: NodeTopology, indices: tuple[int, ...] | None, expected: GpuGrant
+    text: str, topology: NodeTopology, indices: tuple[int, ...], expected: GpuGrant
 ) -> None:
     """It is asked once, if the environment leaves open which devices are meant."""
-    slurm = Slurmctld(GrantedJob(gpus=indices))
+    slurm = Slurmctld(NodeAllocation("g1", gres=(Gres("gpu", indices=indices),)))
 
     assert grant.gpus(variables(text), topology, slurm) == expected
     assert slurm.asked == 1
@@ -253,8 +255,8 @@ ODD_AND_EVEN = (NumaNode(0, (1, 3, 5, 7)), NumaNode(1, (0, 2, 4, 6)))
 UNSAID = "Slurm granted 2 of 4 CPUs, but does not bind the job to them or say which they are."
 NOT_ALLOWED = "Slurm granted CPUs 0-1, but this process is not allowed to use any of them."
 CPUS = {
-    "outside a job: what the kernel allows": (None, (0, 1), None, (0, 1), ""),
-    "a cpuset: what the kernel allows": ("2", (3, 7), None, (3, 7), ""),
+    "outside a job: what the kernel allows": (None, (0, 1), (), (0, 1), ""),
+    "a cpuset: what the kernel allows": ("2", (3, 7), (), (3, 7), ""),
     "nothing binds the job: the first core of each socket, in the kernel's numbers": (
         "4",
         tuple(range(8)),
@@ -263,7 +265,7 @@ CPUS = {
         "",
     ),
     "never more than the kernel allows": ("2", (0, 1, 2, 3), (0, 1), (0,), ""),
-    "no answer": ("2", (0, 1, 2, 3), None, (0, 1, 2, 3), UNSAID),
+    "no answer": ("2", (0, 1, 2, 3), (), (0, 1, 2, 3), UNSAID),
     "an answer that cannot be": ("2", (5, 6, 7), (0, 1), (5, 6, 7), NOT_ALLOWED),
 }
 
@@ -272,12 +274,12 @@ CPUS = {
 def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
     count: str | None,
     allowed: tuple[int, ...],
-    abstract: tuple[int, ...] | None,
+    abstract: tuple[int, ...],
     expected: tuple[int, ...],
     problem: str,
 ) -> None:
     """Slurm is asked only where the kernel allows more than Slurm granted."""
-    slurm = Slurmctld(GrantedJob(cpus=abstract))
+    slurm = Slurmctld(NodeAllocation("g1", abstract))
     environ = {} if count is None else JOB | {"SLURM_CPUS_ON_NODE": count}
 
     assert grant.cpus(environ, TWO_SOCKETS, allowed, slurm) == (expected, (problem,) if problem else ())
@@ -287,7 +289,7 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
 def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
     """What the real machine's kernel allows does not matter there."""
     simulated = replace(TWO_SOCKETS, siblings=(), simulated=True)
-    slurm = Slurmctld(GrantedJob(cpus=(4, 5)))
+    slurm = Slurmctld(NodeAllocation("g1", (4, 5)))
 
     assert grant.cpus(JOB | {"SLURM_CPUS_ON_NODE": "2"}, simulated, (0,), slurm) == ((1, 3), ())
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import GrantedJob, Slurm
+from jupyterhub_gpuspawner.node.grant import Slurm
+from jupyterhub_gpuspawner.units import NodeAllocation
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
 
@@ -19,49 +20,45 @@ RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
     [
         ("job_run_untyped", "u1", "gpu"),
         ("job_run_mig", "m1", "gpu:1g.10gb"),
-        ("job_run_ht", "h1", None),
+        ("job_run_ht", "h1", ""),
     ],
 )
-def test_a_recorded_job_tells_its_cpus_and_gpus(version: str, name: str, node: str, gpus: str | None) -> None:
+def test_a_recorded_job_tells_its_cpus_and_gpus(version: str, name: str, node: str, gpus: str) -> None:
     """The node's own line, against the same line read by hand."""
     text = (RECORDED / version / "scontrol" / f"{name}.out").read_text()
     [line] = [line for line in text.splitlines() if "CPU_IDs=" in line]
 
-    detail = grant.parse_job(text, node)
+    granted = grant.allocation_on(node, text)
 
-    assert f" CPU_IDs={_written(detail.cpus)} " in line
-    if gpus is None:
-        assert detail.gpus is None
-        assert line.endswith("GRES=")
-    else:
-        assert line.endswith(f"GRES={gpus}:1(IDX:{_written(detail.gpus)})")
+    assert f" CPU_IDs={_written(granted.cpu_ids)} " in line
+    assert line.endswith(f"GRES={gpus}:1(IDX:{_written(granted.gpu_indices)})" if gpus else "GRES=")
 
 
-def _written(numbers: tuple[int, ...] | None) -> str:
-    assert numbers is not None
+def _written(numbers: tuple[int, ...]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "gpus", "cpus"),
     [
-        ("Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)", GrantedJob((0, 1), (0, 1, 2, 3))),
-        ("Nodes=g[1-2] CPU_IDs=0,12 Mem=1 GRES=gpu:k80:1(IDX:3)", GrantedJob((3,), (0, 12))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:a100:1(IDX:1),gpu:1g.10gb:2(IDX:4-5)", GrantedJob((1, 4, 5), (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=shard:3(0/4,3/4)", GrantedJob((1,), (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=", GrantedJob(None, (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=craynetwork:1", GrantedJob(None, (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:odd)", GrantedJob(None, (0,))),
-        ("Nodes=g1 CPU_IDs=odd Mem=1 GRES=", GrantedJob()),
-        ("Nodes=g2 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)", GrantedJob()),
-        ("JobName=x Nodes=g1 CPU_IDs=7 Mem=1 GRES=gpu:1(IDX:7)", GrantedJob()),
-        ("slurm_load_jobs error: Invalid job id specified", GrantedJob()),
-        ("", GrantedJob()),
+        ("Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)", (0, 1), (0, 1, 2, 3)),
+        ("Nodes=g[1-2] CPU_IDs=0,12 Mem=1 GRES=gpu:k80:1(IDX:3)", (3,), (0, 12)),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:a100:1(IDX:1),gpu:1g.10gb:2(IDX:4-5)", (1, 4, 5), (0,)),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=shard:3(0/4,3/4)", (1,), (0,)),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=", (), (0,)),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=craynetwork:1", (), (0,)),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:odd)", (), (0,)),
+        ("Nodes=g1 CPU_IDs=odd Mem=1 GRES=", (), ()),
+        ("Nodes=g2 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)", (), ()),
+        ("JobName=x Nodes=g1 CPU_IDs=7 Mem=1 GRES=gpu:1(IDX:7)", (), ()),
+        ("slurm_load_jobs error: Invalid job id specified", (), ()),
+        ("", (), ()),
     ],
 )
-def test_only_this_nodes_own_line_counts(line: str, expected: GrantedJob) -> None:
+def test_only_this_nodes_own_line_counts(line: str, gpus: tuple[int, ...], cpus: tuple[int, ...]) -> None:
     """Values that cannot be read are unknown."""
-    assert grant.parse_job(f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n", "g1") == expected
+    granted = grant.allocation_on("g1", f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n")
+    assert (granted.gpu_indices, granted.cpu_ids) == (gpus, cpus)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +103,7 @@ def test_the_command_is_asked_about_this_job_and_node() -> None:
     """By the numbers that Slurm put into the job's environment."""
     environ = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g1"}
 
-    assert Slurm(environ).job() == GrantedJob((2,), (4, 5))
+    assert (Slurm(environ).allocation().gpu_indices, Slurm(environ).allocation().cpu_ids) == ((2,), (4, 5))
     assert Slurm(environ).hands_out_gpus() is True
 
 
@@ -116,14 +113,14 @@ def test_a_controller_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(grant, "SECONDS", 0.5)
     start = time.monotonic()
 
-    assert Slurm({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}).job() == GrantedJob()
+    assert Slurm({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}).allocation() == NodeAllocation("g1")
     assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "--help"}, {"SLURM_JOB_ID": "99"}])
 def test_without_an_answer_nothing_is_known(environ: dict[str, str], command: Path) -> None:
     """No job number, an option in its place, an error, no such command."""
-    assert Slurm(environ).job() == GrantedJob()
+    assert Slurm(environ).allocation() == NodeAllocation("")
     assert Slurm(environ).hands_out_gpus() is None
     command.unlink()
-    assert Slurm({"SLURM_JOB_ID": "17"}).job() == GrantedJob()
+    assert Slurm({"SLURM_JOB_ID": "17"}).allocation() == NodeAllocation("")
