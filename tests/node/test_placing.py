@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import bind
 from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
@@ -186,12 +186,3 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
     assert asked == [(12, 13, 14, 15), ("preferred", (1,), (1,))]
     assert (placed.cpus, placed.numa_nodes, placed.memory_policy) == ("12-13", (1,), "preferred:1")
     assert placed.problems == ("The kernel refused something.",)
-
-
-def test_a_share_of_a_gpu_is_that_gpu() -> None:
-    """Shards name the GPU that they belong to."""
-    node = NodeTopology(gpus=(Gpu(0, "GPU-0"), Gpu(1, "GPU-1")), source="file", simulated=True)
-
-    placed = Job(node, granted("1", 1) | {"SLURM_SHARDS_ON_NODE": "2"}).placed()
-
-    assert [gpu.uuid for gpu in placed.gpus] == ["GPU-1"]

@@ -1,4 +1,4 @@
-"""sysfs and procfs, from trees made here."""
+"""The kernel's view of a node, from trees made here: sysfs, procfs, and network cards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import hardware
+from jupyterhub_gpuspawner.node.hardware import with_nics
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 
@@ -46,6 +48,9 @@ class Tree:
         path = f"sys/bus/pci/devices/{address}"
         for name, text in (("vendor", vendor), ("class", kind), ("numa_node", numa), ("local_cpulist", cpulist)):
             self.write(f"{path}/{name}", text)
+
+
+EVEN_ODD = ((0, 2, 4, 6), (1, 3, 5, 7))
 
 
 @pytest.fixture
@@ -140,38 +145,32 @@ def test_reversed_sparse_and_empty_nodes(tree: Tree) -> None:
     assert [(gpu.pci, gpu.numa_node) for gpu in read.gpus] == [("0004:04:00.0", 8)]
 
 
-def test_hyperthreads_are_one_core(tree: Tree) -> None:
-    """Siblings are grouped, packages are in the order of their numbers."""
-    tree.online("0-7")
-    for cpu in range(8):
-        tree.cpu(cpu, f"{cpu % 4},{cpu % 4 + 4}", cpu % 2)
+@pytest.mark.parametrize(
+    ("online", "cpus", "siblings", "packages"),
+    [
+        ("0-7", {n: (f"{n % 4},{n % 4 + 4}", n % 2) for n in range(8)}, ((0, 4), (1, 5), (2, 6), (3, 7)), EVEN_ODD),
+        ("0-1,3", {0: ("0,2", 0), 1: ("1,3", 0), 3: ("1,3", 0)}, ((0,), (1, 3)), ((0, 1, 3),)),
+        ("0-3", {0: ("0,2", 0)}, (), ((0,),)),
+    ],
+    ids=["hyperthreads are one core", "an offline CPU is not there", "with some cores unknown, threads count as cores"],
+)
+def test_cores_and_packages(
+    tree: Tree,
+    online: str,
+    cpus: dict[int, tuple[str, int]],
+    siblings: tuple[tuple[int, ...], ...],
+    packages: tuple[tuple[int, ...], ...],
+) -> None:
+    """By siblings and package of each CPU that is online; packages are in the order of their numbers."""
+    tree.online(online)
+    tree.node(0, "0-7")
+    for cpu, (core, package) in cpus.items():
+        tree.cpu(cpu, core, package)
 
     read = hardware.read(str(tree.root))
 
-    assert read.siblings == ((0, 4), (1, 5), (2, 6), (3, 7))
-    assert read.packages == ((0, 2, 4, 6), (1, 3, 5, 7))
-
-
-def test_offline_cpus_are_not_there(tree: Tree) -> None:
-    """An offline CPU is left out of nodes, cores and packages, whatever the kernel's lists say."""
-    tree.online("0-1,3")
-    tree.node(0, "0-3")
-    for cpu in (0, 1, 3):
-        tree.cpu(cpu, "0,2" if cpu == 0 else "1,3", 0)
-
-    read = hardware.read(str(tree.root))
-
-    assert read.numa_nodes == (NumaNode(0, (0, 1, 3)),)
-    assert read.siblings == ((0,), (1, 3))
-    assert read.packages == ((0, 1, 3),)
-
-
-def test_cores_that_are_known_in_part_are_not_known(tree: Tree) -> None:
-    """With siblings of only some CPUs, threads would count as cores."""
-    tree.online("0-3")
-    tree.cpu(0, "0,2", 0)
-
-    assert hardware.read(str(tree.root)).siblings == ()
+    assert (read.siblings, read.packages) == (siblings, packages)
+    assert read.numa_nodes == (NumaNode(0, parse_cpulist(online)),)
 
 
 @pytest.mark.parametrize("text", ["garbage", "0-", "5-2", "-1", "", "1,,2"])
@@ -190,3 +189,59 @@ def test_this_machine() -> None:
     known = {cpu for node in read.numa_nodes for cpu in node.cpus}
 
     assert not read.numa_nodes or os.sched_getaffinity(0) <= known
+
+
+SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"
+"""A root port, and the upstream port of a switch."""
+GPU = f"{SWITCH}/0000:02:00.0/0000:03:00.0"
+CARDS = {
+    "mlx5_0": (f"{SWITCH}/0000:02:01.0/0000:04:00.0", 0),
+    "mlx5_1": (f"{SWITCH}/0000:02:01.0/0000:05:00.0/0000:06:00.0/0000:07:00.0", 0),
+    "mlx5_2": ("pci0000:00/0000:00:02.0/0000:08:00.0", 0),
+    "mlx5_3": ("pci0000:40/0000:40:01.0/0000:41:00.0", 0),
+    "mlx5_4": ("pci0000:80/0000:80:01.0/0000:81:00.0", 1),
+    "mlx5_5": ("pci0000:c0/0000:c0:01.0/0000:c1:00.0", -1),
+}
+
+
+def machine(root: Path) -> NodeTopology:
+    """A GPU behind a switch, and cards at every distance from it."""
+    devices = root / "sys" / "devices"
+    (devices / GPU).mkdir(parents=True)
+    (root / "sys/bus/pci/devices").mkdir(parents=True)
+    (root / "sys/bus/pci/devices/0000:03:00.0").symlink_to(devices / GPU)
+    for name, (path, numa_node) in CARDS.items():
+        (devices / path).mkdir(parents=True, exist_ok=True)
+        (devices / path / "numa_node").write_text(f"{numa_node}\n")
+        (root / "sys/class/infiniband" / name).mkdir(parents=True)
+        (root / "sys/class/infiniband" / name / "device").symlink_to(devices / path)
+    return NodeTopology(gpus=(Gpu(0, pci="0000:03:00.0", numa_node=0), Gpu(1, numa_node=1)), source="nvml+sysfs")
+
+
+def test_cards_and_their_links(tmp_path: Path) -> None:
+    """Of a GPU without a known PCI address only the NUMA node tells."""
+    found = with_nics(machine(tmp_path), str(tmp_path))
+
+    assert found.nics == tuple(CARDS)
+    assert found.nic_numa == (0, 0, 0, 0, 1, None)
+    assert [links[0] for links in found.nic_links] == ["PIX", "PXB", "PHB", "NODE", "SYS", "?"]
+    assert [links[1] for links in found.nic_links] == ["SYS", "SYS", "SYS", "SYS", "NODE", "?"]
+    assert found.source == "nvml+sysfs+network"
+
+
+def test_ports_of_one_card_count_once(tmp_path: Path) -> None:
+    """Each port of an older card is a device of its own in the class."""
+    topology = machine(tmp_path)
+    second = tmp_path / "sys/class/infiniband/mlx5_9"
+    second.mkdir()
+    (second / "device").symlink_to(tmp_path / "sys/devices" / CARDS["mlx5_4"][0])
+
+    assert with_nics(topology, str(tmp_path)).nics == tuple(CARDS)
+
+
+def test_a_node_without_cards(tmp_path: Path) -> None:
+    """That the kernel was asked remains in the source; cards that the driver has named stay."""
+    named = NodeTopology(gpus=(Gpu(0),), nics=("mlx5_0",), nic_links=(("PIX",),), source="nvidia-smi")
+
+    assert with_nics(NodeTopology(source="sysfs"), str(tmp_path)) == NodeTopology(source="sysfs+network")
+    assert with_nics(named, str(tmp_path)).nics == ("mlx5_0",)

@@ -1,10 +1,14 @@
-"""How the ranks of a run ended, and which of them is named."""
+"""How the ranks of a run ended, which of them is named, and a run that starts no step."""
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from jupyterhub_gpuspawner.node.run.step import Message, Output, Ranks, Verdict, parse
+from jupyterhub_gpuspawner.node.run import variables
+from jupyterhub_gpuspawner.node.run.srun import Options
+from jupyterhub_gpuspawner.node.run.step import NO_STEP, Message, Output, Ranks, Verdict, parse, run
 
 NODES = ("g1", "g1", "g2", "g2")
 WELL = [Message(rank, NODES[rank], 0) for rank in range(4)]
@@ -88,3 +92,17 @@ def test_a_rank_is_lost_after_long_silence() -> None:
         for n, node in ((1, "g1"), (3, "g2"))
     ]
     assert [ranks.lost(), ranks.lost(nearly=15), ranks.lost(nearly=55)] == [(words[1],), (words[1],), tuple(words)]
+
+
+def test_where_all_ports_are_taken_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As any other thing that the step needs and does not have."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(variables, "PORTS", (port, port))
+        environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "g1", "SLURMD_NODENAME": "g1", "PATH": ""}
+        status = run(Options(("train",)), environ, archive=b"", plan="{}")
+    assert status == NO_STEP
+    assert capfd.readouterr().err == f"gpuspawner-run: no port from {port} to {port} is free on this node\n"

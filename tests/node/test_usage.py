@@ -1,4 +1,4 @@
-"""The driver's part of a sample, over the stand-in NVML with a scripted curve and a clock that the test sets."""
+"""What a server uses: its GPUs over the stand-in NVML with a scripted curve, and CPU time and memory of its job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading
+from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
 WHOLE = PlacedGpu(0, "GPU-a", "0000:07:00.0", "NVIDIA A100", 40960)
@@ -225,3 +226,104 @@ def test_a_driver_that_is_not_loaded_says_so(node: Node) -> None:
     assert node.run(_READ, f"{MACHINE}fail nvmlInitWithFlags 9 -1\n", given) == [
         "nvmlInit_v2 failed: Driver Not Loaded"
     ]
+
+
+V2 = {
+    "proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0\n",
+    "sys/fs/cgroup/system.slice/slurmstepd.scope/job_42/cpu.stat": "usage_usec 12500000\nuser_usec 1\n",
+    "sys/fs/cgroup/system.slice/slurmstepd.scope/job_42/memory.current": "1073741824\n",
+    "sys/fs/cgroup/system.slice/slurmstepd.scope/job_42/memory.stat": "anon 1\ninactive_file 536870912\n",
+}
+V1 = {
+    "proc/self/cgroup": (
+        "4:memory:/slurm/uid_1000/job_42/step_batch/task_0\n"
+        "3:cpu,cpuacct:/slurm/uid_1000/job_42/step_batch/task_0\n"
+        "1:name=systemd:/system.slice/slurmd.service\n"
+    ),
+    "sys/fs/cgroup/cpu,cpuacct/slurm/uid_1000/job_42/cpuacct.usage": "12500000000\n",
+    "sys/fs/cgroup/memory/slurm/uid_1000/job_42/memory.usage_in_bytes": "1073741824\n",
+    "sys/fs/cgroup/memory/slurm/uid_1000/job_42/memory.stat": "total_inactive_file 536870912\n",
+}
+PROCESSES = {
+    "proc/self/cgroup": "0::/user.slice\n",
+    "proc/10/stat": "10 (jupyter) S 1 10 10 0 -1 0 0 0 0 0 {0} 0 {0} 0 20",
+    "proc/10/statm": "5000 3072 512 0 0 0 0",
+    "proc/11/stat": "11 (a b) c) R 10 11 11 0 -1 0 0 0 0 0 {0} {0} 0 0 20",
+    "proc/11/statm": "5000 3072 512 0 0 0 0",
+    "proc/12/stat": "12 (other) R 1 12 12 0 -1 0 0 0 0 0 {0} {0} 0 0 20",
+    "proc/12/statm": "5000 3072 512 0 0 0 0",
+}
+
+
+def tree(folder: Path, files: dict[str, str]) -> str:
+    """A root folder with these files; {0} is a second of CPU time."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.replace("{0}", str(os.sysconf("SC_CLK_TCK"))))
+    return f"{folder}/"
+
+
+@pytest.mark.parametrize("files", [V2, V1], ids=["cgroup 2", "cgroup 1"])
+def test_a_jobs_cgroup_tells_cpu_time_and_memory(tmp_path: Path, files: dict[str, str]) -> None:
+    """Of the whole job, all its steps; without the page cache that the kernel can take back."""
+    assert usage.read_host(10, tree(tmp_path, files)) == HostReading(12.5, 512)
+
+
+def test_without_a_cgroup_of_the_job_the_servers_processes_are_added_up(tmp_path: Path) -> None:
+    """The server and what it has started, whatever their names; memory without what is shared."""
+    page = os.sysconf("SC_PAGE_SIZE")
+
+    assert usage.read_host(10, tree(tmp_path, PROCESSES)) == HostReading(4.0, 2 * 2560 * page >> 20)
+
+
+def test_a_detached_process_of_the_job_counts_with_what_it_has_started(tmp_path: Path) -> None:
+    """It is nobody's child, and has the job's number in its environment; another job's process does not count."""
+    files = {
+        **PROCESSES,
+        "proc/20/stat": "20 (train) R 1 20 20 0 -1 0 0 0 0 0 {0} 0 0 0 20",
+        "proc/20/environ": "A=1\0SLURM_JOB_ID=42\0",
+        "proc/21/stat": "21 (env) R 20 20 20 0 -1 0 0 0 0 0 {0} {0} 0 0 20",
+        "proc/22/stat": "22 (other) R 1 22 22 0 -1 0 0 0 0 0 {0} 0 0 0 20",
+        "proc/22/environ": "SLURM_JOB_ID=421\0",
+    }
+
+    assert usage.read_host(10, tree(tmp_path, files), job="42").cpu_seconds == 7.0
+
+
+def test_what_a_cgroup_does_not_tell_is_taken_from_the_processes(tmp_path: Path) -> None:
+    """A site whose Slurm does not limit memory has no memory in the job's cgroup."""
+    files = {name: text for name, text in V2.items() if "memory" not in name}
+
+    found = usage.read_host(10, tree(tmp_path, PROCESSES | files))
+
+    assert found == HostReading(12.5, 2 * 2560 * os.sysconf("SC_PAGE_SIZE") >> 20)
+
+
+def test_of_a_server_that_has_ended_nothing_is_known(tmp_path: Path) -> None:
+    """Unknown, not zero."""
+    assert usage.read_host(99, tree(tmp_path, PROCESSES)) == HostReading(None, None)
+
+
+def test_the_real_kernel_tells_the_cpu_time_of_a_detached_process() -> None:
+    """``setsid ... &`` in a terminal, as people start a training for the night."""
+    work = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    server = [sys.executable, "-c", "print(flush=True); input()"]
+    with (
+        subprocess.Popen(server, stdin=subprocess.PIPE) as alone,
+        subprocess.Popen(
+            ["setsid", sys.executable, "-c", work],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "SLURM_JOB_ID": "424242"},
+        ) as detached,
+    ):
+        assert detached.stdout is not None
+        detached.stdout.readline()
+        found = [usage.read_host(alone.pid, job=job).cpu_seconds or 0.0 for job in ("", "424242")]
+        worker = usage.read_host(detached.pid)
+        alone.kill()
+        detached.kill()
+
+    assert found[1] - found[0] >= 0.4
+    assert (worker.cpu_seconds or 0.0) >= 0.4
+    assert worker.memory_mib is not None
