@@ -51,10 +51,6 @@ class RefusedError(Exception):
         return self.status >= 500 or self.status in (401, 403, 429)
 
 
-class UntrustedError(ValueError):
-    """The hub's certificate could not be verified; nothing was sent, and another try would not help."""
-
-
 def post(body: bytes, environ: Mapping[str, str], *, to: str = "report", wait: bool = True) -> None:
     """Post ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError.
 
@@ -114,7 +110,8 @@ def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> soc
     try:
         return context.wrap_socket(plain, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
-        raise UntrustedError(f"the certificate of {host} could not be verified: {error.verify_message}") from error
+        # not the OSError that it is, too: another try would not help, and nothing was sent
+        raise ValueError(f"the certificate of {host} could not be verified: {error.verify_message}") from error
 
 
 def _read(connection: socket.socket, ends_at: float) -> bytes:

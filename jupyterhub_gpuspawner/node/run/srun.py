@@ -266,15 +266,16 @@ ARCHIVE = "GPUSPAWNER_ARCHIVE_"
 """Begin of the names of the variables with the launcher, in base64."""
 _PIECE = 96 * 1024
 """Characters in one of them: the kernel allows 128 KiB (execve(2), MAX_ARG_STRLEN)."""
-_BINDING_VARIABLES = (
-    "SLURM_CONF",
-    "SLURM_CLUSTERS",
-    "SLURM_MPI_TYPE",
-    "SLURM_DEBUG",
-    "SLURM_GPU_BIND",
-    "SLURM_TRES_BIND",
-    "SLURM_GPUS_PER_TASK",
-)
+_BINDINGS = {
+    "gpu": (
+        ("--gpu-bind", "--tres-bind", "--gpus-per-task", "--tres-per-task"),
+        ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK"),
+    ),
+    "cpu": (("--cpu-bind",), ("SLURM_CPU_BIND",)),
+    "mem": (("--mem-bind",), ("SLURM_MEM_BIND",)),
+}
+"""Options of srun by which its user has Slurm bind, and the variables that srun reads for them."""
+_USERS = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_MPI_TYPE", "SLURM_DEBUG", *_BINDINGS["gpu"][1])
 """Variables that Slurm itself sets for a batch job only if the job was submitted with the option."""
 _SECRET = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "CONFIGPROXY_AUTH_TOKEN")
 """Not sent over the network to the other nodes: no rank needs them."""
@@ -330,18 +331,10 @@ def layout(job: Job, options: Options) -> tuple[Node, ...]:
 
 def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What Slurm binds by the user's own choice, of ``gpu``, ``cpu`` and ``mem``: by option, or by variable of srun."""
-    names = {
-        "gpu": (
-            ("--gpu-bind", "--tres-bind", "--gpus-per-task", "--tres-per-task"),
-            ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK"),
-        ),
-        "cpu": (("--cpu-bind",), ("SLURM_CPU_BIND",)),
-        "mem": (("--mem-bind",), ("SLURM_MEM_BIND",)),
-    }
     own = users(environ)
     return tuple(
         kind
-        for kind, (user_options, variables) in names.items()
+        for kind, (user_options, variables) in _BINDINGS.items()
         if getattr(options, f"{kind}_bind")
         or any(word.partition("=")[0] in user_options for word in options.srun)
         or any(name in own for name in variables)
@@ -350,7 +343,7 @@ def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def users(environ: Mapping[str, str]) -> dict[str, str]:
     """Those variables of srun that the user, or the profile, has set, and not Slurm for the batch step."""
-    variables = {name: environ[name] for name in _BINDING_VARIABLES if name in environ}
+    variables = {name: environ[name] for name in _USERS if name in environ}
     for name in ("SLURM_CPU_BIND", "SLURM_MEM_BIND"):
         # Slurm sets it to VERBOSE,TYPELIST of its own choice, and the three parts as variables of their own.
         parts = [environ.get(f"{name}_{part}", "") for part in ("VERBOSE", "TYPE", "LIST")]
