@@ -39,8 +39,7 @@ import json, os, sys
 from jupyterhub_gpuspawner.node import nvml
 from jupyterhub_gpuspawner.node.nvml import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import to_document
-for line in sys.stdin:
-    text, nodes, devices = json.loads(line)
+for text, nodes, devices in json.load(sys.stdin):
     with open(os.environ["STANDIN_NVML"], "w") as file:
         file.write(text)
     try:
@@ -50,13 +49,37 @@ for line in sys.stdin:
 """
 
 
+class StandinNvml:
+    """The stand-in for NVML, asked by Python code in processes of their own."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self.machine = folder / "machine.txt"
+        self.environ = {
+            "LD_LIBRARY_PATH": str(library),
+            "STANDIN_NVML": str(self.machine),
+            "STANDIN_NVML_CLOCK": str(folder / "clock"),
+        }
+
+    def run(self, code: str, machine: str = "", given: object = None) -> list[Any]:
+        """What ``code`` prints, as JSON in each line; ``given`` is its input, as JSON."""
+        self.machine.write_text(machine)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps(given),
+            env=os.environ | self.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 class AskNvml:
     """Our NVML reader over the stand-in, by the Python code of a process of its own."""
 
-    def __init__(self, folder: Path, code: str) -> None:
-        self.code = code
-        machine = str(folder / "machine.txt")
-        self.environ = {**os.environ, "LD_LIBRARY_PATH": str(folder), "STANDIN_NVML": machine}
+    def __init__(self, standin: StandinNvml, code: str) -> None:
+        self.standin, self.code = standin, code
 
     def __call__(self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[NodeTopology]:
         """Serve each text in turn; returns what our reader makes of it."""
@@ -64,17 +87,7 @@ class AskNvml:
 
     def answers(self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[Any]:
         """The same as documents; a text says why NVML is not available."""
-        lines = "".join(json.dumps([text, list(nodes), list(devices)]) + "\n" for text in texts)
-        done = subprocess.run(
-            [sys.executable, "-c", self.code],
-            input=lines,
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return self.standin.run(self.code, given=[[text, list(nodes), list(devices)] for text in texts])
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +104,12 @@ def ask_nvml(nvml_folder: Path, request: pytest.FixtureRequest) -> AskNvml:
     own = request.param != "pynvml"
     if not own and find_spec("pynvml") is None:
         pytest.skip("pynvml (nvidia-ml-py) is not installed")
-    return AskNvml(nvml_folder, WITHOUT_PYNVML * own + _ASK)
+    return AskNvml(StandinNvml(nvml_folder, nvml_folder), WITHOUT_PYNVML * own + _ASK)
+
+
+@pytest.fixture
+def standin(nvml_folder: Path, tmp_path: Path) -> StandinNvml:
+    return StandinNvml(nvml_folder, tmp_path)
 
 
 @pytest.fixture

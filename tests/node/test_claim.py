@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyterhub_gpuspawner.node.child import Say
+    from tests.node.conftest import StandinNvml
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
@@ -158,20 +155,10 @@ _ASK = "import json; from jupyterhub_gpuspawner.node import claim; print(json.du
 
 
 @pytest.fixture
-def ask(nvml_folder: Path, tmp_path: Path) -> Callable[[str], Any]:
+def ask(standin: StandinNvml) -> Callable[[str], Any]:
     """What is in use, by the real pynvml over the stand-in."""
     pytest.importorskip("pynvml")
-    machine = tmp_path / "machine.txt"
-
-    def run(text: str) -> Any:
-        machine.write_text(text)
-        environ = {**os.environ, "LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(machine)}
-        done = subprocess.run(
-            [sys.executable, "-c", _ASK], env=environ, capture_output=True, text=True, timeout=60, check=True
-        )
-        return json.loads(done.stdout)
-
-    return run
+    return lambda text: standin.run(_ASK, text)[0]
 
 
 def test_nvml_tells_processes_and_memory(ask: Callable[[str], Any]) -> None:

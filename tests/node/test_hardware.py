@@ -17,6 +17,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node.hardware import merged, observe
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, from_document, load
 from jupyterhub_gpuspawner.wire.documents import printable
+from tests.node.conftest import StandinNvml
 from tests.node.test_sysfs import Tree
 from tests.standins.nvml import describe
 
@@ -59,11 +60,10 @@ def k80_tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def k80_driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
+def k80_driver(standin: StandinNvml) -> dict[str, str]:
     """The driver's side of it, as the environment that brings it."""
-    machine = tmp_path / "machine.txt"
-    machine.write_text(describe(load(str(MACHINES / "k80-2socket.json"))))
-    return {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(machine)}
+    standin.machine.write_text(describe(load(str(MACHINES / "k80-2socket.json"))))
+    return standin.environ
 
 
 def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: dict[str, str]) -> None:

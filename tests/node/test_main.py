@@ -21,7 +21,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
-from tests.node.conftest import dies
+from tests.node.conftest import StandinNvml, dies
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
 
@@ -210,15 +210,14 @@ def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
     assert reported(hub).placement.cpus == str(server["cpus"][0])
 
 
-def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path) -> None:
+def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, standin: StandinNvml) -> None:
     """The driver's own names and links, in the report of a job in a device cgroup."""
     pytest.importorskip("pynvml")
     known = load(str(MACHINES / "dgx1.json"))
-    (tmp_path / "machine.txt").write_text(describe(known))
-    driver = {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(tmp_path / "machine.txt")}
+    standin.machine.write_text(describe(known))
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
 
-    server = seen(launch(archive, LaunchPlan(gpus=4), hub.environ | driver | job))
+    server = seen(launch(archive, LaunchPlan(gpus=4), hub.environ | standin.environ | job))
 
     report = reported(hub)
     assert [gpu.uuid for gpu in report.placement.gpus] == [known.gpus[gpu.index].uuid for gpu in report.placement.gpus]
@@ -228,15 +227,13 @@ def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: 
 
 
 def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
-    archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path
+    archive: Path, hub: ReportHub, standin: StandinNvml
 ) -> None:
     """It starts with the GPUs that Slurm granted, and the report says what timed out."""
     pytest.importorskip("pynvml")
-    text = describe(load(str(MACHINES / "k80-2socket.json"))) + "fail nvmlDeviceGetUUID hang -1\n"
-    (tmp_path / "machine.txt").write_text(text)
-    driver = {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(tmp_path / "machine.txt")}
+    standin.machine.write_text(describe(load(str(MACHINES / "k80-2socket.json"))) + "fail nvmlDeviceGetUUID hang -1\n")
 
-    server = seen(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | driver | IN_A_JOB))
+    server = seen(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | standin.environ | IN_A_JOB))
 
     placed = reported(hub).placement
     assert (server["environ"]["CUDA_VISIBLE_DEVICES"], [gpu.index for gpu in placed.gpus]) == ("2,3", [2, 3])

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.node.sampler import Looking, Sample, UnwantedError, u
 from jupyterhub_gpuspawner.node.usage import GpuReading, HostReading
 from jupyterhub_gpuspawner.singleuser.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
-from tests.node.conftest import LaunchedServer
+from tests.node.conftest import LaunchedServer, StandinNvml
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until
 
@@ -255,17 +255,11 @@ def summaries(hub: ReportHub) -> list[UsageSummary]:
 
 
 @pytest.fixture
-def driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
+def driver(standin: StandinNvml) -> dict[str, str]:
     """The environment of a job on a node with one GPU."""
-    (tmp_path / "machine.txt").write_text(MACHINE)
+    standin.machine.write_text(MACHINE)
     pytest.importorskip("pynvml")  # by which the launcher reads the node
-    return {
-        "LD_LIBRARY_PATH": str(nvml_folder),
-        "STANDIN_NVML": str(tmp_path / "machine.txt"),
-        "SLURM_JOB_ID": "7",
-        "SLURM_JOB_GPUS": "0",
-        "CUDA_VISIBLE_DEVICES": "0",
-    }
+    return {**standin.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}
 
 
 def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.node import usage
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+from tests.node.conftest import StandinNvml
 
 WHOLE = PlacedGpu(0, "GPU-a", "0000:07:00.0", "NVIDIA A100", 40960)
 OTHER = PlacedGpu(1, "GPU-b", "0000:0f:00.0", "NVIDIA A100", 40960)
@@ -40,6 +39,7 @@ import json, os, sys
 from dataclasses import asdict
 from jupyterhub_gpuspawner.node.usage import Gpus, NvmlError
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+from tests.node.conftest import StandinNvml
 asked = json.load(sys.stdin)
 try:
     gpus = Gpus([PlacedGpu(**gpu) for gpu in asked["gpus"]], shared=asked["shared"])
@@ -75,29 +75,8 @@ for uuid in ("GPU-a", "MIG-c"):
 """
 
 
-class Node:
+class Node(StandinNvml):
     """A node with the stand-in's driver; each reading is made by a process of its own."""
-
-    def __init__(self, library: Path, folder: Path) -> None:
-        self.environ = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(library),
-            "STANDIN_NVML": str(folder / "machine.txt"),
-            "STANDIN_NVML_CLOCK": str(folder / "clock"),
-        }
-
-    def run(self, code: str, machine: str, given: object = None) -> list[Any]:
-        Path(self.environ["STANDIN_NVML"]).write_text(machine)
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            input=json.dumps(given),
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def read(
         self, *gpus: PlacedGpu, at: tuple[float, ...] = (0.0,), machine: str = MACHINE, shared: bool = False
