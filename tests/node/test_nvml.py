@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.node.conftest import AskNvml
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
-TEXTS = Path(__file__).parents[2] / "data" / "topo-m"
+TEXTS = Path(__file__).parents[1] / "data" / "topo-m"
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, UNKNOWN = 3, 4, 6, 13, 15, 999
 WORDS = {NO_PERMISSION: "Insufficient Permissions", LOST: "GPU is lost", UNKNOWN: "Unknown Error"}
 FACTS: dict[str, dict[str, Any]] = {
