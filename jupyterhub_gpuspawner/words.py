@@ -21,21 +21,6 @@ def duration(seconds: float) -> str:
     return _joined((days, "days"), (left, "h"))
 
 
-def rounded(seconds: float) -> str:
-    """An estimate: ``less than a minute``, ``25 min``, ``1 hour``, ``1.5 hours``, ``5 hours``, ``2 days``."""
-    minutes = max(0.0, seconds) / 60
-    if minutes < 1:
-        return "less than a minute"
-    if minutes < 10:
-        return f"{round(minutes)} min"
-    if minutes < 55:
-        return f"{5 * round(minutes / 5)} min"
-    hours = round(minutes / 60)
-    if hours < 36:
-        return f"{'1.5' if 80 <= minutes < 100 else hours} hour{'s' * (minutes >= 80)}"
-    return f"{round(hours / 24)} days"
-
-
 def in_unit(seconds: int, unit: str) -> str:
     """``70 h``, ``3 days``: the duration in the unit in which somebody gave it, where that makes a whole number."""
     length, short = _UNITS.get(unit, (0, ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, in_unit, memory, rounded
+from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, in_unit, memory
 
 
 @pytest.mark.parametrize(
@@ -47,26 +47,6 @@ def test_duration(seconds: float, words: str) -> None:
 def test_memory(mib: int | None, words: str) -> None:
     """MiB below one GiB, one decimal below ten."""
     assert memory(mib) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-5, "less than a minute"),
-        (59, "less than a minute"),
-        (200, "3 min"),
-        (1130, "20 min"),
-        (3420, "1 hour"),
-        (4700, "1 hour"),
-        (5400, "1.5 hours"),
-        (7000, "2 hours"),
-        (26 * 3600, "26 hours"),
-        (50 * 3600, "2 days"),
-    ],
-)
-def test_an_estimate_is_rounded(seconds: float, words: str) -> None:
-    """Nobody's job starts in exactly 57 minutes."""
-    assert rounded(seconds) == words
 
 
 @pytest.mark.parametrize(

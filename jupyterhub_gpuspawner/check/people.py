@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.api import availability_of, of_start, undelayed
+from jupyterhub_gpuspawner.hub.choose.api import of_start, undelayed
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -156,10 +156,11 @@ async def _answer(
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
     now = context.now.timestamp()
-    trial = undelayed(of_start(answer, now=now), await availability_of(spawner, request, context.snapshot, now=now))
+    trial = undelayed(of_start(answer, now=now), await spawner.availability_of(request, context.snapshot, now=now))
     if trial.chance is Chance.NEVER:
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
-    time = moment(context.now.fromtimestamp(trial.starts_at, context.now.tzinfo)) if trial.starts_at else ""
+    likely = trial.estimate.likely
+    time = moment(context.now.fromtimestamp(likely, context.now.tzinfo)) if likely is not None else ""
     return TRIAL.ok(where, trial.sentence.format(time=time))
 
 

@@ -13,7 +13,6 @@ from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
-from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.start.build import site_profile
 from jupyterhub_gpuspawner.profiles.option import Range
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTaken, doubts_of
@@ -21,7 +20,7 @@ from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources, over_defaults
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.units import parse_wait
-from jupyterhub_gpuspawner.words import day, duration, rounded
+from jupyterhub_gpuspawner.words import day, duration
 
 VARIANTS = 200
 """Combinations of other options that are tried for one case, at most."""
@@ -323,15 +322,13 @@ def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:
     if context.snapshot is None or resources is None or limit is None:
         return
     now = context.now.timestamp()
-    shared = job_owner(site.exec_prefix, SOMEBODY.name) != SOMEBODY.name
-    waiting = availability(resources, context.snapshot, now=now, shared=shared)
-    expected = waiting.starts_at if waiting.starts_at is not None else waiting.expected_at
+    expected = availability(resources, context.snapshot, now=now).estimate.likely
     if expected is None or expected - now <= limit:
         return
     own = profile.queue_timeout is not None
     yield SHORT_WAIT.warning(
         context.location(profile, "queue_timeout") if own else context.setting("queue_timeout"),
-        f"a server of profile {profile.slug} would now wait about {rounded(expected - now)}, and the hub gives up "
+        f"a server of profile {profile.slug} would now wait about {duration(expected - now)}, and the hub gives up "
         f"after {duration(limit)}.",
         "Allow a longer wait.",
     )

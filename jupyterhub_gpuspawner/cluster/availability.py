@@ -7,7 +7,7 @@ Limits of accounts and QOS, licences and priorities are known to Slurm alone and
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind, PastWaits, expected, not_before, starts_now
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import (
@@ -29,7 +30,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
-from jupyterhub_gpuspawner.words import cpus, duration, people, rounded
+from jupyterhub_gpuspawner.words import cpus, duration, people
 
 STALE = 900.0
 """Age in seconds beyond which a snapshot no longer says what is free."""
@@ -50,11 +51,9 @@ class Availability:
 
     chance: Chance
     sentence: str
-    """For a participant; without leading capital and final full stop. A page puts ``starts_at`` for ``{time}``."""
-    starts_at: float | None = None
-    """The predicted start, for LATER alone; None where it cannot be predicted."""
-    expected_at: float | None = None
-    """When the last of the jobs ahead is expected to start, for LATER alone: this one starts no sooner, as a rule."""
+    """For a participant; without leading capital and final full stop. A page puts the earliest start for ``{time}``."""
+    estimate: Estimate = UNKNOWN
+    """When it would start; NOW where the chance is, and UNKNOWN where it is neither NOW nor LATER."""
     taken_at: float | None = None
     """The time of the snapshot."""
     field: str = ""
@@ -69,10 +68,9 @@ class _Asker(NamedTuple):
     """Who asks, and when; see :func:`availability`."""
 
     now: float
-    user: str
-    shared: bool
-    own_jobs: Collection[str]
+    person: str
     groups: Mapping[str, bool]
+    past: Mapping[str, PastWaits]
 
 
 def availability(
@@ -81,15 +79,15 @@ def availability(
     *,
     now: float,
     user: str = "",
-    shared: bool = False,
-    own_jobs: Collection[str] = (),
+    person: str = "",
     groups: Mapping[str, bool] = MappingProxyType({}),
+    past: Mapping[str, PastWaits] = MappingProxyType({}),
 ) -> Availability:
     """When a job with these resources would start; ``now`` in seconds since the epoch.
 
-    ``user`` owns the job, and is checked against the users of a reservation; ``shared``: this account owns the jobs of
-    many people, of which ``own_jobs`` are those of the person who asks, by their ids. ``groups`` is checked against
-    AllowGroups of the partitions, see :func:`in_allowed_group`. Of several partitions the best one counts.
+    ``user`` owns the job, and is checked against the users of a reservation; ``person`` asks, and is not ahead of
+    themselves. ``groups`` is checked against AllowGroups of the partitions, see :func:`in_allowed_group`. ``past`` are
+    past waits by partition. Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
         return _unknown("Slurm has not responded yet")
@@ -98,7 +96,7 @@ def availability(
         return _dated(_never(fault), snapshot)
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
-    asker = _Asker(now, user, shared, own_jobs, groups)
+    asker = _Asker(now, person or user, groups, past)
     by_partition = [
         replace(_in_partition(resources, snapshot, name, asker), partition=name)
         for name in partitions_of(resources, snapshot)
@@ -107,7 +105,7 @@ def availability(
     age = now - snapshot.taken_at
     if age > STALE and best.chance is not Chance.NEVER:
         unknown = _unknown(f"Slurm has not responded for {duration(age)}")
-        return replace(best, chance=unknown.chance, sentence=unknown.sentence, starts_at=None, expected_at=None)
+        return replace(best, chance=unknown.chance, sentence=unknown.sentence, estimate=UNKNOWN)
     return best
 
 
@@ -123,8 +121,7 @@ def beyond(expected: float | None, limit: float | None, *, now: float) -> str:
 
 def within(answer: Availability, limit: float | None, *, now: float) -> Availability:
     """``answer`` with a warning where its start is expected :func:`beyond` ``limit``."""
-    expected = answer.starts_at if answer.starts_at is not None else answer.expected_at
-    return replace(answer, sentence=answer.sentence + beyond(expected, limit, now=now))
+    return replace(answer, sentence=answer.sentence + beyond(answer.estimate.likely, limit, now=now))
 
 
 def _dated(answer: Availability, snapshot: ClusterSnapshot) -> Availability:
@@ -141,7 +138,7 @@ def _never(fault: Fault) -> Availability:
 
 def _rank(answer: Availability) -> tuple[int, float]:
     order = (Chance.NOW, Chance.LATER, Chance.UNKNOWN, Chance.NEVER)
-    return order.index(answer.chance), answer.starts_at if answer.starts_at is not None else inf
+    return order.index(answer.chance), answer.estimate.likely if answer.estimate.likely is not None else inf
 
 
 _NEUTRAL = re.compile(
@@ -172,14 +169,14 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         return Availability(
             Chance.LATER,
             f"not yet: reservation {own.name} starts {{time}}",
-            starts_at=own.start,
+            not_before(own.start),
             field="slurm.reservation",
         )
     need, capacity = need_of(resources, partition, snapshot), capacity_of(snapshot)
     nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=own.name if own is not None else "")
     if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown("Slurm does not show the nodes that could run this job")
-    competition = capacity.competition(name, resources.reservation_name, need, asker.own_jobs)
+    competition = capacity.competition(name, resources.reservation_name, need)
     length = length_of(resources, partition)
     return _Fit(need, resources.node_count, length, nodes, competition, partition, snapshot, asker).availability()
 
@@ -209,9 +206,9 @@ class _Fit:
         number, free = self._free()
         if self.competition is None or self._delays_none(self.competition):
             power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
-            return Availability(Chance.NOW, f"starts now, {free} free{power_on}")
+            return Availability(Chance.NOW, f"starts now, {free} free{power_on}", starts_now(self.asker.now))
         ahead = self._ahead(self.competition, verb=True)
-        return Availability(Chance.LATER, f"{free} {'is' if number == 1 else 'are'} free, but {ahead}")
+        return self._later(f"{free} {'is' if number == 1 else 'are'} free, but {ahead}", self._behind(self.competition))
 
     def _is_open(self, node: NodeFit) -> bool:
         """Whether no reservation for others begins on the node before the job's end."""
@@ -264,20 +261,38 @@ class _Fit:
             return Availability(Chance.LATER, f"not available now: {self._out_of_service()}")
         now, competition = self.asker.now, self.competition
         if competition is not None:
-            last = competition.last_start
-            wait = f". Expected wait: about {rounded(last - now)}" if last and last > now else ""
-            return Availability(Chance.LATER, f"full, {self._ahead(competition)}{wait}", expected_at=last)
+            return self._later(f"full, {self._ahead(competition)}", self._behind(competition))
         start = self.nodes.earliest_start(self.need, self.count, now=now, length=self.length)
         if start is None or start == inf:
             return Availability(Chance.LATER, "full, and it is not known for how long")
         if start <= now:
-            return Availability(Chance.LATER, "full, but a job is about to end", starts_at=now)
-        return Availability(Chance.LATER, f"full. Expected wait: up to {rounded(start - now)}", starts_at=start)
+            about_to_end = Estimate(Kind.EXPECTED, now, now, now)
+            return Availability(Chance.LATER, "full, but a job is about to end", about_to_end)
+        return self._later("full", start)
+
+    def _later(self, clause: str, start: float | None) -> Availability:
+        """A start that is expected once others have ended; ``start`` if all of them run to their time limits."""
+        now = self.asker.now
+        if start is None or not now < start < inf:
+            return Availability(Chance.LATER, clause)
+        estimate = expected(start, now=now, past=self.asker.past.get(self.partition.name))
+        return Availability(Chance.LATER, f"{clause}. Expected start: {estimate.words(now)}", estimate)
+
+    def _behind(self, competition: Competition) -> float | None:
+        """When it would start behind the jobs ahead; None unless Slurm has planned a start for each of them."""
+        partition = self.partition
+        limit = partition.default_time if partition.default_time is not None else partition.max_time
+        return self.nodes.planned_start(
+            self.need,
+            self.count,
+            competition.jobs,
+            now=self.asker.now,
+            length=self.length,
+            usual=inf if limit is None else limit,
+        )
 
     def _ahead(self, competition: Competition, *, verb: bool = False) -> str:
-        others = len(competition.users.keys() - {self.asker.user})
-        if self.asker.shared:
-            others += max(0, competition.users.get(self.asker.user, 0) - competition.own)
+        others = len(competition.people - {self.asker.person})
         if not others:
             return "your own job is ahead"
         count_is = (" is" if others == 1 else " are") if verb else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
+from jupyterhub_gpuspawner.cluster.estimate import QueueView
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
@@ -30,23 +30,16 @@ _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
 class Competition(NamedTuple):
     """Pending jobs that compete with a request for the same resources."""
 
-    users: Mapping[str, int]
-    """How many of them each user has submitted; a job whose user is not known counts by its id."""
+    jobs: tuple[int, ...]
+    """Their positions in the snapshot's jobs."""
+    people: frozenset[str]
+    """Whose they are, see :attr:`ClusterSnapshot.person_of_job`."""
     gpu_types: frozenset[str]
     """The GPU types they request; includes :data:`ANY` if one of them accepts any type."""
     first_start: float | None
     """The earliest of Slurm's estimates; None if it has none for some job."""
     last_start: float | None
     """The latest of them; None likewise."""
-    own: int = 0
-    """How many of them are of the person who asks, where an account submits for many."""
-
-
-class _Queue(NamedTuple):
-    """The pending jobs of a partition that request the same kinds of devices in the same reservation."""
-
-    pending: Competition
-    job_ids: frozenset[str]
 
 
 class Capacity:
@@ -76,7 +69,11 @@ class Capacity:
                 members = [self._restarted(node, node.reserved, name) for node in members]
             self._partitions[name] = NodeSet(members, self._jobs)
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
-        self._queues = {name: _queue(self._jobs, jobs) for name, jobs in snapshot.queue_by_partition.items()}
+        self.queue_views: dict[str, QueueView] = {}
+        """Filled by :func:`queue_view`."""
+        self._queues = {
+            name: _queue(self._jobs, jobs, snapshot.person_of_job) for name, jobs in snapshot.queue_by_partition.items()
+        }
 
     def warm(self) -> None:
         """Build the indexes now: in the thread that read the snapshot, not in the event loop that serves pages."""
@@ -124,13 +121,8 @@ class Capacity:
             oversubscribed=oversubscribed,
         )
 
-    def competition(
-        self, partition: str, reservation: str, need: Need, own_jobs: Collection[str] = ()
-    ) -> Competition | None:
-        """Pending jobs of the partition, in the same reservation or none, that request the same resources.
-
-        ``own_jobs``: the ids of the jobs of the person who asks.
-        """
+    def competition(self, partition: str, reservation: str, need: Need) -> Competition | None:
+        """Pending jobs of the partition, in the same reservation or none, that request the same resources."""
         competitors = [
             queue
             for (where, kinds), queue in self._queues.get(partition, {}).items()
@@ -138,13 +130,12 @@ class Capacity:
         ]
         if not competitors:
             return None
-        pending = [queue.pending for queue in competitors]
         return Competition(
-            sum((Counter(job.users) for job in pending), Counter()),
-            frozenset().union(*(job.gpu_types for job in pending)),
-            _extreme([job.first_start for job in pending], min),
-            _extreme([job.last_start for job in pending], max),
-            own=sum(job_id in queue.job_ids for queue in competitors for job_id in own_jobs),
+            tuple(at for queue in competitors for at in queue.jobs),
+            frozenset().union(*(queue.people for queue in competitors)),
+            frozenset().union(*(queue.gpu_types for queue in competitors)),
+            _extreme([queue.first_start for queue in competitors], min),
+            _extreme([queue.last_start for queue in competitors], max),
         )
 
 
@@ -181,28 +172,25 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
     return {node: tuple(sorted(periods)) for node, periods in by_node.items()}
 
 
-def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, frozenset[str]], _Queue]:
+def _queue(
+    table: Table[ClusterJob], jobs: Iterable[int], person: Sequence[str]
+) -> Mapping[tuple[str, frozenset[str]], Competition]:
     """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
-    groups: dict[tuple[str, frozenset[str]], tuple[list[str], list[float | None], list[str]]] = {}
-    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at", "user", "job_id"))
-    reservation, gpus, unknown, starts_at, user, job_id = columns
+    groups: dict[tuple[str, frozenset[str]], list[int]] = {}
+    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at"))
+    reservation, gpus, unknown, starts_at = columns
     for at in jobs:
         kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
-        users, starts, ids = groups.setdefault((reservation[at], kinds), ([], [], []))
-        users.append(user[at] or job_id[at])
-        starts.append(starts_at[at])
-        ids.append(job_id[at])
+        groups.setdefault((reservation[at], kinds), []).append(at)
     return {
-        key: _Queue(
-            Competition(
-                Counter(users),
-                frozenset(kind.partition(":")[2] for kind in key[1]),
-                _extreme(starts, min),
-                _extreme(starts, max),
-            ),
-            frozenset(ids),
+        key: Competition(
+            tuple(members),
+            frozenset(person[at] for at in members),
+            frozenset(kind.partition(":")[2] for kind in key[1]),
+            _extreme([starts_at[at] for at in members], min),
+            _extreme([starts_at[at] for at in members], max),
         )
-        for key, (users, starts, ids) in groups.items()
+        for key, members in groups.items()
     }
 
 
@@ -242,7 +230,7 @@ class QueuePosition:
     """Jobs in the queue, this one included."""
     partition: str
     people: int = 0
-    """Users with jobs ahead of it. Jobs of its own user count one by one: an account may submit for many people."""
+    """Other people with jobs ahead of it."""
     starts_at: float | None = None
     """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
@@ -269,3 +257,21 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
             QueuePosition(position, len(snapshot.queue_positions[partition]), partition, people, job.starts_at)
         )
     return min(positions, key=lambda index: index.position, default=None)
+
+
+def queue_view(snapshot: ClusterSnapshot, partition: str) -> QueueView:
+    """What decides when the pending jobs of a partition start; computed once for all who wait there."""
+    views = capacity_of(snapshot).queue_views
+    if partition not in views:
+        table, order = snapshot.job_table, snapshot.queue_order.get(partition, ())
+        job_id, ends_at, person = table.column("job_id"), table.column("ends_at"), snapshot.person_of_job
+        members = [node.name for node in snapshot.nodes_of(partition) if node.usable]
+        held = {at for name in members for at in snapshot.jobs_by_node.positions.get(name, ())}
+        views[partition] = QueueView(
+            taken_at=snapshot.taken_at,
+            order=tuple(job_id[at] for at in order),
+            people={job_id[at]: person[at] for at in order},
+            ends={job_id[at]: ends_at[at] for at in held},
+            nodes=frozenset(members),
+        )
+    return views[partition]

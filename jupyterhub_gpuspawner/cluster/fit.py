@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
-from operator import attrgetter
+from itertools import groupby, islice
+from math import inf
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, Table, free_gpus_of, gpus_of
@@ -196,6 +197,63 @@ class NodeSet:
                 moments.sort()
         return moments[nodes - 1] if len(moments) >= nodes else None
 
+    def planned_start(
+        self, need: Need, nodes: int, pending: Iterable[int], *, now: float, length: float, usual: float
+    ) -> float | None:
+        """The same behind ``pending`` jobs, each from the start that Slurm plans for it to its time limit.
+
+        The devices of all nodes are counted together, which may be too early by itself, so that the answer is never
+        before :meth:`earliest_start`. ``usual`` is the time limit of a job that requests none. None if a start is not
+        planned, or no job end tells.
+        """
+        alone = self.earliest_start(need, nodes, now=now, length=length)
+        columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "cpus", "gpus", "node_count"))
+        starts_at, time_limit, cpus, gpus, node_count = columns
+        changes: list[tuple[float, int]] = []
+        for job in pending:
+            start, limit = starts_at[job], time_limit[job]
+            amount = _amount(need, gpus[job], "") * node_count[job] if need.uses_devices else cpus[job]
+            if start is None:
+                return None
+            changes.append((max(start, now), -amount))
+            changes.append((max(start, now) + (usual if limit is None else limit), amount))
+        for at, node, job in zip(*self.releases, strict=True):
+            share = _amount(need, gpus[job], node.only_type) if need.uses_devices else cpus[job] // node_count[job]
+            changes.append((max(at, now), share))
+        what = f"gpu:{need.gpu_type}" if need.gpus else "shard" if need.shards else "cpu"
+        free, wanted = (
+            self.count(what, now, length)[0],
+            max(need.gpus, need.shards, need.cpus * (not need.uses_devices)),
+        )
+        pooled = _first_fit(free, sorted(changes), wanted * nodes, now=now, length=length)
+        return None if alone is None or pooled in (None, inf) else max(alone, pooled)
+
+
+def _amount(need: Need, gres: Iterable[Gres], only_type: str) -> int:
+    """How much of what ``need`` asks for a job has on a node, which has GPUs of ``only_type``; empty: of several."""
+    name = "gpu" if need.gpus else "shard"
+    return sum(
+        device.count
+        for device in gres
+        if device.name == name and (not need.gpu_type or (device.type or only_type or need.gpu_type) == need.gpu_type)
+    )
+
+
+def _first_fit(
+    free: int, changes: Sequence[tuple[float, int]], wanted: int, *, now: float, length: float
+) -> float | None:
+    """From when on so many are free for so long, where ``free`` of them are and ``changes`` are planned, by time."""
+    begin = now if free >= wanted else None
+    for at, at_once in groupby(changes, key=itemgetter(0)):
+        if begin is not None and at >= begin + length:
+            return begin
+        free += sum(change for _, change in at_once)
+        if free < wanted:
+            begin = None
+        elif begin is None:
+            begin = at
+    return begin
+
 
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
     kinds: dict[object, tuple[NodeFit, int]] = {}
@@ -248,6 +306,11 @@ class Need:
     """MiB for each CPU that the job is given, where it requests no memory by itself; :attr:`memory` is the least."""
     all_memory: bool = False
     exclusive: bool = False
+
+    @property
+    def uses_devices(self) -> bool:
+        """It asks for GPUs or shards."""
+        return bool(self.gpus or self.shards)
 
 
 class ReservedPeriod(NamedTuple):

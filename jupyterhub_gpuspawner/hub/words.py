@@ -196,9 +196,6 @@ NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.
 
 IN_LINE_FOR_EVER = "We keep your place in line until you stop this server."
 IN_LINE_UNTIL = "We keep your place in line until {time}."
-AT_THE_LATEST = "{time} at the latest, unless jobs with a higher priority are submitted."
-NOT_BEFORE = "{time} at the earliest."
-OVERDUE = "It was expected {time}; it should start soon."
 NO_ESTIMATE = "Slurm has no estimate yet."
 
 STOP_HEADING = "Your server is stopping"
@@ -248,9 +245,11 @@ def lasts(since: str, *, now: float | None = None) -> str:
     return LASTS.format(duration=duration(seconds)) if seconds >= 1 else ""
 
 
-def people_ahead(people_ahead: int) -> str:
-    """``You are next``, or such as ``2 people ahead of you``."""
-    return f"{people(people_ahead)} ahead of you" if people_ahead else "You are next"
+def people_ahead(others: int, position: int) -> str:
+    """``You are next``, or such as ``2 people ahead of you``; nobody is ahead of themselves."""
+    if others:
+        return f"{people(others)} ahead of you"
+    return "You are next" if position <= 1 else "Your own job is ahead"
 
 
 AS_OF = "Measured {time}."

@@ -141,7 +141,8 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
     assert said["k80"] == "Starts now, 4 of 4 K80 free."
-    assert re.fullmatch(r"Full\. Expected wait: up to (25|30) min\.", said["dgx1"])
+    expected = r"Full\. Expected start: within (25|30) min, if nobody with a higher priority comes\."
+    assert re.fullmatch(expected, said["dgx1"])
     assert re.fullmatch(r"Not yet: reservation course starts in 2[34] h.*, .*\d:\d\d.*\.", said["course"])
     assert said["week"] == "7 days is more than the limit of 24 h."
     assert said["summer"] == "Not yet: it is available from Jul 1, 2999."
@@ -271,7 +272,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
 
-        assert availability(page, "dgx1").startswith("Full. Expected wait: up to ")
+        assert availability(page, "dgx1").startswith("Full. Expected start: within ")
 
 
 def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:

@@ -336,9 +336,10 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a wait that is shorter than the queue": Mistake(
         one('"partition": "gpu", "gpus": 4, "gpu_type": "k80"', '"queue_timeout": "1:00"'),
-        "warn  profile g: queue_timeout: a server of profile g would now wait about 45 min, and the hub gives up "
+        "warn  profile g: queue_timeout: a server of profile g would now wait about 59 min, and the hub gives up "
         "after 1 min. Allow a longer wait. [queue-timeout-short]",
-        "full, 1 person ahead of you. Expected wait: about 45 min, but a start may wait for at most 1 min here",
+        "full, 1 person ahead of you. Expected start: within 1 h, if nobody with a higher priority comes, but a start "
+        "may wait for at most 1 min here",
     ),
     "a file with a mistake": Mistake(
         "",

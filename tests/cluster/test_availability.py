@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, PastWaits, expected, not_before
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
@@ -37,9 +38,14 @@ def told(found: ClusterSnapshot, *, user: str = "", now: float | None = None, **
 
 
 def opens_in(found: ClusterSnapshot, **asked: Any) -> float | None:
-    """Seconds until the predicted start."""
-    got = availability(resolved(**asked), found, now=NOW)
-    return None if got.starts_at is None else got.starts_at - NOW
+    """Seconds until the predicted start; None for one that is now, or not known."""
+    estimate = availability(resolved(**asked), found, now=NOW).estimate
+    return None if estimate.likely in (None, NOW) else estimate.likely - NOW
+
+
+def full(within: str, ahead: str = "") -> str:
+    """The sentence of a card on which nothing is free, and a start is expected within this time."""
+    return f"full{ahead}. Expected start: within {within}, if nobody with a higher priority comes"
 
 
 # --- a real cluster -------------------------------------------------------------------------------
@@ -53,7 +59,7 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ),
     (
         {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
-        ("later", "full. Expected wait: up to 1 hour", ""),
+        ("later", full("1 h"), ""),
     ),
     ({"partition": "batch"}, ("now", "starts now, 47 of 96 CPUs free", "")),
     ({}, ("now", "starts now, 47 of 96 CPUs free", "")),
@@ -178,7 +184,7 @@ def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
     found = recorded_snapshot(version)
     start = found.reservation_by_name["ml-hpc-1"].start or 0
     got = availability(resolved("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
-    assert (got.chance, got.starts_at, got.field) == (Chance.LATER, start, "slurm.reservation")
+    assert (got.chance, got.estimate, got.field) == (Chance.LATER, not_before(start), "slurm.reservation")
     assert got.sentence == "not yet: reservation ml-hpc-1 starts {time}"
 
 
@@ -217,7 +223,7 @@ def test_gpus_count_for_each_node() -> None:
         jobs=(running("1", "g1", "gpu:k80:1"), running("2", "g2", "gpu:k80:1", ends_in=300)),
     )
     assert told(found, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
-    assert told(found, gpus=4) == ("later", "full. Expected wait: up to 5 min", "")
+    assert told(found, gpus=4) == ("later", full("5 min"), "")
     assert (opens_in(found, gpus=4), opens_in(found, gpus=4, nodes=2)) == (300, 600)
 
 
@@ -293,7 +299,8 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
             [waiting("9", "gpu:k80:4", starts_in=7200)],
             {"gpus": 1, "time": 3 * HOUR},
             "later",
-            "2 of 4 K80 are free, but 1 person is ahead of you",
+            "2 of 4 K80 are free, but 1 person is ahead of you. Expected start: within 3 h, if nobody with a higher "
+            "priority comes",
         ),
         ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
         ([waiting("9")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
@@ -309,7 +316,7 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
             [waiting("8", "gpu:2", starts_in=600), waiting("9", "gpu:k80:4", starts_in=1800)],
             {"gpus": 3},
             "later",
-            "full, 2 people ahead of you. Expected wait: about 30 min",
+            full("1 h 30 min", ", 2 people ahead of you"),
         ),
         ([waiting("9")], {}, "later", "12 of 16 cores are free, but 1 person is ahead of you"),
     ],
@@ -321,25 +328,69 @@ def test_pending_jobs_come_first(pending: list[ClusterJob], asked: dict[str, Any
     assert told(found, **asked) == (chance, sentence, "")
 
 
+def of(user: str) -> str:
+    """The comment of a job that a hub has submitted for this user."""
+    return f"jupyterhub-gpuspawner/demo/{user}/#1a2b"
+
+
 def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
-    """Two jobs of one user are one person; a user's own job is named as such."""
-    jobs = (waiting("8", "gpu:4", user="bob"), waiting("9", "gpu:4", user="bob"), running("1", "g1", "gpu:k80:4"))
-    found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=jobs)
+    """Two jobs of one user are one person; a user's own job is named as such.
 
-    assert [told(found, user=user, gpus=1)[1] for user in ("ada", "bob")] == [
+    An account that submits for many people is as many people as its jobs' comments name.
+    """
+
+    def ahead(person: str, *jobs: ClusterJob) -> str:
+        found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("1", "g1", "gpu:k80:4")))
+        return availability(resolved(gpus=1), found, now=NOW, user="hub", person=person).sentence
+
+    own = [waiting("8", "gpu:4", user="bob"), waiting("9", "gpu:4", user="bob")]
+    of_the_hub = [waiting(id_, "gpu:4", user="hub", tag=of(name)) for id_, name in (("7", "ada"), ("8", "bob"))]
+
+    assert [ahead(person, *own) for person in ("ada", "bob")] == [
         "full, 1 person ahead of you",
         "full, your own job is ahead",
     ]
-
-    def of_the_hub(*own_jobs: str) -> str:
-        return availability(resolved(gpus=1), found, now=NOW, user="bob", shared=True, own_jobs=own_jobs).sentence
-
-    assert [of_the_hub(), of_the_hub("9"), of_the_hub("8", "9"), of_the_hub("1")] == [
+    assert [ahead(person, *of_the_hub) for person in ("eve", "bob")] == [
         "full, 2 people ahead of you",
         "full, 1 person ahead of you",
-        "full, your own job is ahead",
-        "full, 2 people ahead of you",
     ]
+    assert ahead("bob", of_the_hub[1]) == "full, your own job is ahead"
+
+
+@pytest.mark.parametrize(
+    ("planned_in", "asked", "opens"),
+    [
+        (1200, {"gpus": 1, "time": 600}, 600),
+        (1200, {"gpus": 1, "time": 660}, 1200 + HOUR),
+        (900, {"gpus": 4, "time": 600}, 900 + HOUR),
+        (900, {"gpus": 5, "time": 600}, None),
+    ],
+)
+def test_a_start_behind_others_is_planned_around_theirs(
+    planned_in: int, asked: dict[str, Any], opens: float | None
+) -> None:
+    """Three of four GPUs are free in ten minutes; another job gets all four for an hour, when Slurm plans it."""
+    found = cluster(
+        node("g1", G4, "gpu:k80:4(IDX:0-3)"),
+        node("g2", "gpu:k80:8", states=frozenset({"DOWN"})),
+        jobs=(
+            running("1", "g1", "gpu:k80:3", ends_in=600),
+            running("2", "g1", "gpu:k80:1", ends_in=900),
+            waiting("9", "gpu:k80:4", starts_in=planned_in),
+        ),
+    )
+
+    assert opens_in(found, **asked) == opens
+
+
+def test_a_range_is_learned_from_past_waits() -> None:
+    """Where waits of the partition were a tenth to a half of what Slurm had said, so is this one."""
+    found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:k80:4", ends_in=10 * HOUR),))
+    past = {"gpu": PastWaits(low=0.1, middle=0.2, high=0.5, number=40)}
+
+    assert availability(resolved(gpus=1), found, now=NOW, past=past).sentence == (
+        "full. Expected start: in 55 min to 5 h, if nobody with a higher priority comes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -464,18 +515,18 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
     [
         (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {}, {"cpus": 4}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(), {}, {"cpus": 4}, full("10 min")),
         (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full. Expected wait: up to 10 min"),
-        (DefaultMemory(per_node_mib=8000), {}, {}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, full("10 min")),
+        (DefaultMemory(per_node_mib=8000), {}, {}, full("10 min")),
         (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, full("10 min")),
         (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_gpu_mib=8000, per_cpu_mib=1), {}, {"gpus": 1}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_gpu_mib=8000, per_cpu_mib=1), {}, {"gpus": 1}, full("10 min")),
         (DefaultMemory(), {"default_memory_per_gpu_mib": 100}, {"gpus": 1}, "starts now"),
         (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, full("10 min")),
         (
             DefaultMemory(per_node_mib=99999),
             {},
@@ -495,7 +546,7 @@ def test_memory_of_a_job_that_asks_for_none(
 
 DAYS = 86400.0
 SCAVENGER = running("7", "g1", "gpu:k80:4", ends_in=3 * DAYS, partitions=("scavenge",))
-FULL = "full. Expected wait: up to 3 days"
+FULL = full("3 days")
 PREEMPTS = "full, but Slurm may preempt other jobs and start it at once"
 
 
@@ -536,9 +587,9 @@ def test_preemption_that_gives_too_little_is_none() -> None:
 @pytest.mark.parametrize(
     ("jobs_per_cpu", "asked", "answer"),
     [
-        (1, {"cpus": 4}, "full. Expected wait: up to 10 min"),
+        (1, {"cpus": 4}, full("10 min")),
         (4, {"cpus": 4}, "starts now, 16 of 16 cores free"),
-        (4, {"cpus": 4, "gpus": 1}, "full. Expected wait: up to 10 min"),
+        (4, {"cpus": 4, "gpus": 1}, full("10 min")),
         (4, {"cpus": 20}, "20 cores are more than the 16 of a node"),
     ],
 )
@@ -654,17 +705,17 @@ def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
     ] * 2
 
 
-LATER = Availability(Chance.LATER, "full. Expected wait: up to 5 h", starts_at=NOW + 5 * HOUR)
-BEHIND = Availability(Chance.LATER, "full, 2 jobs ahead of you", expected_at=NOW + 5 * HOUR)
+LATER = Availability(Chance.LATER, full("5 h"), expected(NOW + 5 * HOUR, now=NOW))
+BEHIND = Availability(Chance.LATER, "not yet", not_before(NOW + 5 * HOUR))
 TOO_LATE = ", but a start may wait for at most 4 h here"
 LIMITS: dict[str, tuple[Availability, float | None, str]] = {
     "no limit": (LATER, None, ""),
     "within the limit": (LATER, 6 * HOUR, ""),
     "at the limit": (LATER, 5 * HOUR, ""),
     "after the limit": (LATER, 4 * HOUR, TOO_LATE),
-    "others are ahead": (BEHIND, 4 * HOUR, TOO_LATE),
-    "others are ahead, within the limit": (BEHIND, 6 * HOUR, ""),
-    "nobody knows when": (Availability(Chance.LATER, "full. Expected wait: unknown"), 4 * HOUR, ""),
+    "a set time": (BEHIND, 4 * HOUR, TOO_LATE),
+    "a set time within the limit": (BEHIND, 6 * HOUR, ""),
+    "nobody knows when": (Availability(Chance.LATER, "full, and it is not known for how long"), 4 * HOUR, ""),
     "now": (Availability(Chance.NOW, "starts now"), 1, ""),
 }
 
@@ -787,5 +838,7 @@ def test_any_job_on_any_cluster_gets_a_sentence(asked: Resources, found: Cluster
     assert got.sentence
     assert not got.sentence.endswith(".")
     assert (got.chance is Chance.NEVER) <= got.field.startswith("slurm.")
-    assert got.starts_at is None or got.starts_at >= now
-    assert (got.starts_at is None) or got.chance is Chance.LATER
+    times = got.estimate.earliest, got.estimate.likely, got.estimate.latest
+    assert [at for at in times if at is not None and at < now] == []
+    assert (got.estimate.kind is Kind.NOW) == (got.chance is Chance.NOW)
+    assert got.estimate == UNKNOWN or got.chance in (Chance.NOW, Chance.LATER)

@@ -269,8 +269,8 @@ def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) 
 
 
 WRONG = {
-    "ahead": ("Time is up: Slurm may end the server at any moment.", "it should start soon"),
-    "behind": (r"1 h \d+ min", "at the latest, unless"),
+    "ahead": ("Time is up: Slurm may end the server at any moment.", "Soon (it was expected"),
+    "behind": (r"1 h \d+ min", ", if nobody with a higher priority comes."),
 }
 """What pages show of a server with ten minutes left and a start in half an hour, by the hub's own clock."""
 

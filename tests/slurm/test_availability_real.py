@@ -86,7 +86,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
     for asked in ASKED:
         resources = resolved(time=600, **{"memory": 100, **asked})
         found = availability(resources, snapshot, now=now)
-        start = found.starts_at if found.chance is Chance.LATER else now if found.chance is Chance.NOW else None
+        start = found.estimate.latest if found.chance is Chance.LATER else now if found.chance is Chance.NOW else None
         told[str(asked)] = start and round((start - now) / 60)
         script = "\n".join(
             ["#!/bin/sh", *(f"#SBATCH {each}" for each in options(resources, "best-effort")), "true", ""]

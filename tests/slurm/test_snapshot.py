@@ -104,11 +104,11 @@ def test_indexes_of_a_snapshot() -> None:
 
 
 def test_places_in_the_queues() -> None:
-    """Position, and people with jobs ahead, of whom its own user counts once for each job.
+    """Position, and other people with jobs ahead: nobody waits for themselves.
 
     Jobs that wait for something else are in no queue.
     """
     assert ClusterSnapshot(jobs=JOBS).queue_positions == {
-        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 2)},
+        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
         "cpu": {"2": (1, 0)},
     }

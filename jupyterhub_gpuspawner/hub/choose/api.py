@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from itertools import takewhile
 from typing import Any
@@ -21,15 +21,16 @@ from jupyterhub.user import User
 from tornado import web
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, beyond
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
+from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWaits, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, with_profiles
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import batch_job
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -52,16 +53,17 @@ _NEVER = 10 * 366 * 86400.0
 """Seconds. For a job that cannot start Slurm gives a time centuries ahead."""
 
 
-def of_start(answer: WillRun, *, now: float) -> Availability:
-    """Put Slurm's answer into words for a participant; ``now`` in seconds since the epoch."""
+def of_start(answer: WillRun, *, now: float, past: PastWaits | None = None) -> Availability:
+    """Put Slurm's answer into words for a participant; ``now`` in seconds since the epoch, ``past`` waits there."""
     if answer.starts_at - now > _NEVER:
         closed = f"partition {answer.partition} is closed, or you are not allowed to use it"
         return Availability(Chance.NEVER, closed, field="slurm.partition")
     more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
     where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
-    soon = answer.starts_at - now <= _SOON
-    sentence = f"would start now{where}" if soon else f"would start {{time}}{where}"
-    return Availability(Chance.NOW if soon else Chance.LATER, sentence, answer.starts_at, nodes=answer.nodes)
+    if answer.starts_at - now <= _SOON:
+        return Availability(Chance.NOW, f"would start now{where}", starts_now(now), nodes=answer.nodes)
+    estimate = expected(answer.starts_at, now=now, past=past)
+    return Availability(Chance.LATER, f"would start{where} {estimate.words(now)}", estimate, nodes=answer.nodes)
 
 
 def of_error(error: GPUSpawnerError) -> Availability:
@@ -141,7 +143,7 @@ class Trials:
             except GPUSpawnerError as error:
                 self.log(error)
                 return of_error(error)
-        return of_start(answer, now=time.time())
+        return of_start(answer, now=time.time(), past=LEARNED.asked.get(answer.partition))
 
     def log(self, error: GPUSpawnerError) -> None:
         """Log, once, a fault that only the administrator can repair."""
@@ -163,7 +165,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     trials = _TRIALS.setdefault(connection, Trials())
     try:
         settings = spawner.settings_of(request)
-        by_snapshot = await availability_of(spawner, request, await connection.cluster.recent(), now=time.time())
+        by_snapshot = await spawner.availability_of(request, await connection.cluster.recent(), now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
             return by_snapshot
         if by_snapshot is not None and by_snapshot.partition:
@@ -175,29 +177,10 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user())
         trial = undelayed(trial, by_snapshot)
         limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)
-        return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, limit, now=time.time()))
+        return within(trial, limit, now=time.time())
     except ConfigError as error:
         trials.log(error)
         return of_error(error)
-
-
-async def availability_of(
-    spawner: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot | None, *, now: float
-) -> Availability | None:
-    """What a cluster snapshot says of a user's request for a Slurm job; None without one."""
-    if snapshot is None:
-        return None
-    owner = job_owner(spawner.exec_prefix, spawner.user.name)
-    groups = await allowed_groups(snapshot, owner)
-    return availability(
-        request.resources,
-        snapshot,
-        now=now,
-        user=owner,
-        shared=owner != spawner.user.name,
-        own_jobs=job_ids_of([spawner.user]),
-        groups=groups,
-    )
 
 
 # The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made.
@@ -232,7 +215,10 @@ class Prospect:
     sentence: str
     """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
     starts_at: str | None = None
-    """When it would start, if that is known: ISO 8601, UTC."""
+    """When it is likely to start, or does not start before; None if it is not known: ISO 8601, UTC."""
+    estimate: Mapping[str, str | None] = field(default_factory=dict)
+    """``kind`` (``now``, ``expected``, ``not before`` or ``unknown``), ``earliest``, ``likely`` and ``latest`` (ISO
+    8601, UTC, or null), ``words``, as all pages say it, and ``span``, the same without its condition."""
     field: str = ""
     """The profile's field at fault, such as ``slurm.time``."""
 
@@ -257,6 +243,8 @@ class OfferedProfile:
     """None where the profile is not allowed, or does not start a Slurm job."""
     availability: Prospect | None
     """None where the profile is not allowed, or does not start a Slurm job."""
+    choices: Mapping[str, Mapping[str, Prospect]]
+    """The same for each choice of each option, with the others at their defaults."""
     options_schema: Mapping[str, Any] | None
     """JSON Schema (draft 2020-12) of the user options; null where the profile is not allowed."""
 
@@ -285,17 +273,17 @@ class TrialDocument(Prospect):
 
 
 def profiles_document(
-    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silent: bool
+    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silent: bool, now: float
 ) -> ProfilesDocument:
     """The document of these statuses, without the profiles that the form does not show, either."""
     return ProfilesDocument(
         taken_at=None if snapshot is None else _iso(snapshot.taken_at),
         silent=silent,
-        profiles=tuple(_offered(status) for status in statuses if status.is_shown),
+        profiles=tuple(_offered(status, now) for status in statuses if status.is_shown),
     )
 
 
-def _offered(status: ProfileStatus) -> OfferedProfile:
+def _offered(status: ProfileStatus, now: float) -> OfferedProfile:
     profile, resources = status.profile, status.resources
     allowed = status.refusal is None
     return OfferedProfile(
@@ -307,7 +295,11 @@ def _offered(status: ProfileStatus) -> OfferedProfile:
         allowed=allowed,
         reason=status.refusal.text if status.refusal is not None else "",
         resources=_requested(resources) if resources is not None else None,
-        availability=Prospect(**prospect(status.availability)) if status.availability is not None else None,
+        availability=Prospect(**prospect(status.availability, now)) if status.availability is not None else None,
+        choices={
+            option: {choice: Prospect(**prospect(found, now)) for choice, found in choices.items()}
+            for option, choices in status.choices.items()
+        },
         options_schema=options_schema(profile) if allowed else None,
     )
 
@@ -317,12 +309,14 @@ def _requested(resources: Resources) -> AskedResources:
     return AskedResources(**{**values, "reservation": resources.reservation_name or None})
 
 
-def prospect(availability: Availability) -> dict[str, Any]:
-    """The fields of a :class:`Prospect`."""
+def prospect(availability: Availability, now: float) -> dict[str, Any]:
+    """The fields of a :class:`Prospect`; ``now`` in seconds since the epoch."""
+    estimate = availability.estimate
     return {
         "chance": availability.chance.value,
         "sentence": availability.sentence,
-        "starts_at": _iso(availability.starts_at) if availability.starts_at is not None else None,
+        "starts_at": _iso(estimate.likely) if estimate.likely is not None else None,
+        "estimate": estimate.document(now),
         "field": availability.field,
     }
 
@@ -372,7 +366,7 @@ class ProfilesHandler(OfUser):
         snapshot = await connection.cluster.recent() if connection is not None else None
         statuses = await statuses_of(spawner, offered, site, snapshot)
         silent = connection is not None and connection.silent
-        self.write(asdict(profiles_document(statuses, snapshot, silent=silent)))
+        self.write(asdict(profiles_document(statuses, snapshot, silent=silent, now=time.time())))
 
 
 class TrialHandler(OfUser):
@@ -395,7 +389,7 @@ class TrialHandler(OfUser):
         except (RequestError, ConfigError) as error:
             self.refuse(error)
             return
-        self.write(asdict(TrialDocument(**prospect(trial), nodes=trial.nodes, gets=gets)))
+        self.write(asdict(TrialDocument(**prospect(trial, time.time()), nodes=trial.nodes, gets=gets)))
 
     def _options(self) -> dict[str, Any]:
         body = self.limited_body()
@@ -406,7 +400,7 @@ class TrialHandler(OfUser):
 
 
 NOT_SLURM = {
-    "local": Availability(Chance.NOW, "starts at once, on the hub's own machine"),
+    "local": Availability(Chance.NOW, "starts at once, on the hub's own machine", Estimate(Kind.NOW)),
     "other": Availability(Chance.UNKNOWN, "starts without Slurm"),
 }
 """By a profile's kind."""

@@ -8,12 +8,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
@@ -22,11 +24,11 @@ from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import choice_from_form, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
@@ -158,7 +160,7 @@ async def statuses_of(
         now=datetime.now().astimezone(),
         defaults=site.defaults,
         owner=site.owner,
-        own_jobs=job_ids_of([spawner.user]),
+        past=LEARNED.asked,
         unix_groups=await allowed_groups(snapshot, site.owner),
         site_queue_limit=site.queue_limit,
         choice=choice,
@@ -178,6 +180,8 @@ class OptionField:
     option: ProfileOption
     value: object
     fault: str = ""
+    choices: Mapping[str, Availability] = field(default_factory=dict)
+    """When a job with each choice would start."""
 
     @property
     def unlisted(self) -> bool:
@@ -222,9 +226,17 @@ class Offer:
 
 
 def option_fields(
-    profile: Profile, values: Mapping[str, object], *, fault: str = "", at: str = ""
+    profile: Profile,
+    values: Mapping[str, object],
+    *,
+    fault: str = "",
+    at: str = "",
+    choices: Mapping[str, Mapping[str, Availability]] = MappingProxyType({}),
 ) -> tuple[OptionField, ...]:
-    """The options with ``values``, else with the profile's defaults; ``fault`` is shown at the option ``at``."""
+    """The options with ``values``, else with the profile's defaults; ``fault`` is shown at the option ``at``.
+
+    ``choices``: when a job with each choice of each option would start.
+    """
     settings = profile.as_override()
     return tuple(
         OptionField(
@@ -233,6 +245,7 @@ def option_fields(
             option=option,
             value=values.get(name, option.initial(settings)),
             fault=fault if name == at else "",
+            choices=choices.get(name, {}),
         )
         for name, option in profile.profile_options.items()
     )
@@ -300,10 +313,10 @@ def offers(
     one = chosen(shown, filled_in)
     if one is None:
         return shown
-    selected = _with_choice(one, filled_in, base_url)
-    resources = next(status.resources for status in statuses if status.profile == one.profile)
-    if resources is not None and not filled_in.fault_at_value:
-        selected = replace(selected, gets=what_a_job_gets(resources, snapshot))
+    status = next(status for status in statuses if status.profile == one.profile)
+    selected = _with_choice(status, one, filled_in, base_url)
+    if status.resources is not None and not filled_in.fault_at_value:
+        selected = replace(selected, gets=what_a_job_gets(status.resources, snapshot))
     return [selected if offer is one else offer for offer in shown]
 
 
@@ -312,7 +325,7 @@ def _offer(status: ProfileStatus, base_url: str, snapshot: ClusterSnapshot | Non
     return Offer(
         profile,
         gets=what_you_get(profile, status.resources, snapshot),
-        fields=option_fields(profile, {}),
+        fields=option_fields(profile, {}, choices=status.choices),
         availability=status.availability,
         closed=closed_by(status),
         opens=status.refusal.when if status.refusal is not None else None,
@@ -333,8 +346,8 @@ def chosen(profile_offers: Sequence[Offer], filled_in: FilledIn) -> Offer | None
     return next(iter([*wanted, *usual, *open_ones]), None)
 
 
-def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
-    profile = offer.profile
+def _with_choice(status: ProfileStatus, offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
+    profile, choices = offer.profile, status.choices
     mine = filled_in.profile in ("", profile.slug)
     values = {name: value for name, value in filled_in.values.items() if mine and name in profile.profile_options}
     at = option_for(profile, filled_in.field) if mine and filled_in.fault else None
@@ -342,14 +355,14 @@ def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
         offer.availability or Availability(filled_in.chance, ""),
         chance=filled_in.chance,
         sentence=words.AT_THE_FIELD if at else filled_in.fault,
-        starts_at=None,
+        estimate=UNKNOWN,
         taken_at=None,
     )
     return replace(
         offer,
         checked=True,
         availability=refused if mine and filled_in.fault else offer.availability,
-        fields=option_fields(profile, values, fault=filled_in.fault, at=at or ""),
+        fields=option_fields(profile, values, fault=filled_in.fault, at=at or "", choices=choices),
         link=link_to(base_url, profile.slug, values),
     )
 
@@ -513,6 +526,10 @@ def _between(words: list[str]) -> str:
 # The availability of each profile for one user now, as the form and REST show it. Pure.
 
 
+CHOICES_AT_MOST = 12
+"""Choices of an option that have a start of their own: a page may have dozens of profiles."""
+
+
 @dataclass(frozen=True)
 class ProfileStatus:
     """One profile, and whether a user can start it now."""
@@ -524,6 +541,8 @@ class ProfileStatus:
     """Whether its job could start now; None if the profile is refused or is not a Slurm job."""
     resources: Resources | None = None
     """What that job requests, with the site's defaults; None without a job."""
+    choices: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
+    """The same for each choice of each option, with the others as they are."""
 
     @property
     def is_shown(self) -> bool:
@@ -542,7 +561,7 @@ def profile_statuses(
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
     site_queue_limit: int | None = None,
-    own_jobs: Collection[str] = (),
+    past: Mapping[str, PastWaits] = MappingProxyType({}),
     choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
@@ -552,7 +571,7 @@ def profile_statuses(
     ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
     unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows. A start
     that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no limit) is that of
-    profiles without one of their own. ``own_jobs`` are the ids of the jobs of the user's servers.
+    profiles without one of their own. ``past`` are past waits by partition.
     """
 
     def status(profile: Profile) -> ProfileStatus:
@@ -562,26 +581,37 @@ def profile_statuses(
         query = partial(
             resolve, (profile,), username=username, groups=groups, server_name="", now=now, defaults=defaults
         )
+
+        def found(request: JobRequest) -> Availability:
+            limit = queue_limit(profile.queue_timeout, site_queue_limit)
+            answer = availability(
+                request.resources,
+                snapshot,
+                now=now.timestamp(),
+                user=owner,
+                person=username,
+                groups=unix_groups,
+                past=past,
+            )
+            return within(answer, limit, now=now.timestamp())
+
+        chosen_options: Mapping[str, object] = {"profile": profile.slug}
         try:
             request = None
             if choice.get("profile") == profile.slug:
                 with suppress(RequestError):
-                    request = query(choice)
-            request = request or query({"profile": profile.slug})
+                    request, chosen_options = query(choice), choice
+            request = request or query(chosen_options)
         except RequestError as error:  # no reservation today
             message = str(error).rstrip(".")
             clause = message[:1].lower() + message[1:]
             return ProfileStatus(profile, None, Availability(Chance.NEVER, clause, field=error.field))
-        rejected = availability(
-            request.resources,
-            snapshot,
-            now=now.timestamp(),
-            user=owner,
-            shared=owner != username,
-            own_jobs=own_jobs,
-            groups=unix_groups,
-        )
-        limit = queue_limit(profile.queue_timeout, site_queue_limit)
-        return ProfileStatus(profile, None, within(rejected, limit, now=now.timestamp()), request.resources)
+        choices: dict[str, dict[str, Availability]] = {}
+        for name, option in profile.profile_options.items():
+            for key in islice(option.choices, CHOICES_AT_MOST):
+                with suppress(RequestError):
+                    other = query({**chosen_options, name: key})
+                    choices.setdefault(name, {})[key] = found(other)
+        return ProfileStatus(profile, None, found(request), request.resources, choices)
 
     return tuple(map(status, offered))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 
@@ -23,6 +24,9 @@ FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: r
 LINK_FAULT = "This link doesn't work for you"
 NO_PROFILE = "No profile is available to you at the moment. Please contact {contact}."
 ALL_CLOSED = "None of these can be started at the moment."
+STARTS_NOW = "starts now"
+LATER = "later"
+CANNOT = "cannot start"
 AT_THE_FIELD = "this choice cannot start"
 NOT_KNOWN = "It is not known when this choice would start."
 FAULTS = (
@@ -66,6 +70,15 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
+def start_of_choice(found: Availability | None, now: float) -> str:
+    """When a job with one choice of an option would start, after its name; empty where nothing is known."""
+    if found is None or found.chance is Chance.UNKNOWN:
+        return ""
+    if found.chance is Chance.LATER:
+        return f": {found.estimate.span(now) or LATER}"
+    return f": {STARTS_NOW if found.chance is Chance.NOW else CANNOT}"
+
+
 def for_the_script() -> dict[str, object]:
     """The sentences that the page's script needs."""
     return {
@@ -78,5 +91,6 @@ def for_the_script() -> dict[str, object]:
         "silent": SILENT,
         "silent_from_the_start": SILENT_FROM_THE_START,
         "not_known": NOT_KNOWN,
+        "starts": {"now": STARTS_NOW, "later": LATER, "never": CANNOT},
         "at_the_field": sentence(AT_THE_FIELD),
     }

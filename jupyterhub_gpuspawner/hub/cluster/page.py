@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.cluster.rows import Rights, health_section, secti
 from jupyterhub_gpuspawner.hub.server.card import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
@@ -154,7 +155,9 @@ class ClusterPage(BaseHandler):
         self, cluster_map: ClusterMap, filters: Mapping[str, str], rights: Rights, namespace: Mapping[str, Any]
     ) -> Markup:
         template = self.get_template("cluster_rows.html", sync=True)
-        parts = sections(cluster_map, now=time.time(), rights=rights, filtered=any(filters.values()))
+        parts = sections(
+            cluster_map, now=time.time(), rights=rights, past=LEARNED.queued, filtered=any(filters.values())
+        )
         return Markup(template.render(sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
 
 

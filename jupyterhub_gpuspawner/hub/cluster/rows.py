@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     WaitingJob,
     totals,
 )
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.hub import times
@@ -80,17 +82,18 @@ class WaitingLine:
     job: JobWords
     asks: str
     since: Moment | None
-    expected: Moment | None
-    """Slurm's estimate of its start."""
+    expected: str
+    """When it is expected to start; empty where Slurm has no plan."""
     reason: str
     """Why it waits."""
 
 
 class JobsInWords:
-    """Tells the jobs of one map to one viewer; ``now`` in seconds since the epoch."""
+    """Tells the jobs of one map to one viewer; ``now`` in seconds since the epoch, ``past`` waits by partition."""
 
-    def __init__(self, now: float, rights: Rights) -> None:
+    def __init__(self, now: float, rights: Rights, past: Mapping[str, PastWaits]) -> None:
         self._now = now
+        self._past = past
         self._rights = rights
         self._told: dict[str, JobWords] = {}
 
@@ -100,17 +103,18 @@ class JobsInWords:
         more = len(holders) - JOBS_AT_MOST
         return (*jobs, JobWords(counted(more, "more job"))) if more > 0 else jobs
 
-    def waiting(self, job: WaitingJob) -> WaitingLine:
+    def waiting(self, job: WaitingJob, partition: str) -> WaitingLine:
         """A pending job: what it asks for, since when it waits, and when or why not it starts."""
-        since, starts, now = job.submitted_at, job.starts_at, self._now
+        since, now = job.submitted_at, self._now
         waiting = "" if since is None else words.WAITING_SINCE.format(duration=duration(now - since))
-        soon = starts is None or starts < now
-        expected = words.EXPECTED_SOON if soon else words.STARTS_IN.format(duration=duration((starts or now) - now))
+        estimate = (
+            UNKNOWN if job.starts_at is None else expected(job.starts_at, now=now, past=self._past.get(partition))
+        )
         return WaitingLine(
             job=self._links(job.user, job.job_id, job.server, started=False),
             asks=_asks(job),
             since=None if since is None else _moment(waiting, since, now),
-            expected=None if starts is None else _moment(expected, starts, now),
+            expected=words.EXPECTED.format(words=estimate.words(now)) if estimate is not UNKNOWN else "",
             reason=meaning(job.reason or "None").sentence,
         )
 
@@ -242,10 +246,18 @@ class Section:
 
 
 def sections(
-    cluster_map: ClusterMap, *, now: float, rights: Rights = NO_RIGHTS, filtered: bool = False
+    cluster_map: ClusterMap,
+    *,
+    now: float,
+    rights: Rights = NO_RIGHTS,
+    past: Mapping[str, PastWaits] = MappingProxyType({}),
+    filtered: bool = False,
 ) -> tuple[Section, ...]:
-    """The partitions in Slurm's order, with as many of their nodes as the page may hold; ``now`` as in time.time()."""
-    in_words = JobsInWords(now, rights)
+    """The partitions in Slurm's order, with as many of their nodes as the page may hold.
+
+    ``now`` as in time.time(); ``past`` are past waits by partition.
+    """
+    in_words = JobsInWords(now, rights, past)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     row_by_name: dict[str, Row] = {}
@@ -259,7 +271,8 @@ def sections(
             if node.name not in row_by_name:
                 row_by_name[node.name] = _row(node, in_words)
         rows = tuple(row_by_name[node.name] for node in nodes)
-        waiting = tuple(map(in_words.waiting, cluster_map.waiting(partition, WAITING_AT_MOST)))
+        jobs = cluster_map.waiting(partition, WAITING_AT_MOST)
+        waiting = tuple(in_words.waiting(job, partition.name) for job in jobs)
         parts.append(_section(partition, rows, waiting, unfold=unfold))
     return tuple(parts)
 

@@ -39,7 +39,7 @@ LEGEND_ENTRIES = {
     "out": "out of service",
 }
 WAITING = "Waiting"
-EXPECTED_SOON = "expected to start soon,"
+EXPECTED = "expected start: {words}"
 NO_LIMIT = "no time limit"
 PER_NODE = " on each"
 LOG = "Log"
@@ -57,7 +57,6 @@ SOMEBODY = "an unknown user"
 SERVER_OF = "{user}'s server {server}"
 STOP_SERVER = "Stop {user}'s server {server}"
 WAITING_SINCE = "for {duration}, since"
-STARTS_IN = "expected to start in {duration},"
 MORE_WAITING = "{jobs} waiting: use the filter above to find them."
 FOLDED = "Show {nodes}"
 LEFT_OUT = "{nodes} not shown: use the filter above to find them."

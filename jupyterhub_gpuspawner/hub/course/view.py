@@ -17,7 +17,6 @@ from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State, since, totals
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, in_a_line, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
-from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -130,10 +129,11 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         yield Line(words.STUCK)
         return
     if facts.queue_position is not None:
-        yield Line(words.ahead(facts.queue_position.people))
-    if progress["starts_at"]:
-        at = parse_time(progress["starts_at"]).timestamp()
-        yield Line(words.NOT_BEFORE if progress["sure"] == "not before" else words.EXPECTED, at)
+        yield Line(words.ahead(facts.queue_position.people, facts.queue_position.position))
+    if progress["estimate"]["words"]:
+        yield Line(words.EXPECTED.format(words=progress["estimate"]["words"]))
+    if progress["change"]:
+        yield Line(progress["change"])
 
 
 def _of_ending(participant: Participant) -> Iterator[Line]:

@@ -38,8 +38,7 @@ QUEUED = "It is started when its turn comes."
 STOP_QUEUED = "It is stopped when its turn comes."
 SUBMITTING = "Submitting the job"
 NEXT = "next in line"
-EXPECTED = "expected start: {time}"
-NOT_BEFORE = "starts at {time} at the earliest"
+EXPECTED = "expected start: {words}"
 ENDED_AT = "It ended at {time}."
 LAST_LINES = "Last lines of the log"
 LEFT = "left"
@@ -107,9 +106,11 @@ def stage(name: str, node: str) -> str:
     return f"{title}: {node}" if node else title
 
 
-def ahead(number: int) -> str:
-    """A participant's place in the queue."""
-    return f"{people(number)} ahead" if number else NEXT
+def ahead(others: int, position: int) -> str:
+    """A participant's place in the queue; nobody is ahead of themselves."""
+    if others:
+        return f"{people(others)} ahead"
+    return NEXT if position <= 1 else "their own job is ahead"
 
 
 def question(action: str, users: Sequence[str], everybody: bool) -> str:  # noqa: FBT001 - a fact, not an option

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
@@ -27,6 +28,8 @@ NOTIFY_RETRY_SECONDS = 4.0
 """Seconds until the hub tries again to note that a server has ended, while its database is away."""
 QUEUE_SECONDS = 60.0
 """Seconds for which the position in the queue is not asked for again."""
+PLAN_SECONDS = 90.0
+"""Age of the view of the queue from which the watcher's own answer says better when Slurm plans to start a job."""
 NEW_JOB_SECONDS = 15.0
 """The same for a job that was not in the queue."""
 
@@ -191,7 +194,10 @@ class JobWatch:
             return None
         if self._in_queue is None or self._in_queue[0] is not snapshot:
             self._in_queue = snapshot, position_of(snapshot, self.job_id)
-        return self._in_queue[1]
+        position = self._in_queue[1]
+        if position is not None and time.time() - snapshot.taken_at > PLAN_SECONDS:
+            return replace(position, starts_at=None)
+        return position
 
     # --- the spawner's state --------------------------------------------------------------------
 

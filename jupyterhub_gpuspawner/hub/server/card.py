@@ -361,6 +361,10 @@ class ServerCard:
     """When Slurm last responded, in seconds since the epoch, while it is silent; None: not yet."""
     log: bool = False
     """There is a log to show."""
+    expected: str = ""
+    """When its job is expected to start, while it is pending."""
+    change: str = ""
+    """Why that is another time than before."""
 
     @property
     def word(self) -> str:
@@ -377,7 +381,8 @@ class ServerCard:
         """A checksum of everything on the card except the time left."""
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
-        content = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
+        start = (self.headline, self.expected, self.change)
+        content = (self.state, self.title, start, self.ended, self.at, self.advice, rows, ends, self.silent)
         nodes = (self.facts.problems, [other.rows for other in self.facts.others]) if self.facts is not None else ()
         more = (nodes, self.more_time, self.extended, self.usage.at if self.usage is not None else None, self.idle)
         return f"{zlib.crc32(repr((content, more)).encode()):08x}"
@@ -405,8 +410,14 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
         return ServerCard(server.name, title, state.value, words.STOPPING)
     if server.pending:
         facts = replace(server.start, silent=False) if server.start is not None else None
-        progress = str(event(facts, now=now)["message"]) if facts is not None else ""
-        return _dated(ServerCard(server.name, title, state.value, progress), server)
+        if facts is None:
+            return _dated(ServerCard(server.name, title, state.value), server)
+        progress = event(facts, now=now)
+        told = progress["gpuspawner"]
+        card = ServerCard(
+            server.name, title, state.value, progress["message"], expected=told["expected"], change=told["change"]
+        )
+        return _dated(card, server)
     if state is ServerState.RUNNING:
         return _running(server, title, now)
     return _over(server, title, contact)

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.cluster.availability import Availability, availability
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
@@ -25,7 +26,7 @@ from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
+from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, StoredState, fault, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
@@ -35,10 +36,12 @@ from jupyterhub_gpuspawner.hub.start import build, submission
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt, stored_attempt
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, job_words
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import NodeReport
@@ -101,6 +104,23 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
         return start_facts(self.attempt, self.watch, self.report.placement, self.request)
+
+    async def availability_of(
+        self, request: JobRequest, snapshot: ClusterSnapshot | None, *, now: float
+    ) -> Availability | None:
+        """When this request would start by a snapshot of the cluster; None without one. Asks Slurm nothing."""
+        if snapshot is None:
+            return None
+        owner = job_owner(self.exec_prefix, self.user.name)
+        return availability(
+            request.resources,
+            snapshot,
+            now=now,
+            user=owner,
+            person=self.user.name,
+            groups=await allowed_groups(snapshot, owner),
+            past=LEARNED.asked,
+        )
 
     def accept_report(self, report: NodeReport) -> None:
         """Take a report of the launcher's; see :meth:`ServerReport.accept`."""

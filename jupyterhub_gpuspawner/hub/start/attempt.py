@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jupyterhub_gpuspawner.hub.start.wait import Wait
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import reason_name
@@ -116,6 +117,8 @@ class Attempt:
     """When Slurm removes its job if that is still pending, in seconds since the epoch; None: never, or not known."""
     reasons: dict[str, None] = field(default_factory=dict)
     """Slurm's reasons why the job was pending, in the order in which they were met."""
+    wait: Wait = field(default_factory=Wait, compare=False)
+    """What was said of its start; a restarted hub begins anew."""
 
     # --- its stages -----------------------------------------------------------------------------
 

@@ -15,23 +15,24 @@ from datetime import datetime, timezone
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.hub.start.wait import expected_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted
+from jupyterhub_gpuspawner.words import sentence as capitalized
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 _NOT_YET_QUEUED = ("", "None", "Prolog")
 """Reasons of a job that Slurm has not put into its queue, or is about to start."""
-_TIMED = ("BeginTime", "Reservation")
-"""Reasons for which the expected start is a set time, not an estimate."""
 _REPEAT = 10.0
 """Seconds after which an event is sent again: a proxy may keep a stream open though the hub is gone."""
 
@@ -59,6 +60,17 @@ class StartFacts:
     """When Slurm last answered; None before its first answer."""
     queued_until: float | None = None
     """When the start is given up if the job is still pending; None: never."""
+    change: Change | None = None
+    """The last change of the expected start by more than a fifth of the wait."""
+
+    @property
+    def waits(self) -> bool:
+        """The job is pending; the node's report may be here before squeue tells that the job runs."""
+        return self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
+
+    def estimate(self, now: float) -> Estimate:
+        """When the job is expected to start; UNKNOWN unless it is pending."""
+        return expected_start(self.job, self.queue_position, now=now) if self.job and self.waits else UNKNOWN
 
 
 def start_facts(
@@ -79,6 +91,7 @@ def start_facts(
         contact=watch.spawner.contact,
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
+        change=attempt.wait.change,
     )
 
 
@@ -181,17 +194,12 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """The facts as JSON: times in ISO 8601, None if unknown; a sentence has ``{time}`` where the page puts a time.
 
     ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
-    the job is pending, in a sentence, ``hint`` what to do; ``sure`` is ``at the latest`` (Slurm's estimate), ``not
-    before`` (a set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``, and
-    ``answered`` says so.
+    the job is pending, in a sentence, ``hint`` what to do; ``estimate`` is when it is expected to start
+    (:meth:`Estimate.document`), ``expected`` the same as a sentence, and ``change`` why that is another time than
+    before. While Slurm is ``silent`` everything is as of ``answered_at``, and ``answered`` says so.
     """
-    job, position = facts.job, facts.queue_position
-    # the node's report may be here before squeue tells that the job runs
-    waits = job is not None and job.phase is Phase.QUEUED and facts.placement is None
-    starts_at = (job.starts_at if job is not None and waits else None) or (
-        position.starts_at if position and waits else None
-    )
-    sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
+    job, position, estimate = facts.job, facts.queue_position, facts.estimate(now)
+    expects = job is not None and facts.waits and not never_clears(job.reason)
     partition = job.partition if job is not None else ""
     text = _percent_and_sentence(replace(facts, silent=False))[1]
     about_job = job_words(job, matching=facts.matching, contact=facts.contact) if job is not None else NO_WORDS
@@ -209,26 +217,20 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "hint": about_job.advice if facts.placement is None else "",
         "position": position.position if position is not None else None,
         "of": position.of if position is not None else None,
-        "place": words.people_ahead(position.people) if position is not None else "",
-        "starts_at": _iso(starts_at),
-        "sure": sure,
-        "estimate": _estimate(starts_at, sure, now)
-        if job is not None and waits and not never_clears(job.reason)
-        else "",
-        "kept": "" if not waits else words.IN_LINE_FOR_EVER if facts.queued_until is None else words.IN_LINE_UNTIL,
-        "kept_until": _iso(facts.queued_until) if waits else None,
+        "place": words.people_ahead(position.people, position.position) if position is not None else "",
+        "estimate": estimate.document(now),
+        "expected": capitalized(estimate.words(now) or words.NO_ESTIMATE) if expects else "",
+        "change": facts.change.words if facts.change is not None and facts.waits else "",
+        "kept": ""
+        if not facts.waits
+        else words.IN_LINE_FOR_EVER
+        if facts.queued_until is None
+        else words.IN_LINE_UNTIL,
+        "kept_until": _iso(facts.queued_until) if facts.waits else None,
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",
     }
-
-
-def _estimate(starts_at: float | None, sure: str, now: float) -> str:
-    if starts_at is None:
-        return words.NO_ESTIMATE
-    if starts_at < now:
-        return words.OVERDUE
-    return words.NOT_BEFORE if sure == "not before" else words.AT_THE_LATEST
 
 
 def _iso(when: float | None) -> str | None:

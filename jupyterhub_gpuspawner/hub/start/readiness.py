@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
+from jupyterhub_gpuspawner.hub.start.wait import expected_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -83,7 +84,18 @@ class Readiness:
             check_comment(status, self.job.submitted_as, self.spawner.log)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
+        if status is not None and status.phase is Phase.QUEUED:
+            self._follow_wait(status, time.time())
         self.job.notify()
+
+    def _follow_wait(self, status: Job, now: float) -> None:
+        """Take note of when the pending job is expected to start."""
+        position, snapshot = self.job.queue_position(), None
+        if position is not None:
+            snapshot = self.spawner.connection().cluster.latest
+        partition = position.partition if position is not None else status.partition
+        estimate = expected_start(status, position, now=now)
+        self.attempt.wait.follow(self.job.job_id, estimate, snapshot, partition, now=now)
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""

@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
+from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.api import (
     CONCURRENT_TRIALS,
@@ -28,6 +29,7 @@ from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
 HOUR = 3600.0
+UNLESS = ", if nobody with a higher priority comes"
 
 
 @pytest.mark.parametrize(
@@ -35,19 +37,20 @@ HOUR = 3600.0
     [
         (0, ("g3",), Chance.NOW, "would start now on g3"),
         (-5, ("g3", "g4", "g5"), Chance.NOW, "would start now on g3 and 2 more"),
-        (1.7 * HOUR, ("g3",), Chance.LATER, "would start {time} on g3"),
-        (73 * HOUR, (), Chance.LATER, "would start {time}"),
+        (1.7 * HOUR, ("g3",), Chance.LATER, f"would start on g3 within 1 h 45 min{UNLESS}"),
+        (73 * HOUR, (), Chance.LATER, f"would start within 3 days 6 h{UNLESS}"),
     ],
 )
 def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, sentence: str) -> None:
-    """The time, with the day unless it is today, and the first node."""
+    """When, in the words of all pages, and on which node first."""
+    estimate = starts_now(NINE) if chance is Chance.NOW else expected(NINE + after, now=NINE)
     answer = WillRun(NINE + after, nodes, 1, "gpu")
-    assert of_start(answer, now=NINE) == Availability(chance, sentence, NINE + after, nodes=nodes)
+    assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, nodes=nodes)
 
 
 FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free")
-TAKEN = Availability(Chance.LATER, "full. Expected wait: up to 2 hours", NINE + 2 * HOUR)
-LATER = Availability(Chance.LATER, "would start {time} on m1", NINE + HOUR, nodes=("m1",))
+TAKEN = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE))
+LATER = Availability(Chance.LATER, "would start on m1 within 1 h", expected(NINE + HOUR, now=NINE), nodes=("m1",))
 REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
 
 

@@ -234,7 +234,7 @@ def test_jobs_in_line() -> None:
             JobWords("ada's server lab, job 11", path="ada/lab", stop="Stop ada's server lab"),
             "2 \N{MULTIPLICATION SIGN} k80, 4 CPUs, 1 GiB, 1 h",
             moment("for 12 min, since", NOW - 720),
-            moment("expected to start in 20 min,", NOW + 1200),
+            "expected start: within 20 min, if nobody with a higher priority comes",
             "All matching resources are in use.",
         ),
         WaitingLine(
@@ -242,14 +242,14 @@ def test_jobs_in_line() -> None:
             "2 nodes, 1 \N{MULTIPLICATION SIGN} GPU on each, 3 \N{MULTIPLICATION SIGN} a100 shard on each, 4 CPUs, "
             "no time limit",
             None,
-            moment("expected to start soon,", NOW - 5),
+            "expected start: soon (it was expected 5 s ago)",
             "All matching resources are in use.",
         ),
         WaitingLine(
             JobWords("job 3 of eve"),
             "4 CPUs, 5 min",
             None,
-            None,
+            "",
             "The job is held by its owner and will not start until it is released.",
         ),
     )

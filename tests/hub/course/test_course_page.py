@@ -118,7 +118,11 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile(
             "ada",
             "waiting",
-            lines=lines("All matching GPUs are in use.", "2 people ahead", Line("expected start: {time}", NOW + 600)),
+            lines=lines(
+                "All matching GPUs are in use.",
+                "2 people ahead",
+                "expected start: within 10 min, if nobody with a higher priority comes",
+            ),
         ),
     ),
     "a job that waits for its reservation": (
@@ -126,7 +130,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile(
             "ada",
             "waiting",
-            lines=lines("Waiting for its reservation to begin.", Line("starts at {time} at the earliest", NOW + 600)),
+            lines=lines("Waiting for its reservation to begin.", "expected start: in 10 min at the earliest"),
         ),
     ),
     "a job that never starts": (

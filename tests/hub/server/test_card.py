@@ -58,7 +58,11 @@ CARDS = {
     "one that waits in line says what the waiting page says": (
         Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s"),
         ServerCard(
-            "", "Two K80s", "waiting", f"Job 12: {job_words(Job('12', Phase.QUEUED, reason='Priority')).sentence}"
+            "",
+            "Two K80s",
+            "waiting",
+            f"Job 12: {job_words(Job('12', Phase.QUEUED, reason='Priority')).sentence}",
+            expected="Slurm has no estimate yet.",
         ),
     ),
     "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, ChangeCause
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start import progress
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
@@ -165,9 +166,9 @@ PLAIN = {
     "position": None,
     "of": None,
     "place": "",
-    "starts_at": None,
-    "sure": "",
-    "estimate": "Slurm has no estimate yet.",
+    "estimate": UNKNOWN.document(NOON),
+    "expected": "Slurm has no estimate yet.",
+    "change": "",
     "kept": "We keep your place in line until you stop this server.",
     "kept_until": None,
     "silent": False,
@@ -188,20 +189,29 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "starts_at", "estimate", "sure"),
+    ("reason", "starts_at", "expected", "kind"),
     [
-        ("Priority", NOON + 600, words.AT_THE_LATEST, "at the latest"),
-        ("Priority", NOON - 600, words.OVERDUE, "at the latest"),
-        ("Reservation", NOON + 600, words.NOT_BEFORE, "not before"),
-        ("BeginTime", NOON + 600, words.NOT_BEFORE, "not before"),
-        ("Resources", None, words.NO_ESTIMATE, ""),
+        ("Priority", NOON + 600, "Within 10 min, if nobody with a higher priority comes.", "expected"),
+        ("Priority", NOON - 600, "Soon (it was expected 10 min ago).", "expected"),
+        ("Reservation", NOON + 600, "In 10 min at the earliest.", "not before"),
+        ("BeginTime", NOON + 600, "In 10 min at the earliest.", "not before"),
+        ("Resources", None, "Slurm has no estimate yet.", "unknown"),
+        ("BadConstraints", NOON + 600, "", "unknown"),
     ],
 )
-def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, estimate: str, sure: str) -> None:
-    """Slurm's estimate is a latest time, the begin of a reservation an earliest one; a time in the past is overdue."""
+def test_an_expected_start_has_a_kind(reason: str, starts_at: float | None, expected: str, kind: str) -> None:
+    """Slurm's plan is a latest time, the begin of a reservation an earliest one; a time in the past is overdue."""
     page = waiting(reason, starts_at)
 
-    assert (page["estimate"], page["sure"], page["starts_at"] is None) == (estimate, sure, starts_at is None)
+    assert (page["expected"], page["estimate"]["kind"]) == (expected, kind)
+
+
+def test_a_change_of_the_expected_start_is_explained() -> None:
+    """While the job is pending."""
+    change = Change(later=True, cause=ChangeCause.NODE_LOST, names=("g3",))
+
+    assert waiting("Priority", NOON + 600, change=change)["change"] == "Later than before: node g3 went out of service."
+    assert document(StartFacts("7", REACHED, RUNNING, change=change), now=NOON)["change"] == ""
 
 
 def test_how_long_a_place_is_kept() -> None:
@@ -228,8 +238,9 @@ def test_times_and_people_in_words() -> None:
 
     assert [words.lasts(since, now=NOON + 1 + later) for later in (-5, 0, 1, 720)] == ["", "", "for 1 s", "for 12 min"]
     assert [words.took(seconds) for seconds in (0, None, 6, 720)] == ["", "", "took 6 s", "took 12 min"]
-    assert list(map(words.people_ahead, (0, 1, 3))) == [
+    assert [words.people_ahead(*place) for place in ((0, 1), (0, 2), (1, 2), (3, 9))] == [
         "You are next",
+        "Your own job is ahead",
         "1 person ahead of you",
         "3 people ahead of you",
     ]

@@ -37,6 +37,8 @@ class JobStandIn:
 
     def notify(self) -> None: ...
 
+    def queue_position(self) -> None: ...
+
     def watch(self) -> Any:
         return SimpleNamespace(status=self.status, answers=1, hurry=lambda _: None, changed=asyncio.Event().wait)
 

@@ -113,6 +113,17 @@ function choose(form) {
     return true;
   }
 
+  /** Show when a job with each choice of an option would start. */
+  function showChoices(profile, choices) {
+    for (const field of profile.querySelectorAll(".gpuspawner-field")) {
+      for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
+        const option = field.querySelector(`option[value="${CSS.escape(key)}"]`);
+        const text = (chance === "later" && estimate.span) || words.starts[chance];
+        if (option) option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
+      }
+    }
+  }
+
   function clearFieldErrors(profile) {
     for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
@@ -219,8 +230,9 @@ function choose(form) {
     say(notice, silent ? (takenAt ? words.silent : words.silent_from_the_start) : "", takenAt);
     notice.hidden = !silent;
     const age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
-    for (const { slug, availability } of profiles) {
+    for (const { slug, availability, choices } of profiles) {
       const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
+      if (profile) showChoices(profile, choices);
       if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
       state(profile, {
         chance: availability.chance,

@@ -59,7 +59,8 @@ function waitForServer(page) {
     say(fact("answered"), told.answered, told.answered_at);
     say(fact("kept"), told.kept, told.kept_until);
     showLine("place", told.place);
-    showLine("estimate", told.estimate, told.starts_at);
+    showLine("expected", told.expected);
+    showLine("change", told.change);
     showLine("job", told.job);
     showLine("kept", told.kept ?? "", told.kept_until, false);
     for (const stage of told.stages) {

@@ -1,0 +1,277 @@
+"""When a job is expected to start: one value with one form of words, why it changed, and what past waits taught. Pure.
+
+Slurm plans as if every job ran to its time limit and nobody came with a higher priority. How long waits really were,
+as a part of what Slurm had said, is learned from past ones of the same partition: of these ratios one in twenty is
+below :attr:`PastWaits.low` and one in twenty above :attr:`PastWaits.high`. Where too few are known the range is Slurm's
+own: from now until the time that it says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any
+
+from jupyterhub_gpuspawner.words import duration, people, some
+
+MINUTE = 60.0
+"""Seconds. Both waits of a ratio are counted a minute longer, or the shortest waits would decide it."""
+ENOUGH = 20
+"""Past waits of a partition from which a range is learned."""
+TAIL = 0.05
+"""The part of past waits that was shorter than the range, and the part that was longer."""
+LATEST_WAITS = 400
+"""Past waits of a partition that count, the latest ones."""
+
+
+class Kind(str, Enum):
+    """What is known of a start."""
+
+    NOW = "now"
+    EXPECTED = "expected"
+    """Within a range, if nobody with a higher priority comes."""
+    NOT_BEFORE = "not before"
+    """At a set time or later, such as the begin of a reservation."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """When a job is expected to start; times in seconds since the epoch, None where nothing is known."""
+
+    kind: Kind = Kind.UNKNOWN
+    earliest: float | None = None
+    latest: float | None = None
+    likely: float | None = None
+    """Half of the waits that were like this one had ended by then."""
+
+    def words(self, now: float) -> str:
+        """The clause that all pages use, such as ``in 40 min to 1 h 10 min, if nobody with a higher priority comes``.
+
+        Rounded outwards, so that the words promise no more than the range does. Empty where nothing is known.
+        """
+        clause = self.span(now)
+        if self.kind is not Kind.EXPECTED or self.latest is None or self.latest < now:
+            return clause
+        return f"{clause}, if nobody with a higher priority comes"
+
+    def span(self, now: float) -> str:
+        """The same without its condition, such as ``in 40 min to 1 h 10 min``."""
+        if self.kind is Kind.NOW:
+            return "now"
+        if self.earliest is None:
+            return ""
+        if self.kind is Kind.NOT_BEFORE or self.latest is None:
+            return f"in {duration(_rounded(self.earliest - now, up=False))} at the earliest"
+        if self.latest < now:
+            return f"soon (it was expected {duration(now - self.latest)} ago)"
+        return _span(_rounded(self.earliest - now, up=False), _rounded(self.latest - now, up=True))
+
+    def holds(self, started: float, *, now: float) -> bool:
+        """Whether a start at this time is what the words said at ``now``."""
+        if self.kind is Kind.NOW:
+            return started - now <= MINUTE
+        if self.earliest is None or started < now + _rounded(self.earliest - now, up=False):
+            return False
+        return self.latest is None or started <= now + max(MINUTE, _rounded(self.latest - now, up=True))
+
+    def document(self, now: float) -> dict[str, Any]:
+        """Its JSON form: times in ISO 8601, UTC."""
+        return {
+            "kind": self.kind.value,
+            "earliest": _iso(self.earliest),
+            "likely": _iso(self.likely),
+            "latest": _iso(self.latest),
+            "words": self.words(now),
+            "span": self.span(now),
+        }
+
+
+UNKNOWN = Estimate()
+
+
+def starts_now(now: float) -> Estimate:
+    """The estimate of a job for which everything is free."""
+    return Estimate(Kind.NOW, now, now, now)
+
+
+def not_before(moment: float) -> Estimate:
+    """The estimate of a job that cannot start before a set time."""
+    return Estimate(Kind.NOT_BEFORE, earliest=moment, likely=moment)
+
+
+def expected(slurm: float, *, now: float, past: PastWaits | None = None) -> Estimate:
+    """The estimate where Slurm plans a start at ``slurm``; ``past``: of the job's partition, None where too few."""
+    if slurm <= now:
+        return Estimate(Kind.EXPECTED, slurm, slurm, slurm)
+    if past is None:
+        return Estimate(Kind.EXPECTED, now, slurm, slurm)
+    earliest, likely, latest = (
+        now + max(0.0, (slurm - now + MINUTE) * ratio - MINUTE) for ratio in (past.low, past.middle, past.high)
+    )
+    return Estimate(Kind.EXPECTED, earliest, latest, likely)
+
+
+def _span(low: float, high: float) -> str:
+    """``within 20 min``, ``in 20 to 25 min``, ``in 40 min to 1 h 10 min``."""
+    if low < MINUTE:
+        return f"within {duration(max(high, MINUTE))}"
+    first, last = duration(low), duration(high)
+    if first == last:
+        return f"in {first}"
+    number, _, unit = first.partition(" ")
+    return f"in {number if last.partition(' ')[2] == unit else first} to {last}"
+
+
+_STEPS = ((10 * 60, 60), (3 * 3600, 300), (12 * 3600, 900), (48 * 3600, 3600))
+"""Up to how many seconds to round to how many."""
+
+
+def _rounded(seconds: float, *, up: bool) -> float:
+    """Seconds in full minutes, the more of them the longer it is."""
+    seconds = max(seconds, 0.0)
+    step = next((step for limit, step in _STEPS if seconds <= limit), 6 * 3600)
+    return step * (math.ceil(seconds / step) if up else seconds // step)
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else datetime.fromtimestamp(round(moment), timezone.utc).isoformat()
+
+
+# What past waits were, as parts of what Slurm had said.
+
+
+@dataclass(frozen=True)
+class PastWaits:
+    """Ratios of the waits of one partition to those that Slurm had said: 0.5 means half as long."""
+
+    low: float
+    middle: float
+    high: float
+    number: int
+
+
+def ratio(*, slurm: float, came: float) -> float:
+    """A wait of ``came`` seconds, where Slurm had said ``slurm`` seconds."""
+    return (max(came, 0.0) + MINUTE) / (max(slurm, 0.0) + MINUTE)
+
+
+def past_waits(ratios: Sequence[float]) -> PastWaits | None:
+    """What the latest of these ratios teach, the oldest first; None where there are fewer than :data:`ENOUGH`."""
+    if len(ratios) < ENOUGH:
+        return None
+    ordered = sorted(ratios[-LATEST_WAITS:])
+    # of n waits the next one exceeds the k-th smallest with a probability of 1 - k / (n + 1)
+    below, above = math.floor(TAIL * (len(ordered) + 1)), math.ceil((1 - TAIL) * (len(ordered) + 1))
+    return PastWaits(
+        ordered[max(below - 1, 0)], ordered[len(ordered) // 2], ordered[min(above, len(ordered)) - 1], len(ordered)
+    )
+
+
+# Why an estimate has changed, from two views of the queue.
+
+
+@dataclass(frozen=True)
+class QueueView:
+    """What decides when the pending jobs of a partition start, at one moment."""
+
+    taken_at: float
+    order: tuple[str, ...] = ()
+    """The ids of the pending jobs, in the order in which Slurm considers them."""
+    people: Mapping[str, str] = field(default_factory=dict)
+    """Whose they are, by id."""
+    ends: Mapping[str, float | None] = field(default_factory=dict)
+    """The jobs that hold the partition's nodes, with the ends of their time limits."""
+    nodes: frozenset[str] = frozenset()
+    """Its nodes that are in service."""
+
+    def ahead_of(self, job_id: str) -> tuple[str, ...]:
+        """The jobs ahead of this one."""
+        return self.order[: self.order.index(job_id)] if job_id in self.order else ()
+
+
+class ChangeCause(str, Enum):
+    """Why a job is expected to start at another time than before."""
+
+    OVERTAKEN = "overtaken"
+    NODE_LOST = "node lost"
+    ENDED_LATE = "ended late"
+    ENDED_EARLY = "ended early"
+    LEFT_QUEUE = "left queue"
+    NODE_BACK = "node back"
+    NEW_ESTIMATE = "new estimate"
+    """Nothing else is known than that Slurm says something else."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of an estimate, and its cause."""
+
+    later: bool
+    cause: ChangeCause
+    names: tuple[str, ...] = ()
+    """Of nodes, or of people."""
+
+    @property
+    def words(self) -> str:
+        """A sentence, such as ``Later than before: 2 people with a higher priority came``."""
+        what = {
+            ChangeCause.OVERTAKEN: f"{people(len(self.names))} with a higher priority came",
+            ChangeCause.NODE_LOST: f"node{'s' * (len(self.names) > 1)} {some(self.names)} went out of service",
+            ChangeCause.ENDED_LATE: "a job runs longer than it was expected to",
+            ChangeCause.ENDED_EARLY: "a job ended before its time limit",
+            ChangeCause.LEFT_QUEUE: f"{people(len(self.names))} ahead of you left the line",
+            ChangeCause.NODE_BACK: f"node{'s' * (len(self.names) > 1)} {some(self.names)} came back into service",
+            ChangeCause.NEW_ESTIMATE: "Slurm has a new estimate",
+        }[self.cause]
+        return f"{'Later' if self.later else 'Sooner'} than before: {what}."
+
+
+def is_changed(before: Estimate, after: Estimate, *, now: float) -> bool:
+    """Whether the start is expected more than a fifth of the wait, and more than a minute, sooner or later."""
+    if before.likely is None or after.likely is None:
+        return False
+    return abs(after.likely - before.likely) > max(MINUTE, (before.likely - now) / 5)
+
+
+def cause_of_change(before: QueueView | None, after: QueueView | None, job_id: str, *, later: bool) -> Change:
+    """Why ``job_id`` is expected to start sooner or later, as far as the two views of its queue tell."""
+    if before is None or after is None or before.taken_at >= after.taken_at:
+        return Change(later, ChangeCause.NEW_ESTIMATE)
+    found = (_delays if later else _reliefs)(before, after, job_id)
+    cause, names = next(((cause, names) for cause, names in found if names), (ChangeCause.NEW_ESTIMATE, ()))
+    return Change(later, cause, tuple(sorted(names)))
+
+
+def _delays(before: QueueView, after: QueueView, job_id: str) -> Sequence[tuple[ChangeCause, Collection[str]]]:
+    own = after.people.get(job_id, "")
+    came = set(after.ahead_of(job_id)) - set(before.ahead_of(job_id))
+    late = [
+        job
+        for job, end in before.ends.items()
+        if end is not None and job in after.ends and ((until := after.ends[job]) is None or until > end + MINUTE)
+    ]
+    over = [job for job, end in before.ends.items() if end is not None and end < after.taken_at and job in after.ends]
+    return (
+        (ChangeCause.OVERTAKEN, {after.people[job] for job in came} - {own}),
+        (ChangeCause.NODE_LOST, before.nodes - after.nodes),
+        (ChangeCause.ENDED_LATE, {*late, *over}),
+    )
+
+
+def _reliefs(before: QueueView, after: QueueView, job_id: str) -> Sequence[tuple[ChangeCause, Collection[str]]]:
+    own = before.people.get(job_id, "")
+    early = [
+        job
+        for job, end in before.ends.items()
+        if end is not None and end > after.taken_at + MINUTE and job not in after.ends
+    ]
+    left = set(before.ahead_of(job_id)) - set(after.order) - after.ends.keys()
+    return (
+        (ChangeCause.NODE_BACK, after.nodes - before.nodes),
+        (ChangeCause.ENDED_EARLY, early),
+        (ChangeCause.LEFT_QUEUE, {before.people[job] for job in left} - {own}),
+    )
