@@ -167,9 +167,9 @@ def export(
 @_DATABASE
 @CONFIG
 def report(*, output: Path, since: float | None, course: str, database: Path | None, config: Path) -> None:
-    """Write a report with plots as one HTML file: waits by profile and hour, use of GPUs, alignment, ends by cause.
+    """Write a report with plots as one HTML file: waits, expected starts, use of GPUs, alignment, ends by cause.
 
-    It contains no names.
+    Waits and expected starts are by profile and by hour. It contains no names.
     """
     with closing(_open(config, database)) as store:
         records = [session for session in store.sessions(since=since, course=course) if session.ended_at is not None]

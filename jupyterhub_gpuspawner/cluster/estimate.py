@@ -47,6 +47,8 @@ class Estimate:
     latest: float | None = None
     likely: float | None = None
     """Half of the waits that were like this one had ended by then."""
+    planned: float | None = None
+    """The start that Slurm planned, from which the range follows."""
 
     def words(self, now: float) -> str:
         """The clause that all pages use, such as ``in 40 min to 1 h 10 min, if nobody with a higher priority comes``.
@@ -106,13 +108,13 @@ def not_before(moment: float) -> Estimate:
 def expected(slurm: float, *, now: float, past: PastWaits | None = None) -> Estimate:
     """The estimate where Slurm plans a start at ``slurm``; ``past``: of the job's partition, None where too few."""
     if slurm <= now:
-        return Estimate(Kind.EXPECTED, slurm, slurm, slurm)
+        return Estimate(Kind.EXPECTED, slurm, slurm, slurm, slurm)
     if past is None:
-        return Estimate(Kind.EXPECTED, now, slurm, slurm)
+        return Estimate(Kind.EXPECTED, now, slurm, slurm, slurm)
     earliest, likely, latest = (
         now + max(0.0, (slurm - now + MINUTE) * ratio - MINUTE) for ratio in (past.low, past.middle, past.high)
     )
-    return Estimate(Kind.EXPECTED, earliest, latest, likely)
+    return Estimate(Kind.EXPECTED, earliest, latest, likely, slurm)
 
 
 def _span(low: float, high: float) -> str:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, ClassVar
 
+from jupyterhub_gpuspawner.records.promises import Outcome, Promise, outcomes
 from jupyterhub_gpuspawner.slurm.job import End
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
@@ -173,6 +174,8 @@ class Placed(Event):
 
     NAME: ClassVar[str] = "placed"
 
+    profile: str = ""
+    """The profile's slug."""
     allocated_at: float | None = None
     """When Slurm started the job, by slurmctld's clock; None where Slurm does not show the job."""
     node: str = ""
@@ -191,6 +194,8 @@ class Placed(Event):
     simulated: bool = False
     reasons: tuple[str, ...] = ()
     """Slurm's reasons why the job was pending, in the order in which they were met."""
+    promises: tuple[Promise, ...] = ()
+    """What was said of its start, in the order in which it was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +247,8 @@ class Ended(Event):
     cause: Cause = UNKNOWN
     reasons: tuple[str, ...] = ()
     """As in :class:`Placed`; also those of a job that never started."""
+    promises: tuple[Promise, ...] = ()
+    """Likewise."""
 
     def to_json(self) -> dict[str, Any]:
         """With the cause's parts beside each other."""
@@ -295,6 +302,8 @@ class SessionRecord:
     """From the report until the server answered."""
     reasons: tuple[str, ...] = ()
     """Slurm's reasons why the job was pending, in the order in which they were met."""
+    promises: tuple[Promise, ...] = ()
+    """What was said of its start, in the order in which it was."""
     asked_partition: str | None = None
     asked_nodes: int | None = None
     asked_gpus: int | None = None
@@ -334,6 +343,11 @@ class SessionRecord:
         return max(self.ended_at - self.ready_at, 0.0)
 
     @property
+    def promise_outcomes(self) -> tuple[Outcome, ...]:
+        """What came of what was said of its start."""
+        return tuple(outcomes(self.promises, self.allocated_at, self.ended_at))
+
+    @property
     def gpu_seconds_held(self) -> float | None:
         """GPUs times the seconds for which the job had them; None where it is not known, or not over."""
         began = self.allocated_at if self.allocated_at is not None else self.placed_at
@@ -361,6 +375,7 @@ def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
         changes = _with_usage(record, event)
     elif isinstance(event, Ended):
         changes = {"ended_at": event.at, "cause": event.cause, "reasons": event.reasons or record.reasons}
+        changes["promises"] = event.promises or record.promises
     else:  # the record has the fields of the others under the same names
         common = {field.name for field in fields(Event)}
         changes = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in common}

@@ -12,9 +12,12 @@ from datetime import datetime, tzinfo
 from html import escape
 from typing import NamedTuple, TypeVar
 
+from jupyterhub_gpuspawner.cluster.estimate import Kind
+from jupyterhub_gpuspawner.records.promises import Outcome, accuracy
 from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.words import counted, duration
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 STYLE = """
@@ -174,6 +177,7 @@ def _body(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator[str
         yield f"<p>The GPUs of {simulated:,} sessions were simulated.</p>"
     granted = [record for record in records if record.gpus]
     yield from _waits(records, zone)
+    yield from _promises(records, zone)
     yield from _use(granted)
     yield from _alignment(granted)
     yield from _ends(records)
@@ -220,6 +224,38 @@ def _waits(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator[st
     yield key(("Median", "9 of 10 waited no longer"))
     yield day(hours)
     yield "</section>"
+
+
+def _promises(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator[str]:
+    yield "<section><h2>Expected starts</h2>"
+    pairs = [(record, outcome) for record in records for outcome in record.promise_outcomes]
+    if not pairs:
+        yield "<p>Nothing was said of the start of these sessions.</p></section>"
+        return
+    yield (
+        "<p>What pages said of a start at the click, when the job began to wait, and at each half of the rest. "
+        "“Within”: the job started in the range as it was said. The error is the time between the likely start and "
+        "what came, in the median; beside it that of Slurm's own plan.</p>"
+    )
+    now = [outcome for _, outcome in pairs if outcome.promise.estimate.kind is Kind.NOW]
+    if now:
+        kept = sum(outcome.kept == "within" for outcome in now)
+        yield f"<p>Of {len(now):,} that were to start now, {kept:,} started within a minute.</p>"
+    head = ("Within", "Median error", "Slurm's plan", "Said")
+    by_profile = _grouped(pairs, lambda pair: pair[0].profile or "(no profile)")
+    yield bars("In percent.", ("Profile", *head), [_kept(*group) for group in sorted(by_profile.items())], extra=(2, 3))
+    by_hour = _grouped(pairs, lambda pair: datetime.fromtimestamp(pair[1].promise.at, zone).hour)
+    rows = [_kept(f"{hour}:00", group) for hour, group in sorted(by_hour.items())]
+    yield bars("In percent.", ("Hour", *head), rows, extra=(2, 3))
+    yield "</section>"
+
+
+def _kept(name: str, pairs: Sequence[tuple[SessionRecord, Outcome]]) -> Row:
+    found = accuracy([outcome for _, outcome in pairs])
+    assert found is not None  # noqa: S101 - for mypy: a group is not empty
+    slurm = duration(found.slurm_error) if found.slurm_error is not None else "-"
+    numbers = (f"{100 * found.within:.0f} %", duration(found.error), slurm, f"{found.number:,}")
+    return name, (100 * found.within,), numbers
 
 
 def _use(granted: Sequence[SessionRecord]) -> Iterator[str]:
@@ -287,8 +323,8 @@ def _by_profile(records: Iterable[SessionRecord]) -> Iterable[tuple[str, list[Se
     return _grouped(records, lambda record: record.profile or "(no profile)").items()
 
 
-def _grouped(records: Iterable[SessionRecord], key: Callable[[SessionRecord], T]) -> dict[T, list[SessionRecord]]:
-    groups: dict[T, list[SessionRecord]] = defaultdict(list)
+def _grouped(records: Iterable[R], key: Callable[[R], T]) -> dict[T, list[R]]:
+    groups: dict[T, list[R]] = defaultdict(list)
     for record in records:
         groups[key(record)].append(record)
     return groups

@@ -15,7 +15,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.records.promises import Promise
 from jupyterhub_gpuspawner.records.record import Cause, Event, Kind, SessionRecord, applied, lost
 
 PATIENCE = 20.0
@@ -26,25 +29,27 @@ _TYPES = {
     "float": "REAL NOT NULL",
     "bool": "INTEGER NOT NULL",
     "tuple[str, ...]": "TEXT NOT NULL",
+    "tuple[Promise, ...]": "TEXT NOT NULL",
     "str | None": "TEXT",
     "Cause | None": "TEXT",
     "int | None": "INTEGER",
     "bool | None": "INTEGER",
     "float | None": "REAL",
 }
-"""SQLite's types of a record's fields. A tuple is written with commas, and the cause as two columns."""
+"""SQLite's types of a record's fields. Words are written with commas, promises as JSON, the cause as two columns."""
 _COLUMNS = {**{field.name: _TYPES[str(field.type)] for field in fields(SessionRecord)}, "fault": "TEXT NOT NULL"}
 _CREATE = (
     f"CREATE TABLE sessions ({', '.join(f'{name} {kind}' for name, kind in _COLUMNS.items())}, PRIMARY KEY (session))",
     "CREATE INDEX sessions_begun ON sessions (begun_at)",
     "CREATE INDEX sessions_user ON sessions (username)",
 )
-STEPS: tuple[str, ...] = ()
+STEPS: tuple[str, ...] = ("ALTER TABLE sessions ADD COLUMN promises TEXT NOT NULL DEFAULT '[]'",)
 """The statements that lead from version 1 of the format to the next, and so on; the file's is in ``user_version``."""
 _WRITE = (
     f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of this module
     f"VALUES ({', '.join('?' for _ in _COLUMNS)})"
 )
+_PROMISES = TypeAdapter(tuple[Promise, ...])
 _READ = f"SELECT {', '.join(_COLUMNS)} FROM sessions"  # noqa: S608
 
 
@@ -177,6 +182,15 @@ class SessionStore:
         with _faults(f"{self.path} cannot be read"), closing(self._db.execute(query, [*conditions.values()])) as rows:
             yield from map(_record, rows)
 
+    def promised(self, at_most: int) -> list[SessionRecord]:
+        """The latest records with promises of which something has come, oldest first; raises StoreError."""
+        query = (
+            f"{_READ} WHERE promises != '[]' AND (allocated_at IS NOT NULL OR ended_at IS NOT NULL) "
+            "ORDER BY begun_at DESC LIMIT ?"
+        )
+        with _faults(f"{self.path} cannot be read"):
+            return list(map(_record, self._db.execute(query, (at_most,))))[::-1]
+
     def under_way(self) -> list[SessionRecord]:
         """The records without an end; raises StoreError."""
         with _faults(f"{self.path} cannot be read"):
@@ -196,6 +210,7 @@ def _row(record: SessionRecord) -> list[Any]:
     cause = record.cause
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     values["reasons"] = ",".join(record.reasons)
+    values["promises"] = _PROMISES.dump_json(record.promises).decode()
     values["cause"] = cause.kind.value if cause is not None else None
     return [*values.values(), cause.fault if cause is not None else ""]
 
@@ -204,6 +219,7 @@ def _record(row: tuple[Any, ...]) -> SessionRecord:
     values = dict(zip(_COLUMNS, row, strict=True))
     fault = values.pop("fault")
     values["reasons"] = tuple(filter(None, values["reasons"].split(",")))
+    values["promises"] = _PROMISES.validate_json(values["promises"])
     values["cause"] = Cause(Kind(values["cause"]), fault) if values["cause"] else None
     values["aligned"] = None if values["aligned"] is None else bool(values["aligned"])
     values["simulated"] = bool(values["simulated"])

@@ -92,7 +92,7 @@ def test_slurms_own_plan_is_a_latest_time_where_little_is_known() -> None:
 
     assert past_waits(few) is None
     assert expected(NOW + HOUR, now=NOW, past=past_waits(few)) == Estimate(
-        Kind.EXPECTED, earliest=NOW, latest=NOW + HOUR, likely=NOW + HOUR
+        Kind.EXPECTED, earliest=NOW, latest=NOW + HOUR, likely=NOW + HOUR, planned=NOW + HOUR
     )
     assert expected(NOW - 60, now=NOW).words(NOW) == "soon (it was expected 1 min ago)"
 
@@ -109,7 +109,7 @@ def test_a_range_is_learned_from_what_came_of_past_plans() -> None:
     assert (learned.low, learned.middle, learned.high) == pytest.approx((0.05, 0.5, 0.95))
     assert ratio(slurm=1, came=15) < 1.3
     assert expected(NOW + 940, now=NOW, past=PastWaits(0.05, 0.5, 0.95, 99)) == Estimate(
-        Kind.EXPECTED, earliest=NOW, latest=NOW + 890, likely=NOW + 440
+        Kind.EXPECTED, earliest=NOW, latest=NOW + 890, likely=NOW + 440, planned=NOW + 940
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
+from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.record import (
     Cause,
     Ended,
@@ -32,9 +34,14 @@ SUBMITTED = Submitted(
     memory_mib=8192,
     seconds=3600,
 )
+PROMISES = (
+    Promise(NOON, PromiseMoment.CLICK, starts_now(NOON), "gpu"),
+    Promise(NOON + 1, PromiseMoment.QUEUED, expected(NOON + 61, now=NOON + 1), "gpu"),
+)
 PLACED = Placed(
     **COMMON,
     at=NOON + 41,
+    profile="two-k80",
     allocated_at=NOON + 31,
     node="g3",
     partition="gpu",
@@ -45,6 +52,7 @@ PLACED = Placed(
     aligned=True,
     weakest_link="PIX",
     reasons=("Priority", "Resources"),
+    promises=PROMISES,
 )
 READY = Ready(**COMMON, at=NOON + 45, profile="two-k80", queue_seconds=30.0, start_seconds=10.0, ready_seconds=4.0)
 USAGE = Usage(
@@ -66,6 +74,7 @@ ENDED = Ended(
     served=True,
     cause=Cause(Kind.TIME_LIMIT),
     reasons=("Priority", "Resources"),
+    promises=PROMISES,
 )
 LIFE: tuple[Event, ...] = (SUBMITTED, PLACED, READY, USAGE, ENDED)
 RECORD = SessionRecord(
@@ -86,6 +95,7 @@ RECORD = SessionRecord(
     start_seconds=10.0,
     ready_seconds=4.0,
     reasons=("Priority", "Resources"),
+    promises=PROMISES,
     asked_partition="gpu",
     asked_nodes=1,
     asked_gpus=2,

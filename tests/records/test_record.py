@@ -48,6 +48,7 @@ def test_use_is_summed_and_its_peaks_are_kept() -> None:
 def test_a_start_that_fails_before_there_is_a_job_has_a_record() -> None:
     """With the class of the error."""
     refused = replace(ENDED, job_id="", served=False, cause=start_failed("submit_rejected"), reasons=(), at=NOON + 1)
+    refused = replace(refused, promises=())
 
     assert applied(None, refused) == SessionRecord(
         **COMMON | {"job_id": ""},

@@ -9,8 +9,10 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord, start_failed
 from jupyterhub_gpuspawner.records.report import quantile, report
-from tests.records.a_session import NOON, RECORD
+from tests.records import a_session
+from tests.records.a_session import NOON
 
+RECORD = replace(a_session.RECORD, promises=())
 REFUSED = replace(
     RECORD,
     session="refused",
@@ -61,6 +63,17 @@ def test_use_is_never_more_than_was_held() -> None:
     assert rows_of(claimed)[1] == ["two-k80", "0.3", "0.3", "100 %", "0.0"]
 
 
+def test_expected_starts_are_compared_with_what_came() -> None:
+    """By profile and by hour: one was to start now, and the other within a minute of the 30 seconds that it took."""
+    text = report([a_session.RECORD], zone=timezone.utc, title="Sessions", created=NOON)
+    sections = BeautifulSoup(text, "html.parser").select("section")
+    (section,) = (each for each in sections if "Expected starts" in each.get_text())
+    rows = [[cell.get_text() for cell in row.select("th, td.number")] for row in section.select("tbody tr")]
+
+    assert "Of 1 that were to start now, 1 started within a minute." in section.get_text()
+    assert rows == [["two-k80", "100 %", "30 s", "30 s", "2"], ["12:00", "100 %", "30 s", "30 s", "2"]]
+
+
 def test_a_quantile_is_one_of_the_values() -> None:
     """Half of three are two, and nine of ten of them all."""
     assert [quantile([3.0, 1.0, 2.0], part) for part in (0.5, 0.9)] == [2.0, 3.0]
@@ -79,6 +92,7 @@ def test_a_report_is_one_file_without_names() -> None:
     assert [each.get_text() for each in page.select("h2")] == [
         "Waits by profile",
         "Waits by hour of the day",
+        "Expected starts",
         "Use of GPUs",
         "Alignment",
         "Ends by cause",

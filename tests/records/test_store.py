@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.records.record import UNKNOWN
-from jupyterhub_gpuspawner.records.store import SessionStore, StoreError
-from tests.records.a_session import ENDED, LIFE, NOON, RECORD, SUBMITTED
+from jupyterhub_gpuspawner.records.record import UNKNOWN, Submitted
+from jupyterhub_gpuspawner.records.store import STEPS, SessionStore, StoreError
+from tests.records.a_session import ENDED, LIFE, NOON, PROMISES, RECORD, SUBMITTED
 
 
 @pytest.fixture
@@ -115,14 +115,38 @@ def test_a_step_that_fails_changes_nothing(path: Path, monkeypatch: pytest.Monke
     """The file can be used by the version before, and the next try succeeds."""
     filled(path, "ada").close()
     steps, add = "jupyterhub_gpuspawner.records.store.STEPS", "ALTER TABLE sessions ADD COLUMN more TEXT"
-    monkeypatch.setattr(steps, (add, "SELECT fault_of_a_step"))
+    monkeypatch.setattr(steps, (*STEPS, add, "SELECT fault_of_a_step"))
     with pytest.raises(StoreError):
         SessionStore(path)
-    monkeypatch.setattr(steps, (add,))
+    monkeypatch.setattr(steps, (*STEPS, add))
     with closing(SessionStore(path)) as store:
         assert [each.username for each in store.sessions()] == ["ada"]
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date(path: Path) -> None:
+    """It knew no promises; its sessions have none, and new ones are kept."""
+    filled(path, "ada").close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE sessions DROP COLUMN promises")
+        database.execute("PRAGMA user_version = 1")
+        database.commit()
+
+    with closing(filled(path, "ben")) as store:
+        assert {each.username: each.promises for each in store.sessions()} == {"ada": (), "ben": PROMISES}
+
+
+def test_the_latest_promises_are_found(path: Path) -> None:
+    """Those of which something has come, oldest first."""
+    with closing(filled(path, "ada")) as store:
+        for at, user in enumerate(("ben", "cyd"), 1):
+            for event in LIFE[:2]:
+                later = replace(event, begun_at=NOON + at) if isinstance(event, Submitted) else event
+                store.take(replace(later, session=user, username=user))
+        store.take(replace(SUBMITTED, session="open", username="eve", begun_at=NOON + 9))
+
+        assert [each.username for each in store.promised(2)] == ["ben", "cyd"]
 
 
 @pytest.mark.parametrize("fault", ["missing", "no folder", "another file"])

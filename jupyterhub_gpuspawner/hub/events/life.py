@@ -22,6 +22,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.record import (
     Cause,
     Ended,
@@ -100,6 +101,8 @@ def begin_events(app: JupyterHub) -> None:
 
 _MODEL_LENGTH = 60
 """Characters of a GPU's model that are kept: a node's report may say anything."""
+PROMISES_AT_MOST = 20
+"""What is kept of what was said of one start: half of a wait of a month is less than a minute by then."""
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -119,6 +122,8 @@ class Session:
     served: bool = False
     reasons: tuple[str, ...] = ()
     """Why the job was pending."""
+    promises: tuple[Promise, ...] = ()
+    """What was said of its start."""
     used_at: float | None = None
     """When the last summary of its use came; before that, when it was placed."""
 
@@ -173,6 +178,14 @@ class Life:
         if self.session is not None:
             self.session = replace(self.session, reasons=tuple(reasons))
 
+    def promised(self, promise: Promise) -> None:
+        """This was said of the job's start. After a restart of the hub it begins to wait only once."""
+        if self.session is None or len(self.session.promises) >= PROMISES_AT_MOST:
+            return
+        if promise.moment in {earlier.moment for earlier in self.session.promises}:
+            promise = replace(promise, moment=PromiseMoment.HALF)
+        self.session = replace(self.session, promises=(*self.session.promises, promise))
+
     def placed(self, placement: PlacementDocument, allocated_at: float | None) -> None:
         """The hub knows where the server runs; ``allocated_at`` as Slurm reports it."""
         session = self.session
@@ -186,6 +199,7 @@ class Life:
         self.stream.publish(
             Placed(
                 **self._common(session),
+                profile=session.profile,
                 allocated_at=allocated_at,
                 node=placement.node,
                 nodes=1 + len(others),
@@ -198,6 +212,7 @@ class Life:
                 weakest_link=placement.weakest_link,
                 simulated=placement.simulated,
                 reasons=session.reasons,
+                promises=session.promises,
             )
         )
 
@@ -271,6 +286,7 @@ class Life:
                 served=session.served,
                 cause=cause or (Cause(self.stopper) if self.stopper is not None else end),
                 reasons=session.reasons,
+                promises=session.promises,
             )
         )
 

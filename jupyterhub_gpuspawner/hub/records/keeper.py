@@ -30,6 +30,8 @@ from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED
+from jupyterhub_gpuspawner.records.promises import learned
 from jupyterhub_gpuspawner.records.record import Event
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
@@ -65,6 +67,10 @@ def records_file(db_url: str) -> Path:
 T = TypeVar("T")
 WAITING_AT_MOST = 10_000
 """Events that may wait to be written; where a disk hangs, later ones are lost."""
+PROMISES_AT_MOST = 4000
+"""Sessions from whose waits the hub learns: the latest ones."""
+LEARN_SECONDS = 600.0
+"""Seconds between two looks at them."""
 TRY_SECONDS = 1.0
 """Seconds after which a write to a locked file is tried again: at the hub's end it is the last try."""
 
@@ -102,6 +108,12 @@ class Recorder:
     async def expire(self, before: float) -> None:
         """Delete the records of sessions that ended before this time."""
         await asyncio.wrap_future(self._thread.submit(self._run, lambda store: store.expire(before)))
+
+    async def learn(self) -> None:
+        """Have the hub expect the next waits to be like the latest ones that were recorded."""
+        work = self._thread.submit(self._run, lambda store: store.promised(PROMISES_AT_MOST))
+        records = await asyncio.wrap_future(work) or ()
+        LEARNED.learn(learned(outcome for record in records for outcome in record.promise_outcomes))
 
     def end(self, _task: object = None) -> None:
         """The hub ends: from now on a file that is locked is not waited for."""
@@ -165,6 +177,7 @@ def begin_sessions(app: JupyterHub) -> None:
         return
     recorder, now = Recorder(records_file(app.db_url)), time.time()
     STREAM.subscribe(recorder.take)
+    every(app, LEARN_SECONDS, recorder.learn, "Learning from past waits")
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(
         app,

@@ -7,6 +7,7 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -23,7 +24,7 @@ from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension import Extension
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.log import JobLog
-from jupyterhub_gpuspawner.hub.job.watch import JobWatch
+from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
@@ -38,6 +39,7 @@ from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_f
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
+from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, job_words
@@ -297,6 +299,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         session = self.row.session
         if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):
             raise self._keep(endings.database_away())
+        await self._keep_promise()
         job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
@@ -315,6 +318,15 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         self.log.info("Submitted %s as job %s", self._log_name, job_id)
         if DEADLINE in job.script:
             self._deadline_task = asyncio.ensure_future(self._read_deadline(job_id, self.attempt))
+
+    async def _keep_promise(self) -> None:
+        """Keep what the form says of the start, by the view that pages share; asks Slurm nothing."""
+        snapshot, now = self.connection().cluster.latest, time.time()
+        if self.request is None or snapshot is None or now - snapshot.taken_at > PLAN_SECONDS:
+            return
+        answer = await self.availability_of(self.request, snapshot, now=now)
+        if answer is not None and answer.estimate.likely is not None:
+            self.life.promised(Promise(now, PromiseMoment.CLICK, answer.estimate, answer.partition))
 
     async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:
         """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""

@@ -95,7 +95,9 @@ class Readiness:
             snapshot = self.spawner.connection().cluster.latest
         partition = position.partition if position is not None else status.partition
         estimate = expected_start(status, position, now=now)
-        self.attempt.wait.follow(self.job.job_id, estimate, snapshot, partition, now=now)
+        promise = self.attempt.wait.follow(self.job.job_id, estimate, snapshot, partition, now=now)
+        if promise is not None:
+            self.life.promised(promise)
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""

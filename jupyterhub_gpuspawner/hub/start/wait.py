@@ -5,21 +5,21 @@ Nothing here asks Slurm: a start is expected by what the watcher and the shared 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, queue_view
 from jupyterhub_gpuspawner.cluster.estimate import (
+    MINUTE,
     UNKNOWN,
     Change,
     Estimate,
-    PastWaits,
     QueueView,
     cause_of_change,
     expected,
     is_changed,
     not_before,
 )
+from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
 from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -28,14 +28,15 @@ _TIMED = ("BeginTime", "Reservation")
 """Reasons for which the expected start is a set time, not an estimate."""
 
 
-@dataclass
 class LearnedWaits:
-    """Past waits by partition, read from the session records; empty where none are kept."""
+    """Past waits by partition, as the session records tell; none where no records are kept."""
 
-    asked: Mapping[str, PastWaits] = field(default_factory=dict)
-    """Of what was said before a job was submitted."""
-    queued: Mapping[str, PastWaits] = field(default_factory=dict)
-    """Of what Slurm said while a job was pending."""
+    def __init__(self) -> None:
+        self.learn(Learned({}, {}))
+
+    def learn(self, learned: Learned) -> None:
+        """Expect the next waits to be like these."""
+        self.asked, self.queued = learned
 
 
 LEARNED = LearnedWaits()
@@ -68,17 +69,24 @@ class Wait:
     _view: QueueView | None = None
     """The queue when that was said."""
 
+    _half_at: float | None = None
+    """When half of the wait will have passed that was left when a promise was kept last; None before the first."""
+
     def follow(
         self, job_id: str, estimate: Estimate, snapshot: ClusterSnapshot | None, partition: str, *, now: float
-    ) -> None:
-        """Note what is said now."""
+    ) -> Promise | None:
+        """Note what is said now, and return it where it is a promise to keep."""
         if estimate.likely is None:
-            return
-        if self._said.likely is not None:
-            if not is_changed(self._said, estimate, now=now):
-                return
+            return None
+        changed = self._said.likely is not None and is_changed(self._said, estimate, now=now)
+        if changed or self._said.likely is None:
             view = queue_view(snapshot, partition) if snapshot is not None else None
-            self.change = cause_of_change(self._view, view, job_id, later=estimate.likely > self._said.likely)
+            if changed:
+                later = estimate.likely > (self._said.likely or 0.0)
+                self.change = cause_of_change(self._view, view, job_id, later=later)
             self._said, self._view = estimate, view
-            return
-        self._said, self._view = estimate, queue_view(snapshot, partition) if snapshot is not None else None
+        if estimate.likely <= now or (self._half_at is not None and now < self._half_at):
+            return None
+        moment = PromiseMoment.QUEUED if self._half_at is None else PromiseMoment.HALF
+        self._half_at = now + max(estimate.likely - now, MINUTE) / 2
+        return Promise(now, moment, estimate, partition)

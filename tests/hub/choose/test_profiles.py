@@ -83,6 +83,9 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
     """One profile in full, and the availability of each; profiles for other users and groups are left out."""
     found = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))
     schema = found["light"].pop("options_schema")
+    availability = found["light"]["availability"]
+    estimate, starts_at = availability.pop("estimate"), availability.pop("starts_at")
+    assert (estimate["kind"], estimate["words"], starts_at[-1:]) == ("now", "now", "Z")
     assert found["light"] == {
         "slug": "light",
         "display_name": "Light",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
+from jupyterhub_gpuspawner.records.promises import Promise
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stage, Usage
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
-from tests.records.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
+from tests.records.a_session import ENDED, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
 from tests.standins.resources import resolved
 
 REQUEST = JobRequest(
@@ -63,10 +65,14 @@ class Server:
     def begin(self, session: str = "0a1b-7") -> None:
         self.life.begin(session, username="ada", servername="second", begun_at=self.now)
 
+    def promised(self, promise: Promise) -> None:
+        self.life.promised(promise)
+
     def steps(self) -> list[tuple[float, Any]]:
         return [
             (0, self.begin),
             (1, lambda: self.life.submitted("42", REQUEST)),
+            *((2, partial(self.promised, promise)) for promise in PROMISES),
             (31, lambda: self.life.waited_for(("Priority", "Resources"))),
             (41, lambda: self.life.placed(PLACEMENT, NOON + 31)),
             (45, lambda: self.life.ready(REACHED)),
@@ -88,6 +94,20 @@ def test_a_life_is_told_once(restarted: bool) -> None:
             step()
 
     assert server.told == [SUBMITTED, PLACED, READY, USAGE, ENDED]
+
+
+def test_a_job_begins_to_wait_once() -> None:
+    """A restarted hub says it again, some time into the wait; what is kept of one start is bounded."""
+    server = Server()
+    server.begin()
+    for promise in (*PROMISES, PROMISES[1], *[PROMISES[1]] * 30):
+        server.life.promised(promise)
+    server.life.ended()
+
+    (ended,) = server.told
+    assert isinstance(ended, Ended)
+    moments = [promise.moment.value for promise in ended.promises]
+    assert moments == ["click", "queued", *["half"] * 18]
 
 
 def test_a_later_life_is_another_session() -> None:
@@ -119,6 +139,7 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
         course="",
         served=False,
         reasons=(),
+        promises=(),
         cause=Cause(Kind.START_FAILED, "submit_rejected"),
     )
 
@@ -144,7 +165,7 @@ def test_what_is_known_best_counts(ending: Cause | None, stopper: Kind | None, k
 def test_nobody_uses_more_time_than_has_passed() -> None:
     """A summary may claim a day; its energy is taken in proportion, and an unknown use stays unknown."""
     server = Server()
-    for at, step in server.steps()[:5]:
+    for at, step in server.steps()[:7]:
         server.now = NOON + at
         step()
     server.now = NOON + 71
@@ -182,6 +203,8 @@ def test_the_gpus_of_all_nodes_count() -> None:
         aligned=None,
         weakest_link=None,
         reasons=(),
+        profile="",
+        promises=(),
     )
 
 

@@ -16,8 +16,11 @@ import pytest
 from jupyterhub import orm
 from sqlalchemy.orm import Session
 
+from jupyterhub_gpuspawner.cluster.estimate import ENOUGH, PastWaits
 from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.records.keeper import Recorder, complete_left, stored_sessions
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED
+from jupyterhub_gpuspawner.records.promises import Learned
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore
 from tests.fixtures.databases import hub_session
 from tests.records.a_session import ENDED, LIFE, SUBMITTED
@@ -63,6 +66,20 @@ async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -
     await asyncio.to_thread(recorder.close)
     with closing(SessionStore(path)) as store:
         assert {record.session for record in store.sessions()} == {"runs", "new"}
+
+
+async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path) -> None:
+    """Where enough of a partition were; what was said before the submission counts for itself."""
+    recorder = Recorder(tmp_path / "sessions.sqlite")
+    for number in range(ENOUGH):
+        for event in LIFE:
+            recorder.take(replace(event, session=str(number)))
+    try:
+        await recorder.learn()
+        assert (LEARNED.asked, LEARNED.queued) == ({}, {"gpu": PastWaits(0.75, 0.75, 0.75, ENOUGH)})
+    finally:
+        LEARNED.learn(Learned({}, {}))
+        await asyncio.to_thread(recorder.close)
 
 
 async def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
 from tests.hub.start.test_submission import Slurm, asked, settle
+from tests.records.a_session import NOON, PLACED
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -210,3 +211,18 @@ def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict
     metrics.SERVERS.discard(spawner)
 
     assert (REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0) - before == counted
+
+
+def test_expected_starts_are_counted_when_their_job_has_started() -> None:
+    """By profile, by when they were said, and whether the start was within the range."""
+
+    def count(moment: str, kept: str) -> float | None:
+        labels = {"profile": "promised", "moment": moment, "kept": kept}
+        return REGISTRY.get_sample_value("gpuspawner_promised_starts_total", labels)
+
+    for after in (31, 300):
+        metrics.observe_promises(replace(PLACED, profile="promised", allocated_at=NOON + after))
+
+    assert [count("click", "within"), count("click", "late"), count("queued", "within"), count("queued", "late")] == [
+        1.0
+    ] * 4

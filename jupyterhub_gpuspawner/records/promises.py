@@ -1,0 +1,125 @@
+"""What the hub said of a start, and what came: kept with each session, to measure it and to learn from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+from typing import NamedTuple
+
+from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWaits, past_waits, ratio
+
+
+class PromiseMoment(str, Enum):
+    """When a start was promised."""
+
+    CLICK = "click"
+    """When the server was asked for, by what the form says."""
+    QUEUED = "queued"
+    """When its job began to wait."""
+    HALF = "half"
+    """When half of the wait that was left had passed."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the hub said of a start at one moment."""
+
+    at: float
+    """Seconds since the epoch."""
+    moment: PromiseMoment
+    estimate: Estimate
+    partition: str = ""
+
+
+class Outcome(NamedTuple):
+    """A promise and what came."""
+
+    promise: Promise
+    started: float
+    """When Slurm started the job; when a person gave it up who had waited for longer than was promised."""
+
+    @property
+    def kept(self) -> str:
+        """``within`` the range as its words said it, ``early`` or ``late``."""
+        estimate, at = self.promise.estimate, self.promise.at
+        if estimate.holds(self.started, now=at):
+            return "within"
+        return "early" if estimate.earliest is not None and self.started < estimate.earliest else "late"
+
+    @property
+    def error(self) -> float:
+        """Seconds between the likely start and what came."""
+        return abs(self.started - (self.promise.estimate.likely or self.promise.at))
+
+    @property
+    def slurm_error(self) -> float | None:
+        """The same of Slurm's own plan; None where nothing had to be planned."""
+        planned = self.promise.estimate.planned
+        return None if planned is None else abs(self.started - planned)
+
+
+def outcomes(promises: Iterable[Promise], started: float | None, ended: float | None) -> Iterator[Outcome]:
+    """What came of these; ``started`` is the job's start, ``ended`` the end of a session whose job never started.
+
+    Of one that was given up within the range nothing is known.
+    """
+    for promise in promises:
+        if started is not None:
+            yield Outcome(promise, max(started, promise.at))
+        elif ended is not None:
+            outcome = Outcome(promise, ended)
+            if outcome.kept == "late":
+                yield outcome
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How well promises were kept; times in seconds."""
+
+    number: int
+    within: float
+    """The share that was within the range."""
+    error: float
+    """The median of the distance between the likely start and what came."""
+    slurm_error: float | None
+    """The same of Slurm's own plans; None without any."""
+
+
+def accuracy(of: Sequence[Outcome]) -> Accuracy | None:
+    """How well these were kept; None for none."""
+    if not of:
+        return None
+    planned = [outcome.slurm_error for outcome in of if outcome.slurm_error is not None]
+    return Accuracy(
+        len(of),
+        sum(outcome.kept == "within" for outcome in of) / len(of),
+        median(outcome.error for outcome in of),
+        median(planned) if planned else None,
+    )
+
+
+class Learned(NamedTuple):
+    """Past waits by partition."""
+
+    asked: Mapping[str, PastWaits]
+    """Of what was said before a job was submitted."""
+    queued: Mapping[str, PastWaits]
+    """Of what Slurm said while a job was pending."""
+
+
+def learned(of: Iterable[Outcome]) -> Learned:
+    """What these teach, the oldest first."""
+    ratios: tuple[dict[str, list[float]], dict[str, list[float]]] = {}, {}
+    for promise, started in of:
+        planned = promise.estimate.planned
+        if promise.estimate.kind is Kind.EXPECTED and planned is not None:
+            by_partition = ratios[promise.moment is not PromiseMoment.CLICK]
+            waits = ratio(slurm=planned - promise.at, came=started - promise.at)
+            by_partition.setdefault(promise.partition, []).append(waits)
+    asked, queued = (
+        {name: past for name, values in by_partition.items() if (past := past_waits(values)) is not None}
+        for by_partition in ratios
+    )
+    return Learned(asked, queued)

@@ -1,0 +1,64 @@
+"""The wait of one job: what is said of its start, when that is kept, and when a change is explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start
+from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from tests.snapshots import NOW, cluster, node, running, waiting
+
+JOB = Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu", starts_at=NOW + 3600)
+
+
+def test_a_promise_is_kept_at_the_start_and_at_each_half_of_the_rest() -> None:
+    """Until less than a minute is left; nothing is kept of what is not known, or overdue."""
+    wait, kept = Wait(), list[Promise]()
+    for now in range(int(NOW), int(NOW) + 4000, 10):
+        for estimate in (UNKNOWN, expected(NOW + 3600, now=now)):
+            promise = wait.follow("9", estimate, None, "gpu", now=now)
+            kept += [promise] if promise is not None else []
+
+    assert [(promise.moment, promise.at - NOW) for promise in kept[:4]] == [
+        (PromiseMoment.QUEUED, 0),
+        (PromiseMoment.HALF, 1800),
+        (PromiseMoment.HALF, 2700),
+        (PromiseMoment.HALF, 3150),
+    ]
+    assert len(kept) < 12
+    assert wait.change is None
+
+
+def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
+    """Small changes are none; after a large one the next is measured from there."""
+    nodes, held = (node("g1", "gpu:k80:4"),), running("1", "g1", "gpu:k80:4", ends_in=3600)
+    mine, another = waiting("9", priority=5), waiting("10", priority=50, user="eve")
+    before, after = (cluster(*nodes, jobs=jobs) for jobs in ((held, mine), (held, mine, another)))
+    vars(after)["taken_at"] = NOW + 60
+    wait, said = Wait(), []
+    for snapshot, planned in ((before, 3600), (before, 3700), (after, 7200), (after, 7300)):
+        wait.follow("9", expected(NOW + planned, now=NOW), snapshot, "gpu", now=NOW)
+        said.append(wait.change.words if wait.change is not None else "")
+
+    assert said == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
+
+
+def test_the_range_is_that_of_past_waits_in_the_partition() -> None:
+    """The plan is that of the view of the queue, which shows the people ahead as well, where it has one."""
+    LEARNED.learn(Learned({}, {"gpu": PastWaits(0.1, 0.2, 0.5, 40)}))
+    try:
+        words = expected_start(JOB, QueuePosition(1, 1, "gpu", starts_at=NOW + 7200), now=NOW).span(NOW)
+    finally:
+        LEARNED.learn(Learned({}, {}))
+
+    assert words == "in 10 min to 1 h"
+    assert expected_start(JOB, None, now=NOW).span(NOW) == "within 1 h"
+
+
+@pytest.mark.parametrize("reason", ["BadConstraints", "JobHeldUser"])
+def test_a_job_that_does_not_start_by_itself_has_no_expected_start(reason: str) -> None:
+    """Whatever Slurm has planned for it."""
+    assert expected_start(Job("9", Phase.QUEUED, reason=reason, starts_at=NOW), None, now=NOW) == UNKNOWN

@@ -1,0 +1,67 @@
+"""What was said of a start, and what came of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.estimate import ENOUGH, Estimate, Kind, PastWaits, expected, not_before, starts_now
+from jupyterhub_gpuspawner.records.promises import (
+    Accuracy,
+    Learned,
+    Outcome,
+    Promise,
+    PromiseMoment,
+    accuracy,
+    learned,
+    outcomes,
+)
+
+NOON = 1772452800.0
+NOW = Promise(NOON, PromiseMoment.CLICK, starts_now(NOON), "gpu")
+HOUR = Promise(NOON, PromiseMoment.QUEUED, expected(NOON + 3600, now=NOON), "gpu")
+RANGE = Promise(NOON, PromiseMoment.HALF, Estimate(Kind.EXPECTED, NOON + 600, NOON + 1200, NOON + 900), "gpu")
+
+
+@pytest.mark.parametrize(
+    ("promise", "started", "kept"),
+    [
+        (NOW, 60, "within"),
+        (NOW, 61, "late"),
+        (HOUR, 0, "within"),
+        (HOUR, 3601, "late"),
+        (RANGE, 599, "early"),
+        (RANGE, 600, "within"),
+        (RANGE, 1201, "late"),
+    ],
+)
+def test_a_start_is_within_the_range_or_early_or_late(promise: Promise, started: float, kept: str) -> None:
+    """As the words said it."""
+    assert Outcome(promise, NOON + started).kept == kept
+
+
+def test_a_wait_that_was_given_up_counts_once_it_was_too_long() -> None:
+    """Else only the waits that were kept would be measured."""
+    assert list(outcomes([HOUR], None, NOON + 60)) == []
+    assert list(outcomes([HOUR], None, NOON + 4000)) == [Outcome(HOUR, NOON + 4000)]
+    assert list(outcomes([HOUR], None, None)) == []
+
+
+def test_how_well_promises_were_kept() -> None:
+    """The share within the range, and the median distance of the likely start, and of Slurm's plan, from what came."""
+    found = [Outcome(HOUR, NOON + started) for started in (600, 1800, 5000)] + [Outcome(RANGE, NOON + 900)]
+
+    assert accuracy(found) == Accuracy(4, within=0.75, error=1600.0, slurm_error=1800.0)
+    assert accuracy([]) is None
+
+
+def test_past_waits_are_learned_by_partition_and_by_who_said_it() -> None:
+    """From plans of Slurm alone: what was to start now or at a set time teaches nothing."""
+    half = [Outcome(HOUR, NOON + 1770)] * ENOUGH
+    others = [
+        Outcome(NOW, NOON + 9000),
+        Outcome(Promise(NOON, PromiseMoment.QUEUED, not_before(NOON + 60), "gpu"), NOON + 90),
+        Outcome(Promise(NOON, PromiseMoment.CLICK, HOUR.estimate, "gpu"), NOON + 90),
+        Outcome(Promise(NOON, PromiseMoment.QUEUED, HOUR.estimate, "few"), NOON + 90),
+    ]
+
+    assert learned([*half, *others]) == Learned({}, {"gpu": PastWaits(0.5, 0.5, 0.5, ENOUGH)})
