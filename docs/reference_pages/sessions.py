@@ -41,7 +41,8 @@ def page() -> str:
     parts += [
         f"## Record, version {len(STEPS) + 1}\n",
         "The columns of the table `sessions` in the SQLite file. `reasons` is a text with commas, `promises` is JSON, "
-        "and `fault` belongs to `cause`. Asked for and granted amounts without a description are those of the events.\n",
+        "and `fault` belongs to `cause`. Asked for and granted amounts without a description are those of the "
+        "events.\n",
         table(("Column", "Type", "Meaning"), list(_columns())),
         "## Export\n",
         "The columns of an exported table.\n",

@@ -215,8 +215,13 @@ class _Fit:
         return node.open_at(self.asker.now, self.length) == self.asker.now
 
     def _delays_none(self, competition: Competition) -> bool:
-        """Whether no pending job is delayed: it ends before the first starts, or takes GPUs that none requests."""
+        """Whether no pending job is delayed.
+
+        It ends before the first starts, or fits beside all of them, or takes GPUs that none requests.
+        """
         if competition.first_start is not None and self.asker.now + self.length <= competition.first_start:
+            return True
+        if self.nodes.leaves(self.need, self.count, competition.jobs):
             return True
         need, wanted = self.need, competition.gpu_types
         if not need.gpus or need.gpu_type or ANY in wanted:

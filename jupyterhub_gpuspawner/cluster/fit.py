@@ -64,6 +64,8 @@ def satisfies(constraint: str, features: frozenset[str]) -> bool | None:
 
 # A set of nodes, indexed so that requests can be checked against thousands of nodes within milliseconds.
 
+UNPLANNED_AT_MOST = 30
+"""Pending jobs without a plan of Slurm's that one prediction places by itself."""
 RELEASES = 4000
 """Upper bound on the job ends that one prediction examines."""
 
@@ -204,19 +206,22 @@ class NodeSet:
 
         The devices of all nodes are counted together, which may be too early by itself, so that the answer is never
         before :meth:`earliest_start`. ``usual`` is the time limit of a job that requests none. None if a start is not
-        planned, or no job end tells.
+        planned, or no job end tells; one that Slurm has not considered yet is taken to start as soon as it can.
         """
         alone = self.earliest_start(need, nodes, now=now, length=length)
         columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "cpus", "gpus", "node_count"))
         starts_at, time_limit, cpus, gpus, node_count = columns
         changes: list[tuple[float, int]] = []
+        unplanned: list[tuple[int, float]] = []
         for job in pending:
-            start, limit = starts_at[job], time_limit[job]
-            amount = _amount(need, gpus[job], "") * node_count[job] if need.uses_devices else cpus[job]
-            if start is None:
+            start, limit = starts_at[job], usual if time_limit[job] is None else time_limit[job]
+            amount = self._requested(need, job)
+            if start is not None:
+                changes += (max(start, now), -amount), (max(start, now) + limit, amount)
+            elif self._is_new(job) and len(unplanned) < UNPLANNED_AT_MOST:
+                unplanned.append((amount, limit))
+            else:
                 return None
-            changes.append((max(start, now), -amount))
-            changes.append((max(start, now) + (usual if limit is None else limit), amount))
         for at, node, job in zip(*self.releases, strict=True):
             share = _amount(need, gpus[job], node.only_type) if need.uses_devices else cpus[job] // node_count[job]
             changes.append((max(at, now), share))
@@ -225,8 +230,39 @@ class NodeSet:
             self.count(what, now, length)[0],
             max(need.gpus, need.shards, need.cpus * (not need.uses_devices)),
         )
+        for amount, limit in unplanned:
+            start = _first_fit(free, sorted(changes), amount, now=now, length=limit)
+            if start is None:
+                return None
+            changes += (start, -amount), (start + limit, amount)
         pooled = _first_fit(free, sorted(changes), wanted * nodes, now=now, length=length)
         return None if alone is None or pooled in (None, inf) else max(alone, pooled)
+
+    def leaves(self, need: Need, nodes: int, pending: Sequence[int]) -> bool:
+        """Whether the request fits now beside ``pending`` jobs that Slurm has not considered yet, and starts with them.
+
+        Devices are counted together on the nodes on which it fits. False if one of the jobs waits for something.
+        """
+        if not all(map(self._is_new, pending)):
+            return False
+        fitting = list(self.fitting(need))
+        if need.uses_devices:
+            free = sum(node.free_gpus.get(need.gpu_type, 0) if need.gpus else node.free_shards for node in fitting)
+        else:
+            free = sum(node.free_cpus for node in fitting)
+        wanted = max(need.gpus, need.shards) if need.uses_devices else need.cpus
+        return free - sum(self._requested(need, job) for job in pending) >= wanted * nodes
+
+    def _is_new(self, job: int) -> bool:
+        """Whether Slurm has not considered a pending job yet: it gives no reason why it waits."""
+        return not self._jobs.column("reason")[job]
+
+    def _requested(self, need: Need, job: int) -> int:
+        """How much of what ``need`` asks for a pending job asks for."""
+        if not need.uses_devices:
+            cpus: int = self._jobs.column("cpus")[job]
+            return cpus
+        return _amount(need, self._jobs.column("gpus")[job], "") * int(self._jobs.column("node_count")[job])
 
 
 def _amount(need: Need, gres: Iterable[Gres], only_type: str) -> int:

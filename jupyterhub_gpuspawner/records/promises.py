@@ -81,22 +81,22 @@ class Accuracy:
     number: int
     within: float
     """The share that was within the range."""
-    error: float
-    """The median of the distance between the likely start and what came."""
+    error: float | None
+    """The median distance of the likely start from what came, of starts that Slurm had planned; None without any."""
     slurm_error: float | None
-    """The same of Slurm's own plans; None without any."""
+    """The same of Slurm's own plans."""
 
 
 def accuracy(of: Sequence[Outcome]) -> Accuracy | None:
     """How well these were kept; None for none."""
     if not of:
         return None
-    planned = [outcome.slurm_error for outcome in of if outcome.slurm_error is not None]
+    errors = [(outcome.error, slurm) for outcome in of if (slurm := outcome.slurm_error) is not None]
     return Accuracy(
         len(of),
         sum(outcome.kept == "within" for outcome in of) / len(of),
-        median(outcome.error for outcome in of),
-        median(planned) if planned else None,
+        median(error for error, _ in errors) if errors else None,
+        median(slurm for _, slurm in errors) if errors else None,
     )
 
 

@@ -253,8 +253,8 @@ def _promises(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator
 def _kept(name: str, pairs: Sequence[tuple[SessionRecord, Outcome]]) -> Row:
     found = accuracy([outcome for _, outcome in pairs])
     assert found is not None  # noqa: S101 - for mypy: a group is not empty
-    slurm = duration(found.slurm_error) if found.slurm_error is not None else "-"
-    numbers = (f"{100 * found.within:.0f} %", duration(found.error), slurm, f"{found.number:,}")
+    errors = (duration(error) if error is not None else "-" for error in (found.error, found.slurm_error))
+    numbers = (f"{100 * found.within:.0f} %", *errors, f"{found.number:,}")
     return name, (100 * found.within,), numbers
 
 

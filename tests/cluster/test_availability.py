@@ -318,6 +318,14 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
             "later",
             full("1 h 30 min", ", 2 people ahead of you"),
         ),
+        ([waiting("9", "gpu:k80:1", reason="")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
+        (
+            [waiting("9", "gpu:k80:2", reason="")],
+            {"gpus": 1},
+            "later",
+            "2 of 4 K80 are free, but 1 person is ahead of you. Expected start: within 10 min, if nobody with a higher "
+            "priority comes",
+        ),
         ([waiting("9")], {}, "later", "12 of 16 cores are free, but 1 person is ahead of you"),
     ],
 )

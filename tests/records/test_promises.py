@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyterhub_gpuspawner.cluster.estimate import ENOUGH, Estimate, Kind, PastWaits, expected, not_before, starts_now
@@ -48,9 +50,11 @@ def test_a_wait_that_was_given_up_counts_once_it_was_too_long() -> None:
 
 def test_how_well_promises_were_kept() -> None:
     """The share within the range, and the median distance of the likely start, and of Slurm's plan, from what came."""
-    found = [Outcome(HOUR, NOON + started) for started in (600, 1800, 5000)] + [Outcome(RANGE, NOON + 900)]
+    learned_hour = Promise(NOON, PromiseMoment.HALF, replace(HOUR.estimate, likely=NOON + 1800), "gpu")
+    found = [Outcome(learned_hour, NOON + started) for started in (600, 1800, 5000)] + [Outcome(NOW, NOON + 30)]
 
-    assert accuracy(found) == Accuracy(4, within=0.75, error=1600.0, slurm_error=1800.0)
+    assert accuracy(found) == Accuracy(4, within=0.75, error=1200.0, slurm_error=1800.0)
+    assert accuracy(found[3:]) == Accuracy(1, within=1.0, error=None, slurm_error=None)
     assert accuracy([]) is None
 
 

@@ -1,0 +1,354 @@
+"""How well expected starts are kept: a real Slurm, four patterns of use, and what the hub would say of each start.
+
+    python benchmarks/bench_waits.py [--starts 200] [--write]
+
+One private Slurm has a partition of its own for each pattern, with 16 simulated GPUs. Its clock is the real one, whose
+minutes are counted as :data:`FASTER` minutes: a time limit of one minute stands for one of twenty, and its scheduler is
+that much slower. Jobs sleep. What is said of a start is said by the hub's own code, from its snapshots of the cluster
+and with what it has learned from the pattern's starts so far: at the click, when the job begins to wait, and at each
+half of the rest. ``--write`` writes the figures into docs/explanation/waits-table.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from jupyterhub_gpuspawner.cluster.availability import availability
+from jupyterhub_gpuspawner.cluster.capacity import queue_position
+from jupyterhub_gpuspawner.cluster.estimate import Kind
+from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    ClusterDescription,
+    PrivateSlurm,
+    SimulatedNode,
+    SimulatedPartition,
+    whole_gpus,
+)
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.records.promises import Outcome, Promise, PromiseMoment, accuracy, learned, outcomes
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Table, free_gpus_of, gpus_of
+
+FASTER = 20.0
+"""Minutes that a minute counts as."""
+LOOK_SECONDS = 3.0
+"""Real seconds between two snapshots: a minute, as the hub's while somebody waits."""
+FRESH_SECONDS = 0.75
+"""Real seconds that a snapshot is used for clicks: a quarter of a minute, as the form's."""
+GPUS = 16
+TABLE = Path(__file__).parents[1] / "docs/explanation/waits-table.md"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A job that somebody asks for; real seconds."""
+
+    at: float
+    """From the begin of the pattern."""
+    runs: float
+    """How long it runs."""
+    limit: int
+    """Its time limit, in real minutes."""
+    gpus: int = 1
+    person: bool = True
+    """A start that is measured; else another job of the cluster."""
+
+
+def class_at_nine(starts: int, dice: random.Random) -> Iterator[Wish]:
+    """Twenty-five people within ten seconds, for 16 GPUs; the next class when they have left."""
+    for number in range(starts):
+        begin = number // 25 * 150.0
+        yield Wish(begin + dice.uniform(0, 10), dice.uniform(15, 110), 2)
+
+
+def steady_queue(starts: int, dice: random.Random) -> Iterator[Wish]:
+    """People come one by one, as fast as GPUs become free; most leave well before their time limit."""
+    at = 0.0
+    for number in range(starts):
+        if number >= GPUS:
+            at += dice.expovariate(1 / 3.2)
+        yield Wish(at, dice.uniform(15, 90), 2)
+
+
+def long_job(starts: int, dice: random.Random) -> Iterator[Wish]:
+    """All GPUs are held by one job with a limit of ten hours, which ends after a quarter of one; others wait behind."""
+    for number in range(starts):
+        begin = number // 25 * 120.0
+        if number % 25 == 0:
+            yield Wish(begin, 45, 30, GPUS // 2, person=False)
+            yield Wish(begin, 45, 30, GPUS // 2, person=False)
+        yield Wish(begin + dice.uniform(3, 30), dice.uniform(5, 50), 1)
+
+
+def backfill(starts: int, dice: random.Random) -> Iterator[Wish]:
+    """Short jobs of one GPU beside large ones, which Slurm lets small ones pass where they delay nobody."""
+    at = 0.0
+    for _ in range(starts):
+        at += dice.expovariate(1 / 3.2)
+        large = dice.random() < 0.15
+        yield Wish(at, dice.uniform(20, 100) if large else dice.uniform(8, 55), 2 if large else 1, 6 if large else 1)
+
+
+PATTERNS = {
+    "class": ("a class at nine", class_at_nine),
+    "steady": ("a steady queue", steady_queue),
+    "long": ("one long job that ends early", long_job),
+    "backfill": ("short jobs and backfill", backfill),
+}
+
+
+def cluster() -> ClusterDescription:
+    """Two nodes of eight GPUs for each pattern."""
+    names = {pattern: (f"{pattern}1", f"{pattern}2") for pattern in PATTERNS}
+    return ClusterDescription(
+        nodes=tuple(
+            SimulatedNode(name, "dgx1", 2, 20, 512000, (whole_gpus("p100", range(8)),))
+            for nodes in names.values()
+            for name in nodes
+        ),
+        partitions=tuple(SimulatedPartition(pattern, nodes) for pattern, nodes in names.items()),
+        name="waits",
+    )
+
+
+class Clock:
+    """The pretended time, in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._zero = time.time()
+
+    def of(self, real: float) -> float:
+        """The pretended time at a real one."""
+        return self._zero + (real - self._zero) * FASTER
+
+    def now(self) -> float:
+        """The pretended time."""
+        return self.of(time.time())
+
+    def snapshot(self, real: ClusterSnapshot) -> ClusterSnapshot:
+        """The snapshot with pretended times."""
+        jobs = [
+            job._replace(
+                **{
+                    name: None if getattr(job, name) is None else self.of(getattr(job, name))
+                    for name in ("submitted_at", "starts_at", "ends_at")
+                },
+                time_limit=None if job.time_limit is None else round(job.time_limit * FASTER),
+            )
+            for job in real.jobs
+        ]
+        return replace(real, jobs=Table.of(type(real.jobs[0]), jobs) if jobs else (), taken_at=self.of(real.taken_at))
+
+
+@dataclass
+class Start:
+    """One measured start."""
+
+    job_id: str
+    promises: list[Promise]
+    gpus: int
+    at: float
+    """When it was asked for."""
+    wait: Wait = field(default_factory=Wait)
+
+
+class Bench:
+    """The hub's part: one view of the cluster, and what it says of each start."""
+
+    def __init__(self, slurm: PrivateSlurm) -> None:
+        self.clock = Clock()
+        self.client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
+        self.open: dict[str, Start] = {}
+        self.came: dict[str, list[Outcome]] = {pattern: [] for pattern in PATTERNS}
+        self.broken: dict[str, int] = dict.fromkeys(PATTERNS, 0)
+        """Promises of "now" that took over a minute although devices were free then."""
+        self._latest: ClusterSnapshot | None = None
+        self._taken = 0.0
+        self._asking = asyncio.Lock()
+        self._free_at: dict[str, bool] = {}
+
+    async def snapshot(self, age: float) -> ClusterSnapshot:
+        """The cluster as it was at most so many real seconds ago."""
+        async with self._asking:
+            while self._latest is None or time.monotonic() - self._taken > age:
+                taken = time.monotonic()
+                try:
+                    self._latest, self._taken = self.clock.snapshot(await self.client.snapshot()), taken
+                except GPUSpawnerError as error:  # a machine under load
+                    print(f"Slurm is asked again: {error}", flush=True)
+                    await asyncio.sleep(1)
+            return self._latest
+
+    async def click(self, pattern: str, number: int, wish: Wish) -> None:
+        """Somebody asks for a server: what the form says is noted, and the job is submitted."""
+        person, promises = f"person{number}", list[Promise]()
+        if wish.person:
+            found = await self.snapshot(FRESH_SECONDS)
+            # the same fields that the hub's requests have
+            request = Resources.model_construct(
+                nodes=1, exclusive=False, partition=pattern, gpus=wish.gpus, cpus=1, memory=10,
+                time=round(wish.limit * 60 * FASTER),
+            )  # fmt: skip
+            now = self.clock.now()
+            answer = availability(request, found, now=now, person=person, past=LEARNED.asked)
+            if answer.estimate.likely is not None:
+                promises.append(Promise(now, PromiseMoment.CLICK, answer.estimate, pattern))
+        script = "\n".join(
+            [
+                "#!/bin/sh",
+                f"#SBATCH --partition={pattern} --gres=gpu:{wish.gpus} --cpus-per-task=1 --mem=10 --time={wish.limit}",
+                f"#SBATCH --output=/dev/null --comment=jupyterhub-gpuspawner/bench/{person}/",
+                f"exec sleep {wish.runs:.1f}",
+                "",
+            ]
+        )
+        job_id = await self.client.submit(script)
+        if wish.person:
+            self.open[job_id] = Start(job_id, promises, wish.gpus, self.clock.now())
+
+    async def follow(self) -> None:
+        """Look at the cluster as the hub does while somebody waits."""
+        found, now = await self.snapshot(LOOK_SECONDS / 2), self.clock.now()
+        for start in list(self.open.values()):
+            job = found.job_by_id.get(start.job_id)
+            if job is None:  # submitted since, or so short that it was never seen
+                await self._look_up(start, now)
+                continue
+            if job.phase is Phase.QUEUED:
+                position = queue_position(found, start.job_id)
+                self._note_free(start, found, job.partition)
+                watched = Job(
+                    job.job_id, job.phase, reason=job.reason, partition=job.partition, starts_at=job.starts_at
+                )
+                estimate = expected_start(watched, position, now=now)
+                promise = start.wait.follow(job.job_id, estimate, found, job.partition, now=now)
+                start.promises += [promise] if promise is not None else []
+            elif job.starts_at is not None:
+                self._started(start, job.partition, job.starts_at)
+        LEARNED.learn(learned(outcome for of in self.came.values() for outcome in of))
+
+    async def _look_up(self, start: Start, now: float) -> None:
+        """Ask about a job that is in no snapshot although it should be."""
+        if now - start.at > 10 * FASTER:
+            detail = await self.client.job(start.job_id)
+            if detail is not None and detail.starts_at is not None:
+                self._started(start, detail.partition, self.clock.of(detail.starts_at))
+
+    def _note_free(self, start: Start, found: ClusterSnapshot, pattern: str) -> None:
+        """Whether as many GPUs as a job needs were free when it was first seen pending."""
+        free = max(free_gpus_of(gpus_of(node.gres), node.gres_used).total() for node in found.nodes_of(pattern))
+        self._free_at.setdefault(start.job_id, free >= start.gpus)
+
+    def _started(self, start: Start, pattern: str, at: float) -> None:
+        del self.open[start.job_id]
+        for outcome in outcomes(start.promises, at, None):
+            self.came[pattern].append(outcome)
+            late_now = outcome.promise.estimate.kind is Kind.NOW and outcome.kept == "late"
+            self.broken[pattern] += late_now and self._free_at.get(start.job_id, False)
+
+    async def run(self, starts: int, seed: int) -> None:
+        """Run all patterns at the same time, until every start has begun."""
+        clicks = [
+            asyncio.ensure_future(self._clicks(pattern, list(wishes(starts, random.Random(f"{seed} {pattern}")))))
+            for pattern, (_, wishes) in PATTERNS.items()
+        ]
+        begun = told = time.monotonic()
+        while self.open or not all(task.done() for task in clicks):
+            await self.follow()
+            await asyncio.sleep(LOOK_SECONDS)
+            if time.monotonic() - told > 60:
+                told = time.monotonic()
+                counts = {pattern: len(of) for pattern, of in self.came.items()}
+                print(f"{told - begun:.0f} s: {len(self.open)} wait; kept so far {counts}", flush=True)
+        await asyncio.gather(*clicks)
+
+    async def _clicks(self, pattern: str, wishes: Sequence[Wish]) -> None:
+        begun, jobs = time.monotonic(), []
+        for number, wish in enumerate(sorted(wishes, key=lambda wish: wish.at)):
+            await asyncio.sleep(max(0.0, begun + wish.at - time.monotonic()))
+            jobs.append(asyncio.ensure_future(self.click(pattern, number, wish)))
+        await asyncio.gather(*jobs)
+
+
+def in_minutes(seconds: float | None) -> str:
+    """``1.4``; ``-`` where nothing is known."""
+    return "-" if seconds is None else f"{seconds / 60:.1f}"
+
+
+def row(bench: Bench, pattern: str) -> str:
+    """A line of the table."""
+    came = bench.came[pattern]
+    found = accuracy(came)
+    if found is None:
+        return f"| {PATTERNS[pattern][0]} | 0 | - | - | - | - | - |"
+    now = [outcome for outcome in came if outcome.promise.estimate.kind is Kind.NOW]
+    clicks = accuracy([outcome for outcome in came if outcome.promise.moment is PromiseMoment.CLICK])
+    late = sum(outcome.kept == "late" for outcome in now)
+    cells = (
+        PATTERNS[pattern][0],
+        f"{found.number:,}",
+        f"{100 * found.within:.0f} %",
+        f"{100 * clicks.within:.0f} %" if clicks is not None else "-",
+        in_minutes(found.error),
+        in_minutes(found.slurm_error),
+        f"{late} of {len(now)}, {bench.broken[pattern]} with free GPUs",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def report(bench: Bench, starts: int) -> str:
+    """The figures, as docs/explanation/waits-table.md has them."""
+    head = (
+        "pattern", "promises", "within the range", "of those at the click", "median error, min",
+        "that of Slurm's plan, min", '"now" that took over a minute',
+    )  # fmt: skip
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return "\n".join(
+        [
+            "# How well expected starts are kept",
+            "",
+            "This page is written by `benchmarks/bench_waits.py --write`, which says how it is measured: "
+            f"{starts} starts in each pattern, on a real Slurm whose minutes count as {FASTER:.0f}. "
+            f"The machine has {os.cpu_count()} CPUs; its load was {load} at the end.",
+            "",
+            f"| {' | '.join(head)} |",
+            f"|{'---|' * len(head)}",
+            *(row(bench, pattern) for pattern in PATTERNS),
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Run the bench, and print or write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--starts", type=int, default=200, help="in each pattern")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, PrivateSlurm(cluster(), Path(folder) / "slurm") as slurm:
+
+        async def run() -> Bench:
+            bench = Bench(slurm)
+            await bench.run(options.starts, options.seed)
+            return bench
+
+        text = report(asyncio.run(run()), options.starts)
+    print(text)
+    if options.write:
+        TABLE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
