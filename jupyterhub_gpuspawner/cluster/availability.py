@@ -15,7 +15,7 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of
+from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of, usual_limit
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind, PastWaits, expected, not_before, starts_now
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
@@ -285,15 +285,13 @@ class _Fit:
 
     def _behind(self, competition: Competition) -> float | None:
         """When it would start behind the jobs ahead; None unless Slurm has planned a start for each of them."""
-        partition = self.partition
-        limit = partition.default_time if partition.default_time is not None else partition.max_time
         return self.nodes.planned_start(
             self.need,
             self.count,
             competition.jobs,
             now=self.asker.now,
             length=self.length,
-            usual=inf if limit is None else limit,
+            usual=usual_limit(self.partition),
         )
 
     def _ahead(self, competition: Competition, *, verb: bool = False) -> str:

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
+    Partition,
     Reservation,
     Table,
     rank,
@@ -62,6 +63,7 @@ class Capacity:
         self._shared = {
             partition.name: partition.jobs_per_cpu for partition in snapshot.partitions if partition.jobs_per_cpu > 1
         }
+        self._usual = {partition.name: usual_limit(partition) for partition in snapshot.partitions}
         self._partitions = {}
         for name, positions in snapshot.nodes_by_partition.positions.items():
             members = [nodes[at] for at in positions]
@@ -83,6 +85,11 @@ class Capacity:
             nodes.count_capable(Need(), usable=True)
             nodes.count("node", 0.0, 0.0)
             _ = nodes.releases
+        for name, nodes in self._partitions.items():
+            for need in (Need(), Need(gpus=1), *(Need(gpus=1, gpu_type=kind) for kind in nodes.types if kind)):
+                competition = self.competition(name, "", need)
+                if competition is not None:
+                    nodes.plan(need.what, competition.jobs, self._usual.get(name, inf))
 
     def nodes(self, partition: str, *, constraint: str = "", reservation: str = "") -> NodeSet:
         """The nodes of a partition that satisfy ``constraint`` and belong to ``reservation``, where these are given."""
@@ -137,6 +144,12 @@ class Capacity:
             _extreme([queue.first_start for queue in competitors], min),
             _extreme([queue.last_start for queue in competitors], max),
         )
+
+
+def usual_limit(partition: Partition) -> float:
+    """The time limit of a job that requests none, in seconds; infinite where there is none."""
+    limit = partition.default_time if partition.default_time is not None else partition.max_time
+    return inf if limit is None else limit
 
 
 _capacities: dict[int, Capacity] = {}

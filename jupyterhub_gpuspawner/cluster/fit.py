@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import groupby, islice
+from itertools import islice
 from math import inf
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, Table, free_gpus_of, gpus_of
@@ -87,6 +87,7 @@ class NodeSet:
         self.all = tuple(nodes)
         self._jobs = jobs
         self.usable = tuple(node for node in self.all if node.usable)
+        self._plans: dict[tuple[str, tuple[int, ...], float], Plan | None] = {}
 
     @cached_property
     def kinds(self) -> Mapping[NodeFit, int]:
@@ -200,7 +201,7 @@ class NodeSet:
         return moments[nodes - 1] if len(moments) >= nodes else None
 
     def planned_start(
-        self, need: Need, nodes: int, pending: Iterable[int], *, now: float, length: float, usual: float
+        self, need: Need, nodes: int, pending: tuple[int, ...], *, now: float, length: float, usual: float
     ) -> float | None:
         """The same behind ``pending`` jobs, each from the start that Slurm plans for it to its time limit.
 
@@ -208,86 +209,106 @@ class NodeSet:
         before :meth:`earliest_start`. ``usual`` is the time limit of a job that requests none. None if a start is not
         planned, or no job end tells; one that Slurm has not considered yet is taken to start as soon as it can.
         """
+        plan = self.plan(need.what, pending, usual)
+        if plan is None:
+            return None
+        changes, free = plan.changes, self.count(need.what, now, length)[0]
+        for amount, limit in plan.unplanned:
+            start = _first_fit(free, changes, amount, now=now, length=limit)
+            if start is None:
+                return None
+            changes = sorted([*changes, (start, -amount), (start + limit, amount)])
+        pooled = _first_fit(free, changes, need.amount * nodes, now=now, length=length)
+        if pooled in (None, inf):
+            return None
         alone = self.earliest_start(need, nodes, now=now, length=length)
-        columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "cpus", "gpus", "node_count"))
-        starts_at, time_limit, cpus, gpus, node_count = columns
-        changes: list[tuple[float, int]] = []
+        return None if alone is None else max(alone, pooled)
+
+    def plan(self, what: str, pending: tuple[int, ...], usual: float) -> Plan | None:
+        """What is planned for these jobs and for those that run; None if nothing is planned for one that waits."""
+        key = what, pending, usual
+        if key not in self._plans:
+            self._plans[key] = self._planned(what, pending, usual)
+        return self._plans[key]
+
+    def _planned(self, what: str, pending: tuple[int, ...], usual: float) -> Plan | None:
+        columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "reason", "node_count"))
+        starts_at, time_limit, reason, node_count = columns
+        amounts, changes = _Amounts(what, self._jobs), Counter[float]()
         unplanned: list[tuple[int, float]] = []
         for job in pending:
             start, limit = starts_at[job], usual if time_limit[job] is None else time_limit[job]
-            amount = self._requested(need, job)
+            amount = amounts.on_a_node(job) * node_count[job]
             if start is not None:
-                changes += (max(start, now), -amount), (max(start, now) + limit, amount)
-            elif self._is_new(job) and len(unplanned) < UNPLANNED_AT_MOST:
+                changes[start] -= amount
+                changes[start + limit] += amount
+            elif not reason[job] and len(unplanned) < UNPLANNED_AT_MOST:
                 unplanned.append((amount, limit))
             else:
                 return None
         for at, node, job in zip(*self.releases, strict=True):
-            share = _amount(need, gpus[job], node.only_type) if need.uses_devices else cpus[job] // node_count[job]
-            changes.append((max(at, now), share))
-        what = f"gpu:{need.gpu_type}" if need.gpus else "shard" if need.shards else "cpu"
-        free, wanted = (
-            self.count(what, now, length)[0],
-            max(need.gpus, need.shards, need.cpus * (not need.uses_devices)),
-        )
-        for amount, limit in unplanned:
-            start = _first_fit(free, sorted(changes), amount, now=now, length=limit)
-            if start is None:
-                return None
-            changes += (start, -amount), (start + limit, amount)
-        pooled = _first_fit(free, sorted(changes), wanted * nodes, now=now, length=length)
-        return None if alone is None or pooled in (None, inf) else max(alone, pooled)
+            changes[at] += amounts.on_a_node(job, node.only_type)
+        return Plan(sorted(changes.items()), unplanned)
 
-    def leaves(self, need: Need, nodes: int, pending: Sequence[int]) -> bool:
+    def leaves(self, need: Need, nodes: int, pending: tuple[int, ...]) -> bool:
         """Whether the request fits now beside ``pending`` jobs that Slurm has not considered yet, and starts with them.
 
         Devices are counted together on the nodes on which it fits. False if one of the jobs waits for something.
         """
-        if not all(map(self._is_new, pending)):
+        reason, node_count = self._jobs.column("reason"), self._jobs.column("node_count")
+        if any(reason[job] for job in pending):
             return False
-        fitting = list(self.fitting(need))
-        if need.uses_devices:
-            free = sum(node.free_gpus.get(need.gpu_type, 0) if need.gpus else node.free_shards for node in fitting)
-        else:
-            free = sum(node.free_cpus for node in fitting)
-        wanted = max(need.gpus, need.shards) if need.uses_devices else need.cpus
-        return free - sum(self._requested(need, job) for job in pending) >= wanted * nodes
-
-    def _is_new(self, job: int) -> bool:
-        """Whether Slurm has not considered a pending job yet: it gives no reason why it waits."""
-        return not self._jobs.column("reason")[job]
-
-    def _requested(self, need: Need, job: int) -> int:
-        """How much of what ``need`` asks for a pending job asks for."""
-        if not need.uses_devices:
-            cpus: int = self._jobs.column("cpus")[job]
-            return cpus
-        return _amount(need, self._jobs.column("gpus")[job], "") * int(self._jobs.column("node_count")[job])
+        amounts = _Amounts(need.what, self._jobs)
+        free = sum(node.free(need.what) for node in self.fitting(need))
+        taken: int = sum(amounts.on_a_node(job) * node_count[job] for job in pending)
+        return free - taken >= need.amount * nodes
 
 
-def _amount(need: Need, gres: Iterable[Gres], only_type: str) -> int:
-    """How much of what ``need`` asks for a job has on a node, which has GPUs of ``only_type``; empty: of several."""
-    name = "gpu" if need.gpus else "shard"
-    return sum(
-        device.count
-        for device in gres
-        if device.name == name and (not need.gpu_type or (device.type or only_type or need.gpu_type) == need.gpu_type)
-    )
+class Plan(NamedTuple):
+    """How the number of free devices changes, by time, and jobs without a plan: their devices and time limits."""
+
+    changes: Sequence[tuple[float, int]]
+    unplanned: Sequence[tuple[int, float]]
+
+
+class _Amounts:
+    """How much of something jobs have, or ask for: of ``gpu:TYPE``, ``shard`` or ``cpu``."""
+
+    def __init__(self, what: str, jobs: Table[ClusterJob]) -> None:
+        self._name, _, self._type = what.partition(":")
+        self._cpus, self._node_count, self._gpus = (jobs.column(field) for field in ("cpus", "node_count", "gpus"))
+        self._counts: dict[tuple[int, str], int] = {}
+        """By the id of a value that many jobs share, and the only type of their node."""
+
+    def on_a_node(self, job: int, only_type: str = "") -> int:
+        """On each of its nodes, which has GPUs of ``only_type``; empty: of several types, or not known."""
+        if self._name == "cpu":
+            return -(-int(self._cpus[job]) // int(self._node_count[job]))
+        gres = self._gpus[job]
+        key = id(gres), only_type
+        if key not in self._counts:
+            self._counts[key] = sum(
+                device.count
+                for device in gres
+                if device.name == self._name
+                and (not self._type or (device.type or only_type or self._type) == self._type)
+            )
+        return self._counts[key]
 
 
 def _first_fit(
     free: int, changes: Sequence[tuple[float, int]], wanted: int, *, now: float, length: float
 ) -> float | None:
     """From when on so many are free for so long, where ``free`` of them are and ``changes`` are planned, by time."""
-    begin = now if free >= wanted else None
-    for at, at_once in groupby(changes, key=itemgetter(0)):
+    begin: float | None = now if free >= wanted else None
+    for at, change in changes:
         if begin is not None and at >= begin + length:
             return begin
-        free += sum(change for _, change in at_once)
+        free += change
         if free < wanted:
             begin = None
         elif begin is None:
-            begin = at
+            begin = max(at, now)
     return begin
 
 
@@ -344,9 +365,14 @@ class Need:
     exclusive: bool = False
 
     @property
-    def uses_devices(self) -> bool:
-        """It asks for GPUs or shards."""
-        return bool(self.gpus or self.shards)
+    def what(self) -> str:
+        """What it asks for first: ``gpu:TYPE``, ``shard`` or ``cpu``."""
+        return f"gpu:{self.gpu_type}" if self.gpus else "shard" if self.shards else "cpu"
+
+    @property
+    def amount(self) -> int:
+        """How many of these."""
+        return self.gpus or self.shards or self.cpus
 
 
 class ReservedPeriod(NamedTuple):
@@ -395,6 +421,13 @@ class NodeFit:
         self.idle = node.cpus_allocated == 0 and not jobs
         self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
 
+    def free(self, what: str) -> int:
+        """How many of ``what`` (:attr:`Need.what`) are free."""
+        name, _, gpu_type = what.partition(":")
+        if name == "gpu":
+            return self.free_gpus.get(gpu_type, 0)
+        return self.free_shards if name == "shard" else self.free_cpus
+
     def used_by(self, need: Need) -> tuple[int, int]:
         """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads."""
         cpus = need.cpus if self.step == 1 else -(-need.cpus // self.step) * self.step
@@ -442,7 +475,7 @@ class NodeFit:
                 moment = period.end
         return moment
 
-    @property
+    @cached_property
     def only_type(self) -> str:
         """The type of its GPUs if all have the same; else :data:`ANY`."""
         types = [kind for kind in self.gpus if kind]

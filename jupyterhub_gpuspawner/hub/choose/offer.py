@@ -526,8 +526,8 @@ def _between(words: list[str]) -> str:
 # The availability of each profile for one user now, as the form and REST show it. Pure.
 
 
-CHOICES_AT_MOST = 12
-"""Choices of an option that have a start of their own: a page may have dozens of profiles."""
+CHOICES_AT_MOST = 60
+"""Choices of options on one page that have a start of their own: it may have dozens of profiles."""
 
 
 @dataclass(frozen=True)
@@ -573,6 +573,7 @@ def profile_statuses(
     that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no limit) is that of
     profiles without one of their own. ``past`` are past waits by partition.
     """
+    choices_left = [CHOICES_AT_MOST]
 
     def status(profile: Profile) -> ProfileStatus:
         refusal = permitted(profile, username, groups, now)
@@ -608,7 +609,8 @@ def profile_statuses(
             return ProfileStatus(profile, None, Availability(Chance.NEVER, clause, field=error.field))
         choices: dict[str, dict[str, Availability]] = {}
         for name, option in profile.profile_options.items():
-            for key in islice(option.choices, CHOICES_AT_MOST):
+            for key in islice(option.choices, choices_left[0]):
+                choices_left[0] -= 1
                 with suppress(RequestError):
                     other = query({**chosen_options, name: key})
                     choices.setdefault(name, {})[key] = found(other)

@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.api import profiles_document
 from jupyterhub_gpuspawner.hub.choose.offer import FilledIn, offers, profile_statuses
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import Reservation
-from tests.snapshots import NOW, cluster, node
+from tests.snapshots import NOW, cluster, node, running
 
 PROFILES = parse_profiles(
     [
@@ -154,3 +155,15 @@ def test_whose_jobs_they_are() -> None:
     own = pwd.getpwuid(os.getuid()).pw_name
 
     assert [job_owner(prefix, "ann") for prefix in ("", "sudo -u {username}", "sudo -u jupyter")] == [own, "ann", ""]
+
+
+def test_each_choice_of_an_option_has_its_own_start() -> None:
+    """With the other options as they are: two of four GPUs are free, and all of them within ten minutes."""
+    busy = cluster(node("g1", "gpu:k80:4", "gpu:k80:2(IDX:0-1)"), jobs=(running("1", "g1", "gpu:k80:2"),))
+    choices = {str(number): {"slurm": {"gpus": number}} for number in (1, 2, 4, 8)}
+    profile = {"display_name": "K80", "slurm": {"cpus": 1}, "profile_options": {"gpus": {"choices": choices}}}
+    at = datetime.fromtimestamp(NOW).astimezone()
+    (status,) = profile_statuses(parse_profiles([profile]), username="ada", groups=(), snapshot=busy, now=at)
+    said = {key: words.start_of_choice(found, NOW) for key, found in status.choices["gpus"].items()}
+
+    assert said == {"1": ": starts now", "2": ": starts now", "4": ": within 10 min", "8": ": cannot start"}
