@@ -206,7 +206,7 @@ class _Fit:
         number, free = self._free()
         if self.competition is None or self._delays_none(self.competition):
             power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
-            return Availability(Chance.NOW, f"starts now, {free} free{power_on}", starts_now(self.asker.now))
+            return Availability(Chance.NOW, f"starts now, {free} free{power_on}", starts_now())
         ahead = self._ahead(self.competition, verb=True)
         return self._later(f"{free} {'is' if number == 1 else 'are'} free, but {ahead}", self._behind(self.competition))
 

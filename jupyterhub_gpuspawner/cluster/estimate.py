@@ -95,9 +95,9 @@ class Estimate:
 UNKNOWN = Estimate()
 
 
-def starts_now(now: float) -> Estimate:
-    """The estimate of a job for which everything is free."""
-    return Estimate(Kind.NOW, now, now, now)
+def starts_now(likely: float | None = None) -> Estimate:
+    """The estimate of a job for which everything is free; ``likely`` where Slurm has named a time."""
+    return Estimate(Kind.NOW, likely=likely)
 
 
 def not_before(moment: float) -> Estimate:

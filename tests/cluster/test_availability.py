@@ -40,7 +40,7 @@ def told(found: ClusterSnapshot, *, user: str = "", now: float | None = None, **
 def opens_in(found: ClusterSnapshot, **asked: Any) -> float | None:
     """Seconds until the predicted start; None for one that is now, or not known."""
     estimate = availability(resolved(**asked), found, now=NOW).estimate
-    return None if estimate.likely in (None, NOW) else estimate.likely - NOW
+    return None if estimate.likely is None else estimate.likely - NOW
 
 
 def full(within: str, ahead: str = "") -> str:

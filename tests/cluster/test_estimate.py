@@ -39,7 +39,7 @@ def between(low: float, high: float) -> Estimate:
 @pytest.mark.parametrize(
     ("estimate", "words"),
     [
-        (starts_now(NOW), "now"),
+        (starts_now(), "now"),
         (UNKNOWN, ""),
         (not_before(NOW + 2400), "in 40 min at the earliest"),
         (between(2400, 4200), f"in 40 min to 1 h 10 min{UNLESS}"),
@@ -76,7 +76,7 @@ def test_an_estimate_as_json() -> None:
     [
         (between(2500, 4100), [(2399, False), (2400, True), (4200, True), (4201, False)]),
         (between(0, 10), [(0, True), (60, True), (61, False)]),
-        (starts_now(NOW), [(0, True), (60, True), (61, False)]),
+        (starts_now(), [(0, True), (60, True), (61, False)]),
         (not_before(NOW + 2400), [(2399, False), (9000, True)]),
         (UNKNOWN, [(0, False)]),
     ],

@@ -35,7 +35,7 @@ SUBMITTED = Submitted(
     seconds=3600,
 )
 PROMISES = (
-    Promise(NOON, PromiseMoment.CLICK, starts_now(NOON), "gpu"),
+    Promise(NOON, PromiseMoment.CLICK, starts_now(), "gpu"),
     Promise(NOON + 1, PromiseMoment.QUEUED, expected(NOON + 61, now=NOON + 1), "gpu"),
 )
 PLACED = Placed(

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.records.promises import (
 )
 
 NOON = 1772452800.0
-NOW = Promise(NOON, PromiseMoment.CLICK, starts_now(NOON), "gpu")
+NOW = Promise(NOON, PromiseMoment.CLICK, starts_now(), "gpu")
 HOUR = Promise(NOON, PromiseMoment.QUEUED, expected(NOON + 3600, now=NOON), "gpu")
 RANGE = Promise(NOON, PromiseMoment.HALF, Estimate(Kind.EXPECTED, NOON + 600, NOON + 1200, NOON + 900), "gpu")
 

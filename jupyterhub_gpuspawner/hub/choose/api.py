@@ -22,7 +22,7 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
-from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWaits, expected, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import PastWaits, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
@@ -61,7 +61,7 @@ def of_start(answer: WillRun, *, now: float, past: PastWaits | None = None) -> A
     more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
     where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
     if answer.starts_at - now <= _SOON:
-        return Availability(Chance.NOW, f"would start now{where}", starts_now(now), nodes=answer.nodes)
+        return Availability(Chance.NOW, f"would start now{where}", starts_now(answer.starts_at), nodes=answer.nodes)
     estimate = expected(answer.starts_at, now=now, past=past)
     return Availability(Chance.LATER, f"would start{where} {estimate.words(now)}", estimate, nodes=answer.nodes)
 
@@ -215,7 +215,7 @@ class Prospect:
     sentence: str
     """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
     starts_at: str | None = None
-    """When it is likely to start, or does not start before; None if it is not known: ISO 8601, UTC."""
+    """When it is likely to start, or does not start before; None if it is now or not known: ISO 8601, UTC."""
     estimate: Mapping[str, str | None] = field(default_factory=dict)
     """``kind`` (``now``, ``expected``, ``not before`` or ``unknown``), ``earliest``, ``likely`` and ``latest`` (ISO
     8601, UTC, or null), ``words``, as all pages say it, and ``span``, the same without its condition."""
@@ -400,7 +400,7 @@ class TrialHandler(OfUser):
 
 
 NOT_SLURM = {
-    "local": Availability(Chance.NOW, "starts at once, on the hub's own machine", Estimate(Kind.NOW)),
+    "local": Availability(Chance.NOW, "starts at once, on the hub's own machine", starts_now()),
     "other": Availability(Chance.UNKNOWN, "starts without Slurm"),
 }
 """By a profile's kind."""

@@ -18,6 +18,7 @@ from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
@@ -325,7 +326,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         if self.request is None or snapshot is None or now - snapshot.taken_at > PLAN_SECONDS:
             return
         answer = await self.availability_of(self.request, snapshot, now=now)
-        if answer is not None and answer.estimate.likely is not None:
+        if answer is not None and answer.estimate != UNKNOWN:
             self.life.promised(Promise(now, PromiseMoment.CLICK, answer.estimate, answer.partition))
 
     async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:

@@ -43,7 +43,7 @@ UNLESS = ", if nobody with a higher priority comes"
 )
 def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, sentence: str) -> None:
     """When, in the words of all pages, and on which node first."""
-    estimate = starts_now(NINE) if chance is Chance.NOW else expected(NINE + after, now=NINE)
+    estimate = starts_now(NINE + after) if chance is Chance.NOW else expected(NINE + after, now=NINE)
     answer = WillRun(NINE + after, nodes, 1, "gpu")
     assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, nodes=nodes)
 
