@@ -169,7 +169,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     sign_in(page, hub, "ada")
     look(page, hub, "ada")
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
-    expect(fact(page, "place")).to_have_text("2 people ahead of you", timeout=LONG)
+    expect(fact(page, "place")).to_have_text("1 person ahead of you", timeout=LONG)
     expected = re.compile(r"^Within .+, if nobody with a higher priority comes\.$")
     expect(fact(page, "expected")).to_have_text(expected, timeout=LONG)
     expect(fact(page, "hint")).to_contain_text("It starts automatically")
@@ -190,7 +190,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         other = open_page(**look_at_it)
         sign_in(other, hub, "ada")
         look(other, hub, "ada")
-        expect(fact(other, "place")).to_have_text("2 people ahead of you")
+        expect(fact(other, "place")).to_have_text("1 person ahead of you")
         well_made(other)
         shoot(other, "-".join(["wait", *look_at_it]))
         assert stages(other) == told
