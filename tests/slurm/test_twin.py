@@ -2,14 +2,85 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
 import pytest
 
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
-from tests.standins.site_answers import NOW, job, node, partition, reservation, site
+from jupyterhub_gpuspawner.slurm.commands import Installation, run
+from jupyterhub_gpuspawner.slurm.twin import controller
+from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, TwinFailed, TwinMissing, what_runs
+from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, question_of
+from tests.standins.site_answers import NOW, config, job, node, partition, reservation, site
 
 pytestmark = pytest.mark.slurm
+
+
+@dataclass(frozen=True)
+class Here:
+    """A machine's script ``twin``, as on a login node, whose folders are in one of this test."""
+
+    folder: Path
+    slurm: Installation
+
+    @property
+    def left(self) -> list[str]:
+        """What is left of twins: their folders and their processes."""
+        folders = [*self.folder.glob("gpuspawner-twin-*")]
+        return [*map(str, folders), *map(str, processes_in(self.folder))]
+
+    async def nothing_left(self) -> bool:
+        """Whether soon nothing is left."""
+        return await reached(lambda: not self.left, 10)
+
+    async def controller(self) -> psutil.Process:
+        """The slurmctld of a twin that has begun to answer."""
+        await reached(lambda: any("job_state" in str(path) for path in self.folder.glob("*/state/*")), 30)
+        return next(process for process in processes_in(self.folder) if process.name().startswith("slurmctld"))
+
+
+def processes_in(folder: Path) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get("SLURM_CONF", "").startswith(f"{folder}/")
+    ]
+
+
+async def reached(true: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    return true()
+
+
+def script_in(folder: Path, **constants: str) -> Installation:
+    """The script ``twin`` in a folder, with lines of it changed."""
+    text = Path(controller.__file__).read_text()
+    for name, value in constants.items():
+        text = re.sub(rf'^{name} = ".*?"', f'{name} = "{value}"', text, flags=re.MULTILINE)
+    (folder / "twin").write_text(text)
+    (folder / "twin").chmod(0o755)
+    return Installation(query_prefix=(shutil.which("env") or "env",), wrapper_dir=str(folder))
+
+
+@pytest.fixture
+def here(needs_slurm: None) -> Iterator[Here]:
+    with tempfile.TemporaryDirectory(prefix="tw-", dir="/tmp") as folder:
+        yield Here(Path(folder), script_in(Path(folder), PARENT=folder))
 
 
 @pytest.fixture
@@ -52,3 +123,159 @@ async def test_a_course_gets_what_its_reservation_has_left(slurm: Installation) 
         "g2 (0, 1, 2, 3) (0,)",
     ]
     assert answers.notes == ()
+
+
+HARD = {
+    "CR_CORE_MEMORY": (
+        (node("s1", "gpu:t4:3,shard:t4:12", cores=8), "", "--gres=shard:3", 3),
+        (node("e1", "gpu:t4:4(S:0)", cores=4), "", "--gres=gpu:1; --gres-flags=enforce-binding; -c 2", 2),
+        (node("x1", "gpu:t4:4"), "", "--gres=gpu:1; --exclusive", 1),
+        (node("u1", "gpu:t4:4"), "ExclusiveUser=YES", "--gres=gpu:1; -c 1", 1),
+        (node("f1", sockets=1, cores=6), "OverSubscribe=FORCE:3", "-c 4", 3),
+        (node("m1", cores=8), "MaxMemPerCPU=1000", "--mem=4000; -c 1", 4),
+        (node("o1", cores=8), "OverSubscribe=EXCLUSIVE", "-c 1", 1),
+        (node("k1", cores=8), "MaxCPUsPerNode=6", "-c 4", 1),
+        (node("t1", cores=8, threads=2), "", "-c 3", 8),
+    ),
+    "CR_CORE": ((node("c1", "gpu:t4:8", memory=8000), "", "--gres=gpu:1; --mem=8000", 8),),
+    "CR_CPU_MEMORY": ((node("h1", sockets=1, cores=9, threads=2), "", "-c 3", 4),),
+    "CR_SOCKET": ((node("w1", "gpu:t4:8"), "", "--gres=gpu:1; -c 1", 2),),
+}
+"""By SelectTypeParameters: a node, what is special about its partition, what ten people request, and how many run."""
+
+
+async def running(slurm: Installation, parameters: str) -> dict[str, int]:
+    cases = HARD[parameters]
+    names = [line.partition(" ")[0].removeprefix("NodeName=") for line, *_ in cases]
+    of = site(
+        [line for line, *_ in cases],
+        [partition(name, name, case[1], default=False) for name, case in zip(names, cases, strict=True)],
+        config=config(SelectTypeParameters=parameters, DefMemPerCPU="100"),
+    )
+    requests = [
+        Request(name, (f"--partition={name}", "--time=10", *options.split("; ")))
+        for name, (_, _, options, _) in zip(names, cases, strict=True)
+        for _ in range(10)
+    ]
+    answers = await what_runs(of, requests, at=NOW, slurm=slurm)
+    counts = Counter(answer.name for answer in answers.answers if answer.runs)
+    return {name: counts[name] for name in names}
+
+
+async def test_what_no_count_by_hand_knows(slurm: Installation) -> None:
+    """Shards of one GPU, cores beside GPUs, whole nodes, shared and limited CPUs, threads: as Slurm itself does it."""
+    counts = await asyncio.gather(*(running(slurm, parameters) for parameters in HARD))
+    expected = [{line.split()[0].removeprefix("NodeName="): n for line, _, _, n in cases} for cases in HARD.values()]
+    assert counts == expected
+
+
+SMALL = site([node("g1", "gpu:t4:4")], [partition("gpu", "g1")])
+WAITING = [Request("ada", (f"-c {number % 20 + 1}", "--mem=100", "--time=10")) for number in range(400)]
+"""They keep a twin busy for some seconds."""
+
+
+async def test_nothing_is_left_of_a_twin(here: Here) -> None:
+    """Its answer is read to the end after everything is gone."""
+    answers = await what_runs(SMALL, [Request("ada", ("--gres=gpu:1",))], at=NOW, slurm=here.slurm)
+    assert (answers.running, answers.notes, here.left) == (1, (), [])
+
+
+async def test_nothing_is_left_of_a_twin_whose_slurmctld_is_killed(here: Here) -> None:
+    """One sentence says so."""
+    asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm))
+    (await here.controller()).kill()
+    with pytest.raises(
+        TwinFailed, match=r"^The twin of this Slurm failed: slurmctld [0-9.]+ ended while it was asked: "
+    ):
+        await asking
+    assert await here.nothing_left()
+
+
+async def test_nothing_is_left_of_a_twin_that_is_killed_itself(here: Here) -> None:
+    """Not even SIGKILL to the process that was started leaves its folder or its daemons."""
+    asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm))
+    os.kill((await here.controller()).ppid(), signal.SIGKILL)
+    with pytest.raises(TwinFailed, match=r"^The twin of this Slurm gave no answer: it was killed\.$"):
+        await asking
+    assert await here.nothing_left()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too slow"])
+async def test_nothing_is_left_of_a_twin_that_nobody_waits_for(here: Here, how: str) -> None:
+    """The caller is cancelled, or has waited for long enough."""
+    timeout = 60.0 if how == "cancelled" else 1.0
+    asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm, timeout=timeout))
+    if how == "cancelled":
+        await here.controller()
+        asking.cancel()
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else TwinFailed):
+        await asking
+    assert await here.nothing_left()
+
+
+def test_a_port_that_another_program_has_is_not_used(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld is started again with another one."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken, free = other.getsockname()[1], controller.free_port()
+        ports = iter([taken, free])
+        monkeypatch.setattr(controller, "free_port", lambda: next(ports))
+        folder = here.folder / "gpuspawner-twin-port"
+        folder.mkdir()
+        question = controller.checked(json.dumps(question_of(SMALL, (), at=NOW).document).encode())
+        twin = controller.Twin(folder, question)
+    for daemon in twin.daemons:
+        daemon.kill()
+        daemon.wait()
+    assert f"SlurmctldPort={free}\n" in (folder / "slurm.conf").read_text()
+
+
+async def test_a_twin_of_another_version_says_so(here: Here) -> None:
+    """It answers all the same: allocation has hardly changed between versions."""
+    newer = replace(SMALL, config=config(SLURM_VERSION="99.11.1"))
+    answers = await what_runs(
+        newer, [Request("ada", ("-c 1", "--foo=bar", "--account=math"))], at=NOW, slurm=here.slurm
+    )
+    assert (answers.running, answers.notes) == (
+        1,
+        (
+            "Option --foo is not known to the twin and is left out.",
+            f"The twin is Slurm {answers.version}, and the site has 99.11.1.",
+        ),
+    )
+
+
+async def test_without_slurmctld_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = script_in(tmp_path, PROGRAMS="/nonexistent")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("env", "python3"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(TwinMissing) as caught:
+        await what_runs(SMALL, WAITING, at=NOW, slurm=slurm)
+    assert str(caught.value) == (
+        "slurmctld is not installed on this machine. Install Slurm's package with slurmctld (Debian: slurmctld); it "
+        "need not run."
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": {"ResumeProgram": "/home/ada/evil"}},
+        {"nodes": [{"NodeName": "g1 State=UP\nPrologSlurmctld=/home/ada/evil"}]},
+        {"requests": [["--wrap=evil"]]},
+        {"requests": [["--nodefile=/etc/shadow"]]},
+        {"requests": [["/home/ada/evil"]]},
+        {"partitions": [{"PartitionName": "p", "Include": "/etc/shadow"}]},
+        {"more": 1},
+    ],
+)
+async def test_a_login_node_runs_nothing_else(tmp_path: Path, change: dict[str, Any]) -> None:
+    """What the hub sends can describe nodes and requests, and cannot name a program or a file."""
+    script_in(tmp_path)
+    document = {**question_of(SMALL, (), at=NOW).document, **change}
+    answer = await run((str(tmp_path / "twin"),), name="twin", environment={}, timeout=20, stdin=json.dumps(document))
+    assert (answer.code, answer.stderr) == (1, "twin: this is not a question of the hub\n")

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations
 
 TWIN = "twin"
 """The script of ``wrapper_dir`` that is the controller on another machine."""
-SECONDS = 60.0
+SECONDS = 120.0
 """After them a twin ends itself."""
 
 
@@ -120,12 +120,10 @@ async def what_runs(
     asks its questions (``query_prefix``, as the script ``twin`` of ``wrapper_dir``), and ends after ``timeout``, in
     seconds.
 
-    Raises TwinMissing without slurmctld, TwinFailed if it did not start or ended, SlurmUnavailable after the time-out,
+    Raises TwinMissing without slurmctld, TwinFailed if it does not start, is killed, or does not answer in time, and
     SlurmOutputError where an answer is not understood.
     """
-    question = await asyncio.to_thread(
-        question_of, site, requests, at=at, without=without, commands=slurm.bin_dir, seconds=timeout
-    )
+    question = await asyncio.to_thread(question_of, site, requests, at=at, without=without, seconds=timeout + 5.0)
     document = await _asked(question.document, slurm, timeout)
     return await asyncio.to_thread(_answers, document, question, requests, version_of(site))
 
@@ -135,16 +133,23 @@ async def _asked(document: Mapping[str, Any], slurm: Installation, timeout: floa
         program: tuple[str, ...] = (str(Path(slurm.wrapper_dir, TWIN)),)
     else:
         program = (sys.executable, "-I", controller.__file__)
-    answer = await run(
-        command_line(slurm.query_prefix, program),
-        name=TWIN,
-        environment={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"},
-        timeout=timeout + 5.0,
-        stdin=json.dumps(document),
-        limit=OUTPUT_LIMIT,
-    )
+    path = ":".join(filter(None, (slurm.bin_dir, os.environ.get("PATH", "/usr/bin:/bin"))))
+    try:
+        answer = await run(
+            command_line(slurm.query_prefix, program),
+            name=TWIN,
+            environment={"PATH": path, "LANG": "C.UTF-8"},
+            timeout=timeout,
+            stdin=json.dumps(document),
+            limit=OUTPUT_LIMIT,
+        )
+    except OSError as error:
+        raise TwinFailed(f"The twin of this Slurm cannot be run: {error}.") from error
+    except SlurmUnavailable as error:
+        raise TwinFailed(f"The twin of this Slurm did not answer within {timeout:g} s.") from error
     if answer.code != 0:
-        raise TwinFailed(f"The twin of this Slurm gave no answer: {last_line(answer.stderr) or 'it was ended'}.")
+        why = last_line(answer.stderr) if answer.stderr.strip() else "it was killed"
+        raise TwinFailed(f"The twin of this Slurm gave no answer: {why}.")
     try:
         result: dict[str, Any] = json.loads(answer.stdout)
     except ValueError as error:

@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Sequence
 
-PROGRAMS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin:/opt/slurm/sbin:/opt/slurm/bin"  # SITE: Slurm's folders
+PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin:/bin"  # SITE: Slurm's folders, which are searched after PATH
 MUNGE_SOCKETS = ("/run/munge/munge.socket.2", "/var/run/munge/munge.socket.2")
 PARENT = "/tmp"  # noqa: S108 - short, since munged has a socket in it; the folder's name is random and it is private
 LIMIT = 1 << 26
@@ -37,8 +37,12 @@ ATTEMPTS = 5
 """Ports that are tried; another program may take one between its choice and its use."""
 AT_ONCE = 4
 """Commands that run at the same time."""
-PATIENCE = 6.0
-"""Seconds until a scheduler that has not run has nothing to consider; each is to run every second."""
+PATIENCE = 15.0
+"""Seconds after which the scheduler that fills gaps is not waited for; it is to run every second."""
+NOT_QUEUED = frozenset(["PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive"])
+"""Reasons of jobs that no scheduler considers."""
+ENDLESS = 3600.0
+"""Seconds beyond the end of any twin."""
 TICK = 0.02
 
 _CONFIG = """
@@ -116,8 +120,6 @@ class Question(NamedTuple):
     """``values`` of scontrol, ``starts`` and ``ends`` in seconds from now, ``own`` if this account may use it."""
     requests: list[list[str]]
     """sbatch options of jobs that are submitted then, in this order."""
-    commands: str
-    """The folder of Slurm's commands; empty for the usual ones."""
     seconds: float
     """It ends itself after them."""
 
@@ -222,7 +224,9 @@ class Twin:
 
     def __init__(self, folder: Path, question: Question) -> None:
         self.folder = folder
-        self.path = f"{question.commands}:{PROGRAMS}" if question.commands else PROGRAMS
+        self.process: subprocess.Popen[bytes] | None = None
+        self.daemons: list[subprocess.Popen[bytes]] = []
+        self.path = f"{os.environ.get('PATH', '')}:{PROGRAMS}".strip(":")
         self.environment = {
             "PATH": self.path,
             "LANG": "C.UTF-8",
@@ -241,32 +245,52 @@ class Twin:
             port = free_port()
             (folder / "slurm.conf").write_text(self._conf(question, port, proof))
             self.process = self._start("slurmctld", "-D", "-f", f"{folder}/slurm.conf")
-            while self.process.poll() is None:
-                if listens(socket.AF_INET, ("127.0.0.1", port)) and "is UP" in self.run("scontrol", "ping")[1]:
+            while not self.ended:
+                if listens(socket.AF_INET, ("127.0.0.1", port)) and self._responds():
                     return
                 time.sleep(TICK)
             if "in use" not in self._log():
                 break
         raise Refused("start", f"slurmctld {self.version} did not start: {self._fault()}")
 
-    def run(self, name: str, *arguments: str) -> tuple[int, str, str]:
-        """Exit status, output and errors of a command."""
-        done = subprocess.run(
+    def _responds(self) -> bool:
+        with suppress(subprocess.TimeoutExpired):  # another program may have the port, and say nothing
+            return "is UP" in self.run("scontrol", "ping", timeout=2.0)[1]
+        return False
+
+    def run(self, name: str, *arguments: str, timeout: float) -> tuple[int, str, str]:
+        """Exit status, output and errors of a command; raises TimeoutExpired."""
+        with subprocess.Popen(
             [self._program(name), *arguments],
             env=self.environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             cwd="/",
-            check=False,
-        )
-        return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        ) as command:
+            deadline = time.monotonic() + timeout
+            while True:
+                try:
+                    output, errors = command.communicate(timeout=0.5)
+                except subprocess.TimeoutExpired:  # a command waits for minutes for a slurmctld that has ended
+                    if time.monotonic() < deadline and not self.ended:
+                        continue
+                    command.kill()
+                    raise
+                return command.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
+
+    @property
+    def ended(self) -> bool:
+        """Whether slurmctld has ended."""
+        return self.process is not None and self.process.poll() is not None
 
     def asked(self, name: str, *arguments: str) -> tuple[int, str, str]:
-        """The same while slurmctld runs; raises Refused if it has ended."""
-        result = self.run(name, *arguments)
-        if self.process.poll() is not None:
-            raise Refused("ended", f"slurmctld {self.version} ended while it was asked: {self._fault()}")
-        return result
+        """The same of a command that asks slurmctld; raises Refused if that has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            result = self.run(name, *arguments, timeout=ENDLESS)
+            if not self.ended:
+                return result
+        raise Refused("ended", f"slurmctld {self.version} ended while it was asked: {self._fault()}")
 
     def _program(self, name: str) -> str:
         path = shutil.which(name, path=self.path)
@@ -277,7 +301,7 @@ class Twin:
     def _version(self) -> str:
         for name in ("slurmctld", "sbatch", "scontrol", "squeue", "sdiag", "scancel"):
             self._program(name)
-        _, output, _ = self.run("slurmctld", "-V")
+        _, output, _ = self.run("slurmctld", "-V", timeout=ENDLESS)
         match = re.search(r"\d+\.\d+(\.\d+)?", output)
         if match is None:
             raise Refused("start", "slurmctld -V printed no version.")
@@ -331,9 +355,11 @@ class Twin:
             "SuspendTime=100000",
             "ResumeRate=0",
             "TreeWidth=65533",
+            "MessageTimeout=300",
             "MaxJobCount=200000",
             "MaxArraySize=100001",
-            "SchedulerParameters=sched_interval=1,default_queue_depth=100000,batch_sched_delay=0,bf_interval=1,"
+            "SchedulerParameters=sched_interval=1,default_queue_depth=100000,batch_sched_delay=0,max_sched_time=50,"
+            "bf_interval=1,bf_max_time=250,"
             "bf_max_job_test=100000,bf_continue,bf_window=20160,bf_resolution=60,bf_max_job_array_resv=1000",
         ]
         config = {key: value for key, value in question.config.items() if self._knows(key)}
@@ -347,7 +373,7 @@ class Twin:
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.out").open("wb") as output:
-            return subprocess.Popen(
+            daemon = subprocess.Popen(
                 [self._program(name), *arguments],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -356,6 +382,8 @@ class Twin:
                 cwd="/",
                 start_new_session=True,
             )
+        self.daemons.append(daemon)
+        return daemon
 
     def _log(self) -> str:
         return (self.folder / "slurmctld.out").read_text(errors="replace")
@@ -453,22 +481,34 @@ def local(moment: float) -> str:
 
 
 def settle(twin: Twin) -> None:
-    """Wait until both schedulers have considered every job that waits.
+    """Wait until both schedulers have considered every job that waits and could start."""
+    began, submitted_at, pause = time.monotonic(), int(time.time()), 5 * TICK
+    main, backfill, _ = cycles(twin)
+    while reasons := set(twin.asked("squeue", "-h", "-t", "PD", "-o", "%r")[1].split()) - NOT_QUEUED:
+        main_now, backfill_now, last = cycles(twin)
+        considered = "None" not in reasons
+        # the main scheduler holds a lock; the other one may have begun before the last job was submitted
+        if (
+            considered
+            and main_now > main
+            and (backfill_now > backfill + 1 or (backfill_now > backfill and last > submitted_at))
+        ):
+            return
+        if considered and time.monotonic() - began > PATIENCE:
+            return
+        time.sleep(pause)
+        pause = min(1.2 * pause, 1.0)
 
-    A scheduler that has nothing to consider does not run, as for jobs that exceed a limit of their partition.
+
+def cycles(twin: Twin) -> tuple[int, int, int]:
+    """How often the main scheduler and the backfill scheduler have run, and when the latter began to for the last time.
+
+    In seconds since the epoch.
     """
-    before, began = cycles(twin), time.monotonic()
-    while twin.asked("squeue", "-h", "-t", "PD", "-o", "%i")[1].strip():
-        if time.monotonic() - began > PATIENCE:
-            return
-        if all(now >= then + 2 for now, then in zip(cycles(twin), before)):
-            return
-        time.sleep(5 * TICK)
-
-
-def cycles(twin: Twin) -> list[int]:
-    """How often the main scheduler and the backfill scheduler have run."""
-    return [int(number) for number in re.findall(r"Total cycles: (\d+)", twin.asked("sdiag")[1])]
+    text = twin.asked("sdiag")[1]
+    main, backfill = (int(number) for number in re.findall(r"Total cycles: (\d+)", text)[:2])
+    last = re.search(r"Last cycle when: .*\((\d+)\)", text)
+    return main, backfill, int(last[1]) if last is not None else 0
 
 
 if __name__ == "__main__":

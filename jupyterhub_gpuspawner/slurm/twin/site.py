@@ -8,10 +8,12 @@ are the caller's), priorities (jobs are tried in their order), prologs and their
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
@@ -101,6 +103,8 @@ def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
                 options[name] = value
             elif name not in NEUTRAL:
                 unknown.append(name)
+    if options.get("exclusive") in ("user", "mcs"):  # everybody is another person here
+        options["exclusive"] = ""
     if "licenses" in options:
         options["licenses"] = ",".join(map(_license, re.split("[,;]", options["licenses"])))
     return options, unknown
@@ -162,13 +166,12 @@ def question_of(
     *,
     at: float,
     without: Collection[str] = (),
-    commands: str = "",
     seconds: float = 60.0,
 ) -> Question:
     """What the twin is asked so that its now is ``at``, in seconds since the epoch.
 
-    ``without`` are ids of jobs that hold nothing then, such as the participants' own servers. ``commands`` is the
-    folder of Slurm's commands, empty for PATH. Raises SlurmOutputError where the site's answers lack what is needed.
+    ``without`` are ids of jobs that hold nothing then, such as the participants' own servers. The twin ends itself
+    after ``seconds``. Raises SlurmOutputError where the site's answers lack what is needed.
     """
     notes: list[str] = []
     config = {match["key"]: match["value"].strip() for match in _PARAMETER.finditer(site.config)}
@@ -178,7 +181,7 @@ def question_of(
     partitions = [*_records(site.partitions, "PartitionName")]
     if not nodes or not partitions:
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw=site.nodes[:200])
-    reservations = [*_records(site.reservations, "ReservationName")]
+    reservations = [line for line in site.reservations.splitlines() if _matters(line, at, nodes)]
     held = [*_held(site.jobs, at, without)]
     licenses = _licenses(site.licenses, held)
     arguments: list[dict[str, str]] = []
@@ -195,11 +198,10 @@ def question_of(
         "nodes": [_node(record, features) for record in nodes.values()],
         "partitions": [_partition(record, nodes) for record in partitions],
         "gres": _gres_lines(nodes, site.gres_conf, notes),
-        "drained": ",".join(name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])),
-        "held": [options for job in held for options in job.options(nodes)],
-        "reservations": [_reservation(record, at, own) for record in reservations if _matters(record, at, nodes)],
+        "drained": host_list(name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])),
+        "held": _holders(held, nodes),
+        "reservations": [_reservation(line, at, own) for line in reservations],
         "requests": groups,
-        "commands": commands,
         "seconds": seconds,
     }
     return Question(document, jobs, tuple(dict.fromkeys(notes)))
@@ -261,17 +263,39 @@ def _node(record: Mapping[str, str], features: str) -> dict[str, str]:
 
 def _partition(record: Mapping[str, str], nodes: Collection[str]) -> dict[str, str]:
     line = _words_of(record, _PARTITION)
-    for key in ("Default", "ExclusiveUser", "LLN", "ReqResv"):
-        if line.get(key) == "NO":
-            del line[key]
-    if line.get("MaxNodes") == "0" or line.get("MinNodes") == "0":
-        line = {key: value for key, value in line.items() if (key, value) != ("MinNodes", "0")}
+    if line.pop("ExclusiveUser", "") == "YES":
+        # all jobs of the twin are of one account, and those of the site of as many: each has its nodes for itself
+        line["OverSubscribe"] = "EXCLUSIVE"
     if line.get("PreemptMode") == "OFF" or "SUSPEND" in line.get("PreemptMode", ""):
-        line.pop("PreemptMode", None)
-    if line.get("SelectTypeParameters") == "NONE":
-        del line["SelectTypeParameters"]
+        del line["PreemptMode"]
+    line = {key: value for key, value in line.items() if (key, value) != ("MinNodes", "0")}
     members = [name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes]
-    return {"PartitionName": record["PartitionName"], "Nodes": ",".join(members) or '""', **line}
+    return {"PartitionName": record["PartitionName"], "Nodes": host_list(members), **line}
+
+
+_NUMBERED = re.compile(r"(.*?)([0-9]+)")
+
+
+def host_list(names: Iterable[str]) -> str:
+    """``g[1-3,07],login``: short, since slurmctld reads the list once for each of its nodes."""
+    ranges: dict[tuple[str, int], list[list[int]]] = {}
+    others = []
+    for name in names:
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered is None:
+            others.append(name)
+            continue
+        number, width = int(numbered[2]), len(numbered[2]) if numbered[2].startswith("0") else 0
+        spans = ranges.setdefault((numbered[1], width), [])
+        if spans and number == spans[-1][1] + 1 and (not width or len(str(number)) <= width):
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    folded = []
+    for (prefix, width), spans in ranges.items():
+        parts = (f"{low:0{width}}-{high:0{width}}" if low < high else f"{low:0{width}}" for low, high in spans)
+        folded.append(f"{prefix}[{','.join(parts)}]")
+    return ",".join([*folded, *others])
 
 
 # --- gres.conf ------------------------------------------------------------------------------------------------------
@@ -293,7 +317,7 @@ def _gres_lines(nodes: Mapping[str, Mapping[str, str]], text: str, notes: list[s
             lines = []
         lines = lines or [*_reported_lines(record)]
         by_line.setdefault(tuple(tuple(line.items()) for line in lines), []).append(name)
-    return [{"NodeName": ",".join(names), **dict(line)} for lines, names in by_line.items() for line in lines]
+    return [{"NodeName": host_list(names), **dict(line)} for lines, names in by_line.items() for line in lines]
 
 
 def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
@@ -358,21 +382,54 @@ class _Held:
     exclusive: bool
     licenses: Mapping[str, int]
 
-    def options(self, nodes: Collection[str]) -> Iterator[list[str]]:
-        """sbatch options of jobs that hold the same, one for each node."""
-        for part in self.allocations:
-            if part.node not in nodes:
-                continue
-            yield [
-                f"--partition={self.partition}",
-                f"--nodelist={part.node}",
-                "--nodes=1",
-                *([f"--cpus-per-task={len(part.cpu_ids)}"] if part.cpu_ids else []),
-                *(["--exclusive"] if self.exclusive or not part.cpu_ids else []),
-                *([f"--mem={part.memory_mib}"] if part.memory_mib else []),
-                *([f"--gres={','.join(map(str, part.gres))}"] if part.gres else []),
-                *([f"--time={self.minutes}"] if self.minutes is not None else []),
-            ]
+    def options(self, part: NodeAllocation) -> tuple[str, ...]:
+        """sbatch options of a job that holds on a node what this one holds on its node ``part``."""
+        return (
+            f"--partition={self.partition}",
+            *([f"--cpus-per-task={len(part.cpu_ids)}"] if part.cpu_ids else []),
+            *(["--exclusive"] if self.exclusive or not part.cpu_ids else []),
+            *([f"--mem={part.memory_mib}"] if part.memory_mib else []),
+            *([f"--gres={','.join(map(str, part.gres))}"] if part.gres else []),
+        )
+
+
+HOLDERS = 200
+"""Jobs of the twin that hold what jobs of the site hold; there may be thousands of these."""
+
+
+def _holders(held: Sequence[_Held], nodes: Collection[str]) -> list[list[str]]:
+    """sbatch options of jobs that hold what these hold. Jobs of the same size on different nodes are one job.
+
+    When a job ends only decides which gaps the scheduler may fill. So where there would be more than :data:`HOLDERS`
+    jobs, ends are rounded up, to two digits, to one, or to the last.
+    """
+    parts = [(job, part) for job in held for part in job.allocations if part.node in nodes]
+    groups: dict[tuple[tuple[str, ...], int | None, int], list[str]] = {}
+    for digits in (9, 2, 1, 0):
+        groups = {}
+        counts: Counter[tuple[tuple[str, ...], int | None, str]] = Counter()
+        for job, part in parts:
+            shape, minutes = job.options(part), _rounded_up(job.minutes, digits)
+            groups.setdefault((shape, minutes, counts[shape, minutes, part.node]), []).append(part.node)
+            counts[shape, minutes, part.node] += 1
+        if len(groups) <= HOLDERS:
+            break
+    return [
+        [
+            *shape,
+            f"--nodes={len(on)}",
+            f"--nodelist={host_list(on)}",
+            *([f"--time={minutes}"] if minutes is not None else []),
+        ]
+        for (shape, minutes, _), on in groups.items()
+    ]
+
+
+def _rounded_up(minutes: int | None, digits: int) -> int | None:
+    if minutes is None or digits == 0:
+        return None
+    unit: int = 10 ** max(0, len(str(minutes)) - digits)
+    return -(-minutes // unit) * unit
 
 
 def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
@@ -397,7 +454,7 @@ def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
             partition=values.get("Partition", ""),
             allocations=parse_allocations(record[middle.start() : command.start()]),
             minutes=None if ends is None else max(1, int(ends - max(at, starts)) // 60),
-            exclusive=values.get("OverSubscribe") == "NO",
+            exclusive=values.get("OverSubscribe") in ("NO", "USER", "MCS"),
             licenses={gres.name: gres.count for gres in parse_gres(_license(present(values.get("Licenses"))))},
         )
 
@@ -420,7 +477,7 @@ def _licenses(text: str, held: Iterable[_Held]) -> dict[str, int]:
 
 _PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
 """Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
-_FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "ANY_NODES", "STATIC", "STATIC_ALLOC", "PART_NODES"])
+_FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC"])
 """Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""
 
 
@@ -437,7 +494,10 @@ def _times(record: Mapping[str, str], at: float) -> tuple[float, float]:
     return start, end
 
 
-def _matters(record: Mapping[str, str], at: float, nodes: Collection[str]) -> bool:
+def _matters(line: str, at: float, nodes: Collection[str]) -> bool:
+    if not line.startswith("ReservationName="):
+        return False
+    record = fields(line)
     members = expand_nodelist(present(record.get("Nodes")))
     return _times(record, at)[1] > at and any(name in nodes for name in members)
 
@@ -446,20 +506,21 @@ _SLACK = 60.0
 """Seconds that the twin may take from its now to its last request: what lies ahead is moved by as much."""
 
 
-def _reservation(record: Mapping[str, str], at: float, own: Collection[str]) -> dict[str, Any]:
+def _reservation(line: str, at: float, own: Collection[str]) -> dict[str, Any]:
+    record = fields(line)
     start, end = _times(record, at)
     flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS]
-    name = record["ReservationName"]
+    cores = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
     values = {
-        "ReservationName": name,
+        "ReservationName": record["ReservationName"],
         "Nodes": present(record.get("Nodes")),
-        "PartitionName": present(record.get("PartitionName")),
+        "CoreCnt": ",".join(map(str, cores)),
         "Flags": ",".join([*flags, "IGNORE_JOBS", "OVERLAP"]),
     }
     return {
         "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
         "ends": end - at + _SLACK,
-        "own": name in own,
+        "own": record["ReservationName"] in own,
         "values": {key: value for key, value in values.items() if value},
     }
 
