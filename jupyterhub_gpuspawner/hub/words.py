@@ -194,8 +194,6 @@ SILENT = "Slurm is not responding at the moment. Your server is not affected."
 LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
 NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")
 
-IN_LINE_FOR_EVER = "We keep your place in line until you stop this server."
-IN_LINE_UNTIL = "We keep your place in line until {time}."
 NO_ESTIMATE = "Slurm has no estimate yet."
 
 STOP_HEADING = "Your server is stopping"

@@ -33,6 +33,8 @@ _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDIN
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 _NOT_YET_QUEUED = ("", "None", "Prolog")
 """Reasons of a job that Slurm has not put into its queue, or is about to start."""
+IN_LINE_FOR_EVER = "We keep your place in line until you stop this server."
+IN_LINE_UNTIL = "We keep your place in line until {time}."
 _REPEAT = 10.0
 """Seconds after which an event is sent again: a proxy may keep a stream open though the hub is gone."""
 
@@ -196,13 +198,20 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
     the job is pending, in a sentence, ``hint`` what to do; ``estimate`` is when it is expected to start
     (:meth:`Estimate.document`), ``expected`` the same as a sentence, and ``change`` why that is another time than
-    before. While Slurm is ``silent`` everything is as of ``answered_at``, and ``answered`` says so.
+    before. ``notes`` are the sentences above the stages: page and script show whatever is there. While Slurm is
+    ``silent`` everything is as of ``answered_at``, and ``answered`` says so.
     """
     job, position, estimate = facts.job, facts.queue_position, facts.estimate(now)
     expects = job is not None and facts.waits and not never_clears(job.reason)
     partition = job.partition if job is not None else ""
     text = _percent_and_sentence(replace(facts, silent=False))[1]
     about_job = job_words(job, matching=facts.matching, contact=facts.contact) if job is not None else NO_WORDS
+    hint = about_job.advice if facts.placement is None else ""
+    change = facts.change.words if facts.change is not None and facts.waits else ""
+    kept = "" if not facts.waits else IN_LINE_FOR_EVER if facts.queued_until is None else IN_LINE_UNTIL
+    kept_until = _iso(facts.queued_until) if facts.waits else None
+    # name, sentence, and what stands for {time} in it
+    notes = (("change", change, None), ("kept", kept, kept_until), ("hint", hint, None))
     return {
         "headline": words.WAITING if waits_in_queue(facts) else words.STARTING,
         "sentence": text[:1].upper() + text[1:],
@@ -214,19 +223,16 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "job_id": facts.job_id,
         "partition": partition,
         "reason": about_job.sentence,
-        "hint": about_job.advice if facts.placement is None else "",
+        "hint": hint,
         "position": position.position if position is not None else None,
         "of": position.of if position is not None else None,
         "place": words.people_ahead(position.people, position.position) if position is not None else "",
         "estimate": estimate.document(now),
         "expected": capitalized(estimate.words(now) or words.NO_ESTIMATE) if expects else "",
-        "change": facts.change.words if facts.change is not None and facts.waits else "",
-        "kept": ""
-        if not facts.waits
-        else words.IN_LINE_FOR_EVER
-        if facts.queued_until is None
-        else words.IN_LINE_UNTIL,
-        "kept_until": _iso(facts.queued_until) if facts.waits else None,
+        "change": change,
+        "kept": kept,
+        "kept_until": kept_until,
+        "notes": [{"name": name, "text": note, "at": at} for name, note, at in notes if note],
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",

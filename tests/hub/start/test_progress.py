@@ -155,22 +155,30 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
     return page
 
 
+KEPT = "We keep your place in line until you stop this server."
+HINT = (
+    "It starts automatically; you only have to wait. "
+    "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
+)
 PLAIN = {
     "headline": WAITING,
     "job": "7, partition gpu",
     "job_id": "7",
     "partition": "gpu",
     "reason": LINE,
-    "hint": "It starts automatically; you only have to wait. "
-    "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner.",
+    "hint": HINT,
     "position": None,
     "of": None,
     "place": "",
     "estimate": UNKNOWN.document(NOON),
     "expected": "Slurm has no estimate yet.",
     "change": "",
-    "kept": "We keep your place in line until you stop this server.",
+    "kept": KEPT,
     "kept_until": None,
+    "notes": [
+        {"name": "kept", "text": KEPT, "at": None},
+        {"name": "hint", "text": HINT, "at": None},
+    ],
     "silent": False,
     "answered_at": None,
     "answered": "",
@@ -219,8 +227,11 @@ def test_how_long_a_place_is_kept() -> None:
     limited = waiting("Priority", queued_until=NOON + 3600)
     started = document(StartFacts("7", REACHED, RUNNING, queued_until=NOON + 3600), now=NOON)
 
-    assert (limited["kept"], limited["kept_until"]) == (words.IN_LINE_UNTIL, "2027-01-15T09:00:00+00:00")
-    assert (started["kept"], started["kept_until"]) == ("", None)
+    until = "We keep your place in line until {time}."
+
+    assert (limited["kept"], limited["kept_until"]) == (until, "2027-01-15T09:00:00+00:00")
+    assert limited["notes"][0] == {"name": "kept", "text": until, "at": "2027-01-15T09:00:00+00:00"}
+    assert (started["kept"], started["kept_until"], started["notes"]) == ("", None, [])
 
 
 @pytest.mark.parametrize("matching", ["GPUs", "CPUs"])

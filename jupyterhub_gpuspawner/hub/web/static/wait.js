@@ -27,9 +27,24 @@ function waitForServer(page) {
     document.title = `${titled} - JupyterHub`;
   }
 
-  function showLine(name, text, iso, apart = true) {
+  function showLine(name, text) {
     page.querySelector(`[data-line="${name}"]`).hidden = !text;
-    say(fact(name), text, iso, apart);
+    say(fact(name), text);
+  }
+
+  /** The sentences above the stages, whichever they are: those that stay are not touched. */
+  function showNotes(notes) {
+    const box = document.getElementById("gpuspawner-notes");
+    const items = notes.map(({ name, text, at }) => {
+      const item = box.querySelector(`[data-fact="${name}"]`) ?? document.createElement("p");
+      item.className = "mb-1";
+      item.dataset.fact = name;
+      say(item, text, at);
+      return item;
+    });
+    if (items.some((item, n) => item !== box.children[n]) || items.length !== box.children.length) {
+      box.replaceChildren(...items);
+    }
   }
 
   /** "took 6 s" for a stage that is done, "for 12 min" for the current one. */
@@ -54,15 +69,12 @@ function waitForServer(page) {
     headline(told.headline);
     showAlternatives(told);
     tell(told.sentence);
-    say(fact("hint"), told.hint);
+    showNotes(told.notes);
     fact("answered").hidden = !told.silent;
     say(fact("answered"), told.answered, told.answered_at);
-    say(fact("kept"), told.kept, told.kept_until);
     showLine("place", told.place);
     showLine("expected", told.expected);
-    showLine("change", told.change);
     showLine("job", told.job);
-    showLine("kept", told.kept ?? "", told.kept_until, false);
     for (const stage of told.stages) {
       const item = page.querySelector(`[data-stage="${stage.name}"]`);
       if (!item) continue;
