@@ -128,27 +128,28 @@ def _of_ready(
 
 
 def _of_inactive(start: CourseStart, server: Server, now: float, *, by_hand: bool) -> Step | CourseStart:
-    failed = replace(start, stage=Stage.FAILED, asked_at=now, fault=failure_of(server, start.asked_at))
+    failure = failure_of(server, start.asked_at)
+    failed = replace(start, stage=Stage.FAILED, asked_at=now, fault=failure or "")
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
-        return failed if failed.fault and not start.ready_at else Step.NOTHING
+        return failed if failure is not None and not start.ready_at else Step.NOTHING
     ended_at = (server.ending.at or 0.0) if server.ending is not None and not server.ending.failed else 0.0
     if ended_at >= start.asked_at or (by_hand and now >= start.asked_at + WANTED_FOR):
         return CourseStart(start.user, Stage.LEFT, asked_at=now)
-    if start.stage is Stage.ASKED and start.tries >= (1 if by_hand else TRIES) and failed.fault:
+    if start.stage is Stage.ASKED and start.tries >= (1 if by_hand else TRIES) and failure is not None:
         return failed
     # the first try is one that a hub before this one did not make
     is_due = not start.tries or (start.tries < TRIES and now >= start.asked_at + PAUSE)
     return Step.START if is_due else Step.NOTHING
 
 
-def failure_of(server: Server, asked_at: float) -> str:
-    """Why the last start of a server that is not active failed; empty where it did not, or before ``asked_at``."""
+def failure_of(server: Server, asked_at: float) -> str | None:
+    """Why the last start of a server that is not active failed; None where it did not, or before ``asked_at``."""
     ending = server.ending
     if ending is not None:
         is_new = ending.failed and (ending.at is None or ending.at >= asked_at)
-        return server.end_words().sentence if is_new else ""
-    return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else ""
+        return server.end_words().sentence if is_new else None
+    return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else None
 
 
 class StartsAhead:

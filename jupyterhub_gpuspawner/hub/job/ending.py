@@ -176,10 +176,11 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
     **{(error.reason, None): Words(advice=_ASK) for error in (GPUSpawnerError, ConfigError, SlurmOutputError)},
 }
 """Why a start failed, by the fault and how far it was; the sentence of an error is its own."""
+_UNEXPLAINED = Words(words.START_FAILED)
 
 
 def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT) -> Words:
-    """What is shown of an ending, ``{time}`` standing for :attr:`Ending.at`; escape all of it.
+    """What is shown of an ending, always with a sentence; ``{time}`` in it stands for :attr:`Ending.at`. Escape it.
 
     ``title`` is the server's, and names one that was stopped; ``contact`` is whom its user may ask.
     """
@@ -203,7 +204,7 @@ def _of_facts(ending: Ending, title: str, contact: str) -> Words:
         return Words(text, SILENT if silent else of_job.advice)
     if ending.job is not None and fault == SubmitRejected.reason:
         return replace(of_job, hint=f"Job {ending.job_id}: {of_job.sentence} {of_job.hint}".strip())
-    of_start = _STARTS_IN_WORDS.get((fault, ending.stage)) or _STARTS_IN_WORDS.get((fault, None), NO_WORDS)
+    of_start = _STARTS_IN_WORDS.get((fault, ending.stage)) or _STARTS_IN_WORDS.get((fault, None), _UNEXPLAINED)
     last_state = words.SUBMITTED_AS if ending.job is None else words.ABOUT_JOB
     facts = {"job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)

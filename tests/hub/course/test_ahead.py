@@ -130,17 +130,17 @@ def test_the_next_step_for_one_person(
 
 
 FAILURES = {
-    "none": (Server(), ""),
-    "one that ran and ended": (ENDED, ""),
-    "one that a person stopped": (stopped(1010.0), ""),
+    "none": (Server(), None),
+    "one that ran and ended": (ENDED, None),
+    "one that a person stopped": (stopped(1010.0), None),
     "one that did not start, nobody knows when": (FAILED, UNREACHABLE),
     "one that did not start since": (Server(ending=Ending(start_failed("unreachable"), at=1006.0)), UNREACHABLE),
-    "one that did not start before": (Server(ending=Ending(start_failed("unreachable"), at=1004.0)), ""),
+    "one that did not start before": (Server(ending=Ending(start_failed("unreachable"), at=1004.0)), None),
     "one of another spawner that did not start": (Server(failure=RuntimeError("no")), "The server did not start."),
 }
 
 
 @pytest.mark.parametrize(("server", "failure"), FAILURES.values(), ids=FAILURES.keys())
-def test_a_failure_is_that_of_the_last_start(server: Server, failure: str) -> None:
+def test_a_failure_is_that_of_the_last_start(server: Server, failure: str | None) -> None:
     """A server that ran, or that a person stopped, has not failed."""
     assert failure_of(server, 1005.0) == failure

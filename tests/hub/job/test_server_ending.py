@@ -211,6 +211,11 @@ def test_a_start_that_took_too_long_says_what_did_not_come(stage: Stage | None, 
     )
 
 
+def test_a_fault_of_another_version_has_a_sentence() -> None:
+    """No decision depends on it, and the page is not empty."""
+    assert words_of(Ending(start_failed("eclipse"))) == Words("The server failed to start.")
+
+
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), job_id="7", at=1.0, gpus=1)
 STOPS = [
     (STOPPED, "K80 was stopped at {time}; job 7 released 1 GPU."),
