@@ -11,21 +11,20 @@ from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, ca
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance
-from jupyterhub_gpuspawner.courses.check import check_course, of_hub
+from jupyterhub_gpuspawner.courses.check import of_hub, plan_of, plans
 from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.api import of_start, undelayed
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
+from jupyterhub_gpuspawner.hub.course.rehearsal import Rehearsal, dry_run, rehearsal_with
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import JobSettings, plain_request
+from jupyterhub_gpuspawner.hub.start.build import JobSettings, batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
-from jupyterhub_gpuspawner.site.courses import SETTING, course_site, dry_run, hub_limits
-from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.site.courses import SETTING, course_site, hub_limits
 from jupyterhub_gpuspawner.words import moment, people
 
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
@@ -37,16 +36,11 @@ _LONG = timedelta(hours=8).total_seconds()
 
 async def check_seats(context: Context) -> AsyncIterator[Finding]:
     """Count the seats of the profile that was asked for, or of each."""
-    if not context.options.people or context.snapshot is None:
+    if not context.options.people or context.snapshot is None or not context.has_profiles:
         return
-    people_of = {profile.slug: _people(profile, context) for profile in context.chosen()}
-    known = sorted({name for names in people_of.values() for name in names})
-    try:
-        accounting = await context.client.accounting(known) if known else None
-    except GPUSpawnerError:  # which is told where accounts are looked for
-        accounting = None
+    rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client)
     for profile in context.chosen():
-        for finding in _seats(profile, people_of[profile.slug], accounting, context):
+        async for finding in _seats(profile, rehearsal, context):
             yield finding
 
 
@@ -57,32 +51,25 @@ def _people(profile: Profile, context: Context) -> list[str]:
     return names[:wanted] if len(names) >= wanted else []
 
 
-def _seats(
-    profile: Profile, known: Sequence[str], accounting: Accounting | None, context: Context
-) -> Iterator[Finding]:
-    assert context.snapshot is not None  # noqa: S101 - check_seats
-    where, wanted = context.location(profile), context.options.people
+async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> AsyncIterator[Finding]:
+    where, wanted, known = context.location(profile), context.options.people, _people(profile, context)
     names = known or [f"person {number}" for number in range(1, wanted + 1)]
     try:
         request = context.request(Case(profile), now=context.now)
     except RequestError as error:
         yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
         return
-    length = min([*lengths_of(request.resources, context.snapshot).values(), _LONG])
-    report = check_session(
-        CourseDate(context.now, context.now + timedelta(seconds=length), "now"),
-        request.resources,
-        context.snapshot,
-        names,
-        opens=context.now,
-        accounting=accounting if known else None,
-    )
+    length = min([*lengths_of(request.resources, rehearsal.snapshot).values(), _LONG])
+    date = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
+    plan = plan_of(date, request, rehearsal.snapshot, names, opens=context.now.timestamp())
+    report = await rehearsal.report(plan, plan.asked_as if known else ())
+    by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
     texts = [problem.text for problem in report.problems if known or problem.kind != "people"]
     if report.fit >= wanted and not texts:
-        yield SEATS.ok(where, f"{people(wanted)} could start now")
+        yield SEATS.ok(where, f"{people(wanted)} could start now{by_hand}")
     else:
         counted = any(problem.kind == "seats" for problem in report.problems)
-        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now."]
+        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{by_hand}."]
         yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site)
     limits = replace(
@@ -145,7 +132,8 @@ async def _answer(
 ) -> Finding:
     """Slurm's answer for the request of a user, whose spawner this is; raises RequestError."""
     try:
-        answer = await dry_run(context.client, spawner, settings, request)
+        script = batch_job(settings, request, await spawner.account(settings), start_id="").script
+        answer = await dry_run(context.client, script, request.username, exec_prefix=spawner.exec_prefix)
     except SlurmUnavailable:
         raise
     except SubmitRejected as error:
@@ -200,20 +188,24 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
     valid = [file for file in files if file.fault is None]
     if not valid or context.snapshot is None:
         return
-    inputs = await course_site(context.site, valid, client=context.client, snapshot=context.snapshot)
-    for file in valid:
-        for finding in _of_course(file.slug, check_course(file, inputs, since=context.now), context):
+    inputs = await course_site(context.site, valid, snapshot=context.snapshot)
+    planned_by_course = [plans(file, inputs, since=context.now) for file in valid]
+    others = [plan for planned in planned_by_course for plan in planned]
+    rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client, others=others)
+    for file, planned in zip(valid, planned_by_course, strict=True):
+        reports = await rehearsal.reports(planned, until=(context.now + SOON).timestamp())
+        for finding in _of_course(file.slug, reports, context):
             yield finding
 
 
 def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) -> Iterator[Finding]:
     where = f"course {slug}"
     if reports and all(report.fits for report in reports):
-        wanted = max(report.seats.wanted for report in reports)
+        wanted = max(report.wanted for report in reports)
         yield COURSE.ok(where, f"{people(wanted)}, {len(reports)} sessions from {reports[0].session.name} on")
     sessions: dict[tuple[str, bool], list[SessionReport]] = {}
     for report in reports:
-        for problem in report.remarks:
+        for problem in (*report.problems, *(hint for hint in report.hints if hint.kind == "hub")):
             sessions.setdefault((problem.text, problem.hint), []).append(report)
     for (text, hint), those in sessions.items():
         soon = those[0].session.start - context.now < SOON

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
-from jupyterhub_gpuspawner.courses.limits import licenses_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
@@ -41,19 +40,30 @@ async def check_accounts(context: Context) -> AsyncIterator[Finding]:
     if not names or context.snapshot is None:
         return
     try:
-        accounting = await context.client.accounting(())
+        cluster = await context.client.accounting_names()
     except GPUSpawnerError as error:
         yield UNREAD.warning("Slurm", f"accounts and QOS are not checked: {error.message}", error.hint)
         return
-    if accounting is None:
+    if cluster is None:
         return
-    accounts, qos = ({name.lower() for name in known} for known in (accounting.accounts, accounting.qos))
     for (_, field, name), case in names.items():
         where = context.location_of(case, field)
-        if field == "account" and name.lower() not in accounts:
-            yield NO_ACCOUNT.error(where, f"there is no account {name}.", f"Name one of {some(sorted(accounts))}.")
-        if field == "qos" and name.lower() not in qos and "qos" in accounting.enforced:
-            yield NO_QOS.error(where, f"there is no QOS {name}.", f"Name one of {some(sorted(qos))}.")
+        names_there = cluster.accounts if field == "account" else cluster.qos
+        if names_there is not None and name.lower() not in names_there:
+            code, what = (NO_ACCOUNT, "account") if field == "account" else (NO_QOS, "QOS")
+            yield code.error(where, f"there is no {what} {name}.", f"Name one of {some(sorted(names_there))}.")
+
+
+_LICENSES = re.compile(r"(?:--licenses[= ]|-L ?)(?P<list>\S+)")
+
+
+def licenses_of(options: Sequence[str]) -> dict[str, int]:
+    """How many of each licence options of sbatch ask for."""
+    matches = [match for option in options if (match := _LICENSES.match(option)) is not None]
+    words = [word for match in matches[-1:] for word in match["list"].split(",")]
+    return {
+        name: int(count or 1) for name, _, count in (word.partition(":") for word in words) if (count or "1").isdigit()
+    }
 
 
 async def check_licenses(context: Context) -> AsyncIterator[Finding]:

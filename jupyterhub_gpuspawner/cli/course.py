@@ -21,10 +21,11 @@ from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, printable, table
 from jupyterhub_gpuspawner.courses.course import calendar as calendar_of
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
-from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
+from jupyterhub_gpuspawner.courses.report import SessionReport, check_document, fit_in_words
+from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import Checked, Rehearsed, address_of, check_courses, named_course
-from jupyterhub_gpuspawner.site.courses import rehearse as rehearsal_of
+from jupyterhub_gpuspawner.site.courses import Checked, address_of, check_courses, named_course
+from jupyterhub_gpuspawner.site.courses import rehearse as rehearsed
 from jupyterhub_gpuspawner.words import people
 
 EXIT_WRONG = 1
@@ -79,7 +80,7 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
 
     async def ask() -> bool:
         all_start = True
-        rehearsal = await rehearsal_of(load_site(config), name, session, only=only, every=every)
+        rehearsal = await rehearsed(load_site(config), name, session, only=only, every=every)
         begin, together = rehearsal.session.start.timestamp(), rehearsal.together
         async for answer in rehearsal.answers:
             late = answer.starts_at is None or answer.starts_at > max(begin, time.time()) + _SOON
@@ -87,7 +88,7 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
             click.echo(_answered(answer, late=late))
         if together is None:
             return all_start
-        fit, wanted = together.fit, together.seats.wanted
+        fit, wanted = together.fit, together.wanted
         more = f"; `gpuspawner course check {name}` says what is missing" if fit < wanted else ""
         click.echo(f"{'ok   ' if fit >= wanted else 'WRONG'} together: {fit} of {people(wanted)} fit{more}")
         return all_start and fit >= wanted
@@ -96,7 +97,7 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
         raise SystemExit(EXIT_WRONG)
 
 
-def _answered(answer: Rehearsed, *, late: bool) -> str:
+def _answered(answer: PersonsAnswer, *, late: bool) -> str:
     head = "WRONG" if late else "ok   "
     if answer.starts_at is None:
         return f"{head} {answer.user}: {answer.refusal}"
@@ -162,7 +163,7 @@ def _in_every(reports: Sequence[SessionReport]) -> list[str]:
 def _printed(report: SessionReport, everywhere: Collection[str]) -> Iterator[str]:
     begin, end = report.session.start, report.session.end
     head = "ok   " if report.fits else "WRONG"
-    yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.seats.wanted)}, {report.fit} fit"
+    yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.wanted)}, {fit_in_words(report)}"
     yield from (_indented(problem.text) for problem in report.problems if problem.text not in everywhere)
 
 

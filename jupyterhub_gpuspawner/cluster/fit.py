@@ -416,6 +416,7 @@ class NodeFit:
             jobs_per_cpu, held = oversubscribed
             self.free_cpus = max(0, node.cpus * jobs_per_cpu - held)
         self.cpus_per_core = node.cpus_per_core
+        self.socket_cpus = node.cpus_per_core * node.socket_cores
         self.step = _step(node, cpu_unit) if cpu_unit != "core" else node.cpus_per_core
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
         self.idle = node.cpus_allocated == 0 and not jobs
@@ -456,17 +457,23 @@ class NodeFit:
 
     def has_after(self, need: Need, freed: Freed) -> bool:
         """Whether everything requested is free once the jobs counted in ``freed`` have ended."""
-        if self.complete and freed.jobs >= len(self.jobs):
-            return self.offers(need)
+        return self.count_after(need, freed) > 0
+
+    def count_after(self, need: Need, freed: Freed) -> int:
+        """How many such jobs fit at the same time once the jobs counted in ``freed`` have ended."""
+        empty = self.complete and freed.jobs >= len(self.jobs)
         if need.exclusive or need.all_memory:
-            return False
+            return int(empty and self.offers(need))
         cpus, memory = self.used_by(need)
-        return (
-            self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type] >= need.gpus
-            and self.free_shards + freed.shards >= need.shards
-            and self.free_cpus + freed.cpus >= cpus
-            and self.free_memory + freed.memory >= memory
-        )
+        if empty:
+            gpus, shards = self.gpus.get(need.gpu_type, 0), self.shards
+            free_cpus, free_memory = self.cpus, self.memory
+        else:
+            gpus = self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type]
+            shards = self.free_shards + freed.shards
+            free_cpus, free_memory = self.free_cpus + freed.cpus, self.free_memory + freed.memory
+        amounts = (gpus, need.gpus), (shards, need.shards), (free_cpus, cpus), (free_memory, memory)
+        return min((free // requested for free, requested in amounts if requested), default=0)
 
     def open_at(self, moment: float, length: float) -> float:
         """The first moment from ``moment`` on at which ``length`` seconds overlap no reservation for others."""

@@ -1,23 +1,27 @@
-"""Checks every session of a course against the profiles, the accounts and one snapshot of the cluster. Pure."""
+"""Checks every session of a course against the profiles, the accounts and one snapshot of the cluster. Pure.
+
+:func:`plans` says what of each session is known, and what is to be asked of Slurm; :func:`report_of` puts its answers
+beside that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
-from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_at
+from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.rehearsal import check_session
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
-from jupyterhub_gpuspawner.courses.seats import Seats
+from jupyterhub_gpuspawner.courses.seats import SeatCount, in_words
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.accounting import Accounting
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
 
 MANY = 10
@@ -54,15 +58,9 @@ class CourseInputs:
     """JupyterHub's groups with their members; None where they are not known."""
     without_account: Collection[str] = ()
     """People who have no account or no home folder."""
-    accounting: Accounting | None = None
-    """The limits of Slurm's accounting; None where there are none."""
-    licenses: Mapping[str, int] | None = None
-    """The cluster's licences, by name; None where they were not asked for."""
     hub: HubLimits | None = None
     absent_instructors: Collection[str] = ()
     """Users that the course names as instructors and that have no account."""
-    everybody: bool = False
-    """Count seats for everybody, those included whose servers run in the session's reservation; else those left."""
     unknown: Sequence[str] = ()
     """What could not be found out, as sentences."""
 
@@ -108,10 +106,53 @@ def members(file: CourseFile, groups: Mapping[str, Collection[str]]) -> tuple[st
     return people(file.course.roster, file.listed, groups).names if file.course is not None else ()
 
 
-def check_course(
+@dataclass(frozen=True)
+class SessionPlan:
+    """One session: what is known of it, and what Slurm is asked."""
+
+    session: CourseDate
+    people: tuple[str, ...]
+    """The roster."""
+    course: str = ""
+    """The course's slug."""
+    request: JobRequest | None = None
+    """What each of them requests; None where Slurm is not asked, for a reason that is among the remarks."""
+    opens: float = 0.0
+    """When the first servers are submitted, in seconds since the epoch."""
+    at: float = 0.0
+    """When they can start: then, or when the reservation begins."""
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """Those whom the profile does not admit, or who have no account, with the reason: Slurm is not asked for them."""
+    own_jobs: frozenset[str] = frozenset()
+    """Ids of jobs that are the participants' servers already, so that they take no seats from them."""
+    remarks: tuple[Problem, ...] = ()
+    """What is wrong or worth knowing, whatever Slurm answers."""
+
+    @property
+    def asked_as(self) -> tuple[str, ...]:
+        """The people as whom Slurm can be asked."""
+        return tuple(name for name in self.people if name not in self.excluded)
+
+    def served_before(self, plans: Sequence[SessionPlan]) -> list[SessionPlan]:
+        """Those of other courses' sessions whose servers are started earlier, or as early, and run at this one's start.
+
+        Of sessions that start together the one that comes first in ``plans`` is served first.
+        """
+        own = next((index for index, plan in enumerate(plans) if plan == self), len(plans))
+        return [
+            plan
+            for index, plan in enumerate(plans)
+            if plan.request is not None
+            and plan.course != self.course
+            and (plan.at, index) < (self.at, own)
+            and plan.session.end.timestamp() > self.at
+        ]
+
+
+def plans(
     file: CourseFile, inputs: CourseInputs, *, only: str = "", since: datetime | None = None
-) -> tuple[SessionReport, ...]:
-    """A report for each session; ``only`` names one, and gives none if there is no such session.
+) -> tuple[SessionPlan, ...]:
+    """A plan for each session; ``only`` names one, and gives none if there is no such session.
 
     With ``since``, sessions that have ended by then are left out, unless ``only`` names one.
     """
@@ -121,14 +162,27 @@ def check_course(
     on_roster = people(course.roster, file.listed, inputs.groups or {})
     general = [*_of_instructors(course, inputs), *_of_people(on_roster.unknown_groups, on_roster.names, inputs)]
     return tuple(
-        _with(_of_date(course_date, course, file, on_roster.names, inputs), general)
+        _with(_plan(course_date, course, file, on_roster.names, inputs), general)
         for course_date in course.dates
         if (course_date.name == only if only else since is None or course_date.end > since)
     )
 
 
-def _with(report: SessionReport, problems: Sequence[Problem]) -> SessionReport:
-    return replace(report, remarks=(*problems, *report.remarks))
+def plans_beside(
+    sessions: Sequence[CourseDate], files: Sequence[CourseFile], inputs: CourseInputs
+) -> tuple[SessionPlan, ...]:
+    """A plan for each session of these courses that is held during one of ``sessions``, in the order of the courses."""
+    return tuple(
+        plan
+        for file in files
+        for date in (file.course.dates if file.course is not None else ())
+        if any(date.start < session.end and session.start < date.end for session in sessions)
+        for plan in plans(file, inputs, only=date.name)
+    )
+
+
+def _with(plan: SessionPlan, problems: Sequence[Problem]) -> SessionPlan:
+    return replace(plan, remarks=(*problems, *plan.remarks))
 
 
 def _of_instructors(course: Course, inputs: CourseInputs) -> list[Problem]:
@@ -155,31 +209,28 @@ def _of_people(unknown_groups: Sequence[str], names: Sequence[str], inputs: Cour
         yield Problem("people", f"No account or home folder on this machine: {some(missing)}.")
 
 
-def _of_date(
+def _plan(
     course_date: CourseDate, course: Course, file: CourseFile, names: Sequence[str], inputs: CourseInputs
-) -> SessionReport:
-    problems: list[Problem] = []
-
-    def without_seats(*more: Problem) -> SessionReport:
-        return SessionReport(course_date, Seats(len(names), ()), (*problems, *more))
-
-    base = course.profile.slug
+) -> SessionPlan:
+    plan = SessionPlan(course_date, tuple(names), file.slug)
+    base, opens = course.profile.slug, _opens(course, course_date, inputs)
     try:
-        opens, profile = _profile_of(file, course_date, inputs)
+        profile = _profile_of(file, course_date, inputs, opens)
     except ConfigError as error:
-        return without_seats(Problem("profile", f"{error}."))
+        return _with(plan, [Problem("profile", f"{error}.")])
     if profile.kind != "slurm":
-        return without_seats(Problem("profile", f"Profile {base} does not start Slurm jobs, so no seats are counted."))
-    excluded = _excluded(base, profile, opens, names, inputs)
+        text = f"Profile {base} does not start Slurm jobs, so no seats are counted."
+        return _with(plan, [Problem("profile", text)])
+    problems, excluded = list[Problem](), _excluded(base, profile, opens, names, inputs)
     if excluded:
         problems.append(Problem("people", f"{some(list(excluded))} {next(iter(excluded.values()))}"))
     first = next((name for name in names if name not in excluded), None)
     if first is None:
-        return without_seats()
+        return _with(plan, problems)
     try:
-        request = request_of(file, course_date, inputs, first)
+        request = _request_of(profile, first, opens, inputs)
     except RequestError as error:
-        return without_seats(Problem("profile", str(error)))
+        return _with(plan, [*problems, Problem("profile", str(error))])
     if inputs.hub is not None:
         length = (course_date.end - course_date.start).total_seconds()
         limits = replace(
@@ -188,29 +239,126 @@ def _of_date(
             queue_timeout=queue_limit(request.profile.queue_timeout, inputs.hub.queue_timeout),
         )
         problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation_name))
-    report = check_session(
-        course_date,
-        request.resources,
-        inputs.snapshot,
-        names,
-        opens=opens,
-        accounting=inputs.accounting,
-        licenses=inputs.licenses,
-        everybody=inputs.everybody,
-    )
-    return _with(report, problems)
+    planned = plan_of(course_date, request, inputs.snapshot, names, opens=opens.timestamp())
+    here = "has no account or home folder on this machine."
+    excluded |= {name: here for name in names if name in inputs.without_account}
+    return _with(replace(planned, course=file.slug, excluded=excluded), problems)
 
 
-def excluded_from(
-    file: CourseFile, course_date: CourseDate, inputs: CourseInputs, names: Sequence[str]
-) -> dict[str, str]:
-    """Whom the profile's ``allow`` keeps out of a session, with the reason: ``cannot use profile k80: ...``.
+def plan_of(
+    session: CourseDate, request: JobRequest, snapshot: ClusterSnapshot, names: Sequence[str], *, opens: float
+) -> SessionPlan:
+    """The plan of a session in which each of these people makes this request.
 
-    Raises ConfigError.
+    ``opens``: when the first servers are started, in seconds since the epoch.
     """
-    assert file.course is not None  # noqa: S101 - check_course
-    opens, profile = _profile_of(file, course_date, inputs)
-    return _excluded(file.course.profile.slug, profile, opens, names, inputs)
+    resources, plan = request.resources, SessionPlan(session, tuple(names))
+    start, end, name = session.start.timestamp(), session.end.timestamp(), request.resources.reservation_name
+    own = snapshot.reservation_by_name.get(name)
+    if own is not None and _outside(own, start=start, end=end):
+        return _with(plan, [_reported_outside(own, session)])
+    problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end))
+    offered = [partition for partition in partitions_of(resources, snapshot) if partition in snapshot.partition_by_name]
+    if not offered:
+        requested = resources.partition or "no partition, and the cluster has no default one"
+        problems.append(Problem("partition", f"The profile requests {requested}, which does not exist."))
+    if not offered or (name and own is None):
+        return _with(plan, problems)
+    length = max(length_of(resources, snapshot.partition_by_name[partition]) for partition in offered)
+    lowered = resources.time is not None  # for whoever starts later, as course_profile does
+    problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end)
+    begins = own.start if own is not None and own.start is not None else opens
+    return SessionPlan(
+        session,
+        tuple(names),
+        request=request,
+        opens=opens,
+        at=max(opens, begins, snapshot.taken_at),
+        own_jobs=_own_jobs(snapshot, names, name),
+        remarks=tuple(problems),
+    )
+
+
+def report_of(
+    plan: SessionPlan,
+    snapshot: ClusterSnapshot,
+    seats: SeatCount | None,
+    refused: Mapping[str, str],
+    *,
+    unknown: Sequence[str] = (),
+) -> SessionReport:
+    """The report of a session.
+
+    ``refused``: the people whose job Slurm would refuse, with its sentence. ``unknown``: what could not be asked.
+    """
+    problems, hints = list[Problem](), [Problem("unknown", text, hint=True) for text in unknown]
+    if seats is not None and plan.request is not None:
+        problems += _of_seats(plan, plan.request.resources, snapshot, seats)
+        if seats.beside < seats.with_gpu:
+            text = f"{seats.beside} of {seats.with_gpu} have their cores beside their GPU."
+            hints.append(Problem("seats", text, hint=True))
+        hints += [Problem("unknown", note, hint=True) for note in seats.notes]
+        if seats.estimate:
+            hints.append(Problem("unknown", seats.estimate, hint=True))
+    for sentence in dict.fromkeys(refused.values()):
+        who = [name for name, other in refused.items() if other == sentence]
+        problems.append(Problem("limit", f"{some(who)}: {sentence}"))
+    return SessionReport(plan.session, len(plan.people), seats, len(refused), (*plan.remarks, *problems, *hints))
+
+
+def _of_seats(
+    plan: SessionPlan, resources: Resources, snapshot: ClusterSnapshot, seats: SeatCount
+) -> Iterator[Problem]:
+    """Why not everybody's server starts."""
+    text = in_words(seats, cpus_per_core=cpus_per_core_of(resources, snapshot))
+    if not text:
+        return
+    fault = fault_of(resources, snapshot, now=plan.at) if not seats.fit else None
+    if fault is not None:
+        waits = plan.at - plan.opens
+        early = plan.opens < plan.session.start.timestamp() and waits > 0
+        ahead = f" Servers are started ahead {duration(waits)} before it begins." if early else ""
+        yield Problem("partition", f"Slurm would refuse every job: {fault.clause}.{ahead}")
+    else:
+        yield Problem("seats", f"{text}{_not_counted(plan, resources, snapshot)}")
+
+
+def _not_counted(plan: SessionPlan, resources: Resources, snapshot: ClusterSnapshot) -> str:
+    """The nodes on which nothing can start then."""
+    reasons = dict[str, str]()
+    for name in partitions_of(resources, snapshot):
+        partition = snapshot.partition_by_name.get(name)
+        if partition is None:
+            continue
+        until = plan.at + length_of(resources, partition)
+        constraint = resources.constraint or ""
+        nodes = capacity_of(snapshot).nodes(name, constraint=constraint, reservation=resources.reservation_name)
+        for node in nodes.all:
+            other = next((period for period in node.reserved if period.start < until and plan.at < period.end), None)
+            if not node.usable:
+                reasons[node.name] = f"out of service now{f': {node.reason}' if node.reason else ''}"
+            elif other is not None:
+                begins = f" from {_clock(other.start, plan.session)}" if other.start > plan.at else ""
+                reasons[node.name] = (
+                    f"in maintenance{begins}, reservation {other.name}"
+                    if other.maintenance
+                    else f"reserved for {other.name}{begins}"
+                )
+    return f" Not available: {some([f'{name} ({why})' for name, why in reasons.items()])}." if reasons else ""
+
+
+def _clock(moment: float, session: CourseDate) -> str:
+    return f"{datetime.fromtimestamp(moment, session.start.tzinfo):%a %Y-%m-%d %H:%M}"
+
+
+def _own_jobs(snapshot: ClusterSnapshot, people: Sequence[str], reservation: str) -> frozenset[str]:
+    """The participants' jobs in the session's reservation: once it has begun, these are their servers."""
+    if not reservation:
+        return frozenset()
+    members = frozenset(people)
+    return frozenset(
+        job.job_id for job in snapshot.jobs if job.nodes and job.reservation == reservation and job.user in members
+    )
 
 
 def _excluded(
@@ -222,16 +370,19 @@ def _excluded(
     }
 
 
-def _profile_of(file: CourseFile, course_date: CourseDate, inputs: CourseInputs) -> tuple[datetime, Profile]:
-    """When servers of the session may be started first, and the profile then; raises ConfigError."""
-    assert file.course is not None  # noqa: S101 - check_course
-    opens = opens_at(file.course, course_date)
-    return opens, course_profile(file, inputs.profiles, opens, defaults=inputs.defaults, session=course_date).profile
+def _opens(course: Course, course_date: CourseDate, inputs: CourseInputs) -> datetime:
+    """When the first servers of a session are started that are not started yet."""
+    opens, now = opens_at(course, course_date), datetime.fromtimestamp(inputs.snapshot.taken_at, timezone.utc)
+    return max(opens, now.astimezone(opens.tzinfo)) if now < course_date.end else opens
 
 
-def request_of(file: CourseFile, course_date: CourseDate, inputs: CourseInputs, user: str) -> JobRequest:
-    """What a participant requests who starts as soon as the session is open; raises ConfigError or RequestError."""
-    opens, profile = _profile_of(file, course_date, inputs)
+def _profile_of(file: CourseFile, course_date: CourseDate, inputs: CourseInputs, opens: datetime) -> Profile:
+    """The profile at the time at which servers of the session are started; raises ConfigError."""
+    return course_profile(file, inputs.profiles, opens, defaults=inputs.defaults, session=course_date).profile
+
+
+def _request_of(profile: Profile, user: str, opens: datetime, inputs: CourseInputs) -> JobRequest:
+    """What a participant requests who starts then; raises RequestError."""
     return resolve(
         (profile,),
         {"profile": profile.slug},
@@ -241,3 +392,78 @@ def request_of(file: CourseFile, course_date: CourseDate, inputs: CourseInputs, 
         now=opens,
         defaults=inputs.defaults,
     )
+
+
+# The session's reservation, and how long its servers run.
+
+_WHOLE_DAY = frozenset({"DAILY", "WEEKLY", "WEEKDAY", "WEEKEND", "HOURLY"})
+"""Flags of a reservation that moves on by itself (scontrol(1))."""
+
+
+def _outside(own: Reservation, *, start: float, end: float) -> bool:
+    if own.flags & _WHOLE_DAY:
+        return False
+    return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
+
+
+def _reported_outside(own: Reservation, session: CourseDate) -> Problem:
+    begin, end = (_clock(moment, session) if moment is not None else "always" for moment in (own.start, own.end))
+    return Problem("reservation", f"Reservation {own.name} is from {begin} to {end}: the session is outside it.")
+
+
+def _of_reservation(
+    name: str, own: Reservation | None, account: str | None, people: Sequence[str], *, start: float, end: float
+) -> Iterator[Problem]:
+    if not name:
+        return
+    if own is None:
+        yield Problem("reservation", f"There is no reservation {name}.")
+        return
+    if own.start is not None and own.start > start and not own.flags & _WHOLE_DAY:
+        late = duration(own.start - start)
+        yield Problem("reservation", f"Reservation {name} starts {late} after the session begins.")
+    if own.end is not None and own.end < end and not own.flags & _WHOLE_DAY:
+        yield Problem("reservation", f"Reservation {name} ends {duration(end - own.end)} before the session does.")
+    if "PURGE_COMP" in {flag.partition("=")[0] for flag in own.flags}:
+        yield Problem(
+            "reservation",
+            f"Reservation {name} has the flag PURGE_COMP: Slurm deletes it as soon as no job has used it for some "
+            "minutes.",
+        )
+    strangers = _not_admitted(own, people)
+    if strangers:
+        yield Problem("people", f"Reservation {name} is not for {some(strangers)}.")
+    accounts = [account for account in own.accounts if not account.startswith("-")]
+    if account and ((accounts and not own.users and account not in accounts) or f"-{account}" in own.accounts):
+        admitted = f"accounts {', '.join(accounts)}" if accounts else "other accounts"
+        yield Problem("people", f"Reservation {name} is for {admitted}, and the profile requests account {account}.")
+
+
+def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
+    """Those whom the reservation's list of users excludes; accounts and groups are not known here."""
+    denied = {user.removeprefix("-") for user in own.users if user.startswith("-")}
+    admitted = {user for user in own.users if not user.startswith("-")}
+    if own.accounts or own.groups or not admitted:
+        return [name for name in people if name in denied]
+    return [name for name in people if name not in admitted or name in denied]
+
+
+def _of_time(own: Reservation | None, length: float, *, start: float, opens: float, end: float) -> Iterator[Problem]:
+    """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
+    session = end - start
+    if length < session - 2 * MARGIN:
+        yield Problem(
+            "time", f"Servers end after {duration(length)}, before the session does, which takes {duration(session)}."
+        )
+    elif opens + length < end - 2 * MARGIN:
+        early = duration(end - opens - length)
+        yield Problem("time", f"Servers that are started ahead end {early} before the session does.")
+    if own is None or own.end is None or "FLEX" in own.flags or own.flags & _WHOLE_DAY:
+        return
+    if own.end - length < end:
+        margin = own.end - length - start
+        yield Problem(
+            "time",
+            f"Servers that are started more than {duration(margin)} after the session begins do not run: they request "
+            f"{duration(length)}, and reservation {own.name} ends before that.",
+        )

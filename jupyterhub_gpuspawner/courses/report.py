@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.courses.limits import Admission
-from jupyterhub_gpuspawner.courses.seats import Seats
+from jupyterhub_gpuspawner.courses.seats import SeatCount
 
-VERSION = 1
+VERSION = 2
 """Version of the course check document."""
 
 
@@ -31,11 +30,14 @@ class SessionReport:
     """What the check found for one session."""
 
     session: CourseDate
-    seats: Seats
+    wanted: int
+    """People on the roster."""
+    seats: SeatCount | None = None
+    """None where nobody's job could start anyway."""
+    refused: int = 0
+    """How many people's job Slurm would refuse."""
     remarks: tuple[Problem, ...] = ()
     """Problems and hints."""
-    admission: Admission | None = None
-    """Whom accounting's limits let in; None without accounting, and where nobody's job could start anyway."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -49,20 +51,25 @@ class SessionReport:
 
     @property
     def fit(self) -> int:
-        """How many people get in: the lowest of seats and limits."""
-        return self.seats.fit if self.admission is None else min(self.seats.fit, self.admission.fit)
+        """How many people get in, at most as many as were tried."""
+        fit = self.seats.fit if self.seats is not None else 0
+        return min(fit, self.wanted - self.refused) if self.refused else fit
 
     @property
-    def tight(self) -> str:
-        """What keeps people out: a resource, or a limit of accounting by Slurm's name; empty where nothing does."""
-        if self.admission is not None and self.admission.fit < self.seats.fit:
-            return self.admission.tight
-        return self.seats.tight
+    def more(self) -> bool:
+        """Whether perhaps even more get in."""
+        return self.seats is not None and 0 < self.seats.tried <= self.fit
 
     @property
     def fits(self) -> bool:
-        """Whether everybody fits and nothing is wrong."""
-        return self.fit >= self.seats.wanted and not self.problems
+        """Whether everybody gets in and nothing is wrong."""
+        return self.fit >= self.wanted and not self.problems
+
+
+def fit_in_words(report: SessionReport) -> str:
+    """``46 fit``, ``75 or more fit``, ``46 fit, by estimate``."""
+    by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
+    return f"{report.fit}{' or more' if report.more else ''} fit{by_hand}"
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,17 @@ class SessionDocument:
     wanted: int
     """People on the roster."""
     fit: int
-    """How many of them can have a server at the same time."""
-    tight: str
-    """What keeps the others out: ``gpus``, ``shards``, ``cpus``, ``memory``, ``nodes``, ``licenses``, ``account``,
-    ``qos``, or Slurm's name of a limit, such as ``GrpTRES``; empty where all fit, or nothing alone would help."""
+    """How many can have a server at the same time; one and a half times the roster where more were not tried."""
+    counted: str
+    """Who has counted: ``slurm``, ``estimate``, or nobody (empty), where the problems say why nothing starts."""
     problems: tuple[str, ...]
     """What is wrong, in sentences. The check fails if there are any."""
     hints: tuple[str, ...]
     """What is worth knowing, in sentences."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many people's jobs wait, by Slurm's reason."""
+    beside: int | None = None
+    """How many of those with GPUs have all their cores beside them; null where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +112,18 @@ class CheckDocument:
 
 def check_document(course: str, reports: Sequence[SessionReport], fault: str | None = None) -> CheckDocument:
     """The document of one course."""
-    return CheckDocument(
-        course,
-        fault,
-        tuple(
-            SessionDocument(
-                session=report.session.name,
-                wanted=report.seats.wanted,
-                fit=report.fit,
-                tight=report.tight,
-                problems=tuple(problem.text for problem in report.problems),
-                hints=tuple(problem.text for problem in report.hints),
-            )
-            for report in reports
-        ),
+    return CheckDocument(course, fault, tuple(map(_document, reports)))
+
+
+def _document(report: SessionReport) -> SessionDocument:
+    seats = report.seats
+    return SessionDocument(
+        session=report.session.name,
+        wanted=report.wanted,
+        fit=report.fit,
+        counted="" if seats is None else "estimate" if seats.estimate else "slurm",
+        problems=tuple(problem.text for problem in report.problems),
+        hints=tuple(problem.text for problem in report.hints),
+        waiting=seats.waiting if seats is not None else {},
+        beside=seats.beside if seats is not None and seats.with_gpu else None,
     )

@@ -1,250 +1,179 @@
-"""How many people of a course fit at the same time, counted node by node. Pure.
+"""How many people of a session can have a server at the same time: what Slurm is asked, and its answer in words. Pure.
 
-``sbatch --test-only`` tries one job; fifty may fail where one fits. So the seats of each node are counted: what the
-node has, less what jobs of others still hold when the session starts, divided by what one participant requests.
+Slurm's own scheduler counts. :func:`estimate` counts by hand, for where it cannot be asked.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
-from jupyterhub_gpuspawner.cluster.fit import Freed, Need, NodeFit
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
-from jupyterhub_gpuspawner.words import cpus, memory
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.fit import ANY, Freed
+from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.units import format_memory, parse_memory
+from jupyterhub_gpuspawner.words import cpus, memory, sentence
 
-GPUS, SHARDS, CPUS, MEMORY, NODES = "gpus", "shards", "cpus", "memory", "nodes"
-"""Resources by the names of a profile's fields; ``nodes`` where each participant requests whole nodes."""
-_ORDER = (GPUS, SHARDS, NODES, CPUS, MEMORY)
-
-
-@dataclass(frozen=True)
-class Free:
-    """What a node has for the course at the start of a session."""
-
-    gpus: Mapping[str, int]
-    """By type; the empty type counts all."""
-    shards: int = 0
-    cpus: int = 0
-    memory: int = 0
-    """MiB."""
-    idle: bool = True
-    """No job is left on it."""
-    step: int = 1
-    """How many CPUs Slurm gives out together; see :meth:`NodeFit.used_by`."""
-    cpus_per_core: int = 1
+CPUS, MEMORY = "cpus-per-task", "mem"
+"""Options of sbatch of which a course can request less."""
+PARTS = 6
+"""Smaller values that are tried of one option."""
+MOST_ON_A_NODE = 64
+"""Jobs without GPUs on a node, for which such values are looked for."""
+_GIB = 1024
+_SHORT_OF = frozenset({"Resources", "Priority"})
+"""Slurm's reasons for a job that waits behind another, or for what that one waits for."""
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """How a partition lets jobs share a node's CPUs."""
+class Smaller:
+    """A smaller request with which more servers start."""
 
-    partition: str = ""
-    cpus_at_most: int | None = None
-    """MaxCPUsPerNode: CPUs of a node that all jobs of the partition may hold together."""
-    jobs_per_cpu: int = 1
-    """OverSubscribe=FORCE."""
-    own_jobs: frozenset[str] = frozenset()
-    """Ids of jobs that are the participants' servers already, so that they take no seats from them."""
-
-
-@dataclass(frozen=True)
-class NodeSeats:
-    """The seats of one node."""
-
-    node: str
-    limits: Mapping[str, int]
-    """How many participants each requested resource has room for; empty where the node cannot be used at all."""
-    why: str = ""
-    """Why it cannot be used; empty where it can."""
-
-    @property
-    def seats(self) -> int:
-        """How many participants fit."""
-        return min(self.limits.values(), default=0)
-
-    def seats_without(self, resource: str) -> int:
-        """How many would fit if there were plenty of one resource."""
-        return min((limit for name, limit in self.limits.items() if name != resource), default=self.seats)
+    option: str
+    """:data:`CPUS` or :data:`MEMORY`."""
+    value: int
+    """CPUs, or MiB, for each person."""
+    fit: int
+    """How many people's servers start with it."""
 
 
 @dataclass(frozen=True)
-class Seats:
-    """How many participants fit at the same time."""
+class SeatCount:
+    """How many servers of a session start at the same time."""
 
     wanted: int
-    nodes: tuple[NodeSeats, ...]
-    nodes_per_person: int = 1
-    """Nodes that each participant requests."""
-
-    @property
-    def fit(self) -> int:
-        """How many fit."""
-        return _together([node.seats for node in self.nodes], self.nodes_per_person)
-
-    @property
-    def tight(self) -> str:
-        """The resource of which more would let most further people in; empty where all fit, or none alone would."""
-        if self.fit >= self.wanted:
-            return ""
-        gain = {name: self._without(name) for name in _ORDER if any(name in node.limits for node in self.nodes)}
-        best = max(gain, key=lambda name: gain[name], default="")
-        return best if best and gain[best] > self.fit else ""
-
-    def _without(self, resource: str) -> int:
-        return _together([node.seats_without(resource) for node in self.nodes], self.nodes_per_person)
-
-
-def _together(seats: list[int], nodes_per_person: int) -> int:
-    """How many jobs of ``nodes_each`` different nodes fit on nodes with so many seats."""
-    if nodes_per_person <= 1:
-        return sum(seats)
-    low, high = 0, sum(seats) // nodes_per_person
-    while low < high:  # the largest number of jobs for which every job finds enough different nodes
-        middle = (low + high + 1) // 2
-        if sum(min(seat, middle) for seat in seats) >= middle * nodes_per_person:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    """People on the roster."""
+    tried: int
+    """How many jobs were tried: more than the roster has people."""
+    fit: int
+    """How many of them start."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many people's jobs wait, by Slurm's reason."""
+    refusal: str = ""
+    """Why sbatch refuses the job: a clause; empty where it does not."""
+    with_gpu: int = 0
+    """How many people's jobs have GPUs whose cores are known."""
+    beside: int = 0
+    """How many of these have all their cores beside their GPUs."""
+    smaller: Smaller | None = None
+    """None where everybody's server starts, and where neither fewer cores nor less memory would help."""
+    notes: tuple[str, ...] = ()
+    """What Slurm's scheduler was asked without, in sentences."""
+    estimate: str = ""
+    """Why this was counted by hand: sentences; empty where Slurm has counted."""
 
 
-def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float, sharing: Sharing = Sharing()) -> Free:
-    """What a node has once those of the snapshot's ``jobs`` have ended that end before ``moment``.
+def tries(people: int) -> int:
+    """How many jobs are tried: one and a half times the roster, to tell how many more would fit."""
+    return math.ceil(1.5 * people)
 
-    ``moment`` in seconds since the epoch.
 
-    A job without a time limit keeps what it holds; those that are the course's own keep nothing.
+def smaller_values(
+    options: Mapping[str, str], resources: Resources, snapshot: ClusterSnapshot
+) -> tuple[tuple[str, int], ...]:
+    """Smaller requests that are worth a try, the largest first: the option, and CPUs or MiB.
+
+    They are the parts of a node, or of a socket, at which one more job finds room: at most :data:`PARTS` for each
+    option. ``options`` are sbatch's by their long names.
     """
-    freed, held, of_partition = Freed(), 0, 0
-    for job in (jobs[at] for at in node.jobs):
-        cpus = job.cpus // job.node_count
-        if job.job_id in sharing.own_jobs or (job.ends_at is not None and job.ends_at <= moment):
-            freed.add(cpus, job.memory_mib // job.node_count, job.gpus, node.only_type)
+    requested = {CPUS: _number(options.get(CPUS, "")), MEMORY: _mib(options.get(MEMORY, ""))}
+    parts: dict[str, set[int]] = {CPUS: set(), MEMORY: set()}
+    where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
+    kinds = {
+        kind for name in partitions_of(resources, snapshot) for kind in capacity_of(snapshot).nodes(name, **where).kinds
+    }
+    step = _GIB if requested[MEMORY] > _GIB else 1
+    for kind in kinds:
+        most = MOST_ON_A_NODE
+        if resources.gpus:
+            most = kind.gpus.get(resources.gpu_type or ANY, 0) // resources.gpus
+        for jobs in range(1, most + 1):
+            parts[CPUS] |= {kind.cpus // jobs, kind.socket_cpus // jobs}
+            parts[MEMORY].add(kind.memory // jobs // step * step)
+    tried = []
+    for option, values in parts.items():
+        smaller = sorted((value for value in values if 0 < value < requested[option]), reverse=True)
+        tried += [(option, value) for value in smaller[:: max(1, -(-len(smaller) // PARTS))]]
+    return tuple(tried)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _mib(text: str) -> int:
+    try:
+        return parse_memory(text)
+    except ValueError:
+        return 0
+
+
+def with_value(options: Mapping[str, str], option: str, value: int) -> dict[str, str]:
+    """The options with a smaller value, of :func:`smaller_values`."""
+    return {**options, option: format_memory(value) if option == MEMORY else str(value)}
+
+
+def in_words(count: SeatCount, *, cpus_per_core: int) -> str:
+    """``48 of 50 start; 2 wait: Resources. With 5 cores each: all 50.``; for ``cpus_per_core`` see :func:`words.cpus`.
+
+    Empty where everybody's server starts.
+    """
+    if count.refusal:
+        return sentence(f"Slurm refuses every job: {count.refusal}")
+    if count.fit >= count.wanted:
+        return ""
+    missing = count.wanted - count.fit
+    reasons = [f"{reason}{_explained(reason)}" for reason in count.waiting]
+    if len(reasons) > 1:
+        reasons = [f"{text} ({number})" for text, number in zip(reasons, count.waiting.values(), strict=True)]
+    waits = f"; {missing} wait{'s' * (missing == 1)}: {', '.join(reasons)}" if reasons else ""
+    text = f"{'By estimate ' if count.estimate else ''}{count.fit} of {count.wanted} start{waits}."
+    if (smaller := count.smaller) is not None:
+        requested = f"{memory(smaller.value)} of memory" if smaller.option == MEMORY else ""
+        requested = requested or cpus(smaller.value, per_core=cpus_per_core)
+        many = f"all {count.wanted}" if smaller.fit >= count.wanted else f"{smaller.fit}"
+        text += f" With {requested} each: {many}."
+    return text
+
+
+def _explained(reason: str) -> str:
+    """What it means where jobs with this reason never start."""
+    known = meaning(reason)
+    return f" ({known.sentence.rstrip('.')})" if not known.clears and reason not in _SHORT_OF else ""
+
+
+def estimate(
+    resources: Resources,
+    snapshot: ClusterSnapshot,
+    people: int,
+    why: str,
+    *,
+    at: float,
+    own_jobs: Collection[str] = (),
+) -> SeatCount:
+    """Count node by node what jobs leave free that still run ``at`` (seconds since the epoch), divided by a request.
+
+    It knows GPUs by type, shards, CPUs, memory and the reservations of nodes, and little else of what Slurm considers.
+    ``why`` is for :attr:`SeatCount.estimate`; the jobs ``own_jobs`` do not count.
+    """
+    best, capacity, jobs = dict[str, int](), capacity_of(snapshot), snapshot.job_table
+    for name in partitions_of(resources, snapshot):
+        partition = snapshot.partition_by_name.get(name)
+        if partition is None or fault_in(resources, snapshot, name, now=at) is not None:
             continue
-        held += cpus
-        of_partition += cpus if job.partition == sharing.partition else 0
-    empty = node.complete and freed.jobs == len(node.jobs)
-    free_cpus = node.cpus if empty else min(node.free_cpus + freed.cpus, node.cpus)
-    if sharing.jobs_per_cpu > 1:
-        free_cpus = max(0, node.cpus * sharing.jobs_per_cpu - held)
-    if sharing.cpus_at_most is not None:
-        free_cpus = max(0, min(free_cpus, sharing.cpus_at_most - of_partition))
-    if empty:
-        return Free(node.gpus, node.shards, free_cpus, node.memory, step=node.step, cpus_per_core=node.cpus_per_core)
-    gpus = Counter(node.free_gpus) + freed.gpus
-    return Free(
-        {kind: min(gpus[kind], count) for kind, count in node.gpus.items()},
-        min(node.free_shards + freed.shards, node.shards),
-        free_cpus,
-        min(node.free_memory + freed.memory, node.memory),
-        idle=False,
-        step=node.step,
-        cpus_per_core=node.cpus_per_core,
-    )
-
-
-def seats_of(
-    node: NodeFit,
-    need: Need,
-    jobs: Sequence[ClusterJob],
-    *,
-    start: float,
-    end: float,
-    sharing: Sharing = Sharing(),
-) -> NodeSeats:
-    """The seats of one node from ``start`` to ``end``, in seconds since the epoch."""
-    why = _unusable(node, start, end)
-    if why:
-        return NodeSeats(node.name, {}, why)
-    free = free_at(node, jobs, start, sharing)
-    cpus, cores = node.used_by(need)
-    need = replace(need, cpus=cpus, memory=cores)
-    if need.exclusive or need.all_memory:
-        whole = Free(node.gpus, node.shards, node.cpus, node.memory)
-        fits = free.idle and min(_limits(whole, replace(need, all_memory=False)).values(), default=1) > 0
-        return NodeSeats(node.name, {NODES: int(fits)})
-    return NodeSeats(node.name, _limits(free, need))
-
-
-def _limits(free: Free, need: Need) -> dict[str, int]:
-    amounts = (
-        (GPUS, need.gpus, free.gpus.get(need.gpu_type, 0)),
-        (SHARDS, need.shards, free.shards),
-        (CPUS, need.cpus, free.cpus),
-        (MEMORY, need.memory, free.memory),
-    )
-    return {name: has // limit for name, limit, has in amounts if limit}
-
-
-def _unusable(node: NodeFit, start: float, end: float) -> str:
-    if not node.usable:
-        return f"out of service now{f' ({node.reason})' if node.reason else ''}"
-    other = next((period for period in node.reserved if period.start < end and start < period.end), None)
-    if other is None:
-        return ""
-    return f"in maintenance (reservation {other.name})" if other.maintenance else f"reserved for {other.name}"
-
-
-def count_seats(
-    nodes: Iterable[NodeFit],
-    need: Need,
-    jobs: Sequence[ClusterJob],
-    *,
-    wanted: int,
-    start: float,
-    end: float,
-    nodes_per_person: int = 1,
-    sharing: Sharing = Sharing(),
-) -> Seats:
-    """The seats of a session; ``nodes`` are those of its partition, constraint and reservation, ``jobs`` all jobs."""
-    seats = tuple(seats_of(node, need, jobs, start=start, end=end, sharing=sharing) for node in nodes)
-    return Seats(wanted, seats, nodes_per_person)
-
-
-def either(of_partitions: Sequence[Seats]) -> Seats:
-    """The seats of jobs that are submitted to several partitions: each node counts as the one with most seats."""
-    best: dict[str, NodeSeats] = {}
-    for node in (node for seats in of_partitions for node in seats.nodes):
-        if node.node not in best or node.seats > best[node.node].seats:
-            best[node.node] = node
-    return replace(of_partitions[0], nodes=tuple(best.values()))
-
-
-def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:
-    """What would let more people in, for the instructor; empty where nothing that the request can change would.
-
-    ``free`` is what each node has. The remedy is the largest request of the tight resource with which each node has as
-    many seats as its other resources allow.
-    """
-    name = seats.tight
-    if name not in (CPUS, MEMORY):
-        return ""
-    crowded = [node for node in seats.nodes if node.limits and node.seats_without(name) > node.seats]
-    has = {node.node: getattr(free[node.node], name) for node in crowded}
-    less = min(has[node.node] // node.seats_without(name) for node in crowded)
-    example = max(crowded, key=lambda node: node.seats_without(name) - node.seats)
-    if name == CPUS:
-        step = max(free[node.node].step for node in crowded)
-        less = less // step * step
-    requested: int = getattr(need, name)
-    if not 0 < less < requested:
-        return ""
-    if name == MEMORY:
-        rounded = less // 1024 * 1024 or less
-        now, then = f"{memory(requested)} of memory", memory(rounded)
-    else:
-        now, then = (cpus(number, per_core=free[example.node].cpus_per_core) for number in (requested, less))
-    would = example.seats_without(name)
-    what = _unit(need, would)
-    return (
-        f"With {now} for each person, {example.seats} of {would} {what} of node {example.node} can be used; "
-        f"{then} each would allow all {would}."
-    )
-
-
-def _unit(need: Need, number: int) -> str:
-    if need.gpus:
-        return "GPUs" if need.gpus == 1 and number != 1 else "seats"
-    return "seats"
+        need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
+        nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)
+        for node in nodes.usable:
+            freed = Freed()
+            for job in (jobs[position] for position in node.jobs):
+                if job.job_id in own_jobs or (job.ends_at is not None and job.ends_at <= at):
+                    share = job.node_count
+                    freed.add(job.cpus // share, job.memory_mib // share, job.gpus, node.only_type)
+            if node.open_at(at, length) == at:
+                best[node.name] = max(best.get(node.name, 0), node.count_after(need, freed))
+    fit = min(tries(people), sum(best.values()) // resources.node_count)
+    return SeatCount(people, tries(people), fit, estimate=why)

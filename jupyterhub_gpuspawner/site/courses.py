@@ -3,60 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import stat
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.courses.check import (
-    CourseInputs,
-    HubLimits,
-    check_course,
-    excluded_from,
-    members,
-    request_of,
-)
+from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, members, plans, plans_beside
 from jupyterhub_gpuspawner.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, rehearsal_with
 from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import BatchJob, JobSettings, batch_job, plain_request, site_defaults
+from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_defaults
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of
-from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Slurm's answer for one participant."""
-
-    user: str
-    starts_at: float | None
-    """When their server would start, in seconds since the epoch; None: Slurm would refuse it."""
-    refusal: str = ""
-
-
-@dataclass(frozen=True)
-class Rehearsal:
     """Slurm's answers for the participants of one session."""
 
     session: CourseDate
-    answers: AsyncIterator[Rehearsed]
+    answers: AsyncIterator[PersonsAnswer]
     """One after the other, as Slurm gives them."""
     together: SessionReport | None
     """Whether all fit at the same time, of which an answer for one knows nothing; None if only some were asked for."""
@@ -80,16 +59,22 @@ class Checked:
 async def check_courses(site: Site, name: str = "", session: str = "", *, past: bool = False) -> list[Checked]:
     """Check a course, or without a name every course: the sessions that have not ended, with ``past`` all.
 
-    Raises ConfigError, also for a named course without such a session, and SlurmUnavailable.
+    Slurm is asked as each participant of a course's first session, and as one of those of each later session. Raises
+    ConfigError, also for a named course without such a session, and SlurmUnavailable.
     """
-    folder = spawner_of(site).courses_dir
-    files = [course_file(folder, name)] if name else await asyncio.to_thread(_all_courses, folder)
+    spawner = spawner_of(site)
+    every_file = await asyncio.to_thread(_all_courses, spawner.courses_dir)
+    files = [course_file(spawner.courses_dir, name)] if name else every_file
     inputs = await course_site(site, [file for file in files if file.fault is None])
     since = None if past else datetime.now().astimezone()
-    checked = [Checked(file.slug, check_course(file, inputs, only=session, since=since), file.fault) for file in files]
-    if name and not checked[0].reports:
+    planned = {file.slug: plans(file, inputs, only=session, since=since) for file in files}
+    if name and not planned[name]:
         raise no_session(files[0], session or "from now on")
-    return checked
+    sessions = [plan.session for of_course in planned.values() for plan in of_course]
+    rehearsal = await rehearsal_with(
+        spawner, inputs.snapshot, others=plans_beside(sessions, every_file, inputs) if sessions else ()
+    )
+    return [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
 
 
 def _all_courses(folder: str) -> list[CourseFile]:
@@ -100,101 +85,42 @@ def _all_courses(folder: str) -> list[CourseFile]:
     return files
 
 
-async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsal:
+async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsed:
     """Ask Slurm for each participant, as that user, when their server would start (``sbatch --test-only``).
 
     Each is asked for as of the moment from which servers of the session may be started, or now if that is later. A
     question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
     Raises ConfigError, SlurmUnavailable.
     """
-    file = course_file(spawner_of(site).courses_dir, name)
+    spawner = spawner_of(site)
+    file = course_file(spawner.courses_dir, name)
     inputs = await course_site(site, [file])
-    assert file.course is not None  # noqa: S101 - course_file
-    coming = [date for date in file.course.dates if date.end.timestamp() > time.time()]
-    wanted = [date for date in file.course.dates if date.name == session] if session else coming[:1]
-    if not wanted:
+    planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
+    if not planned:
         raise no_session(file, session or "from now on")
-    users = only or members(file, inputs.groups or {})
-    together = None if only else check_course(file, inputs, only=wanted[0].name)[0]
-    return Rehearsal(wanted[0], _answers(site, file, inputs, wanted[0], users, every=every), together)
-
-
-async def _answers(
-    site: Site, file: CourseFile, inputs: CourseInputs, session: CourseDate, users: Sequence[str], *, every: float
-) -> AsyncIterator[Rehearsed]:
-    excluded = excluded_from(file, session, inputs, users)
-    for number, user in enumerate(users):
-        if user in excluded:
-            yield Rehearsed(user, None, excluded[user])
-            continue
-        if number:
-            await asyncio.sleep(every)
-        yield await _answer(site, file, inputs, session, user)
-
-
-async def _answer(site: Site, file: CourseFile, inputs: CourseInputs, session: CourseDate, user: str) -> Rehearsed:
-    assert file.course is not None  # noqa: S101 - course_file
-    spawner = site.spawner(user, inputs.groups_of(user))
-    try:
-        request = request_of(file, session, inputs, user)
-        opens = opens_at(file.course, session).timestamp()
-        client = spawner.connection().client
-        answer = await dry_run(client, spawner, spawner.settings_of(request), request, begin=opens)
-    except (ConfigError, RequestError, SubmitRejected) as error:
-        return Rehearsed(user, None, error.message)
-    return Rehearsed(user, answer.starts_at)
-
-
-async def dry_run(
-    client: SlurmClient, spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, *, begin: float = 0.0
-) -> WillRun:
-    """Slurm's answer to the job of a request, asked as its user, whose spawner this is (``sbatch --test-only``).
-
-    The job may not begin before ``begin``, in seconds since the epoch. It is told to sbatch in seconds from now, since
-    sbatch reads times of day in its own time zone, which need not be that of this machine. Raises GPUSpawnerError.
-    """
-    script = batch_job(settings, request, await spawner.account(settings), start_id="").script
-    if (seconds := math.ceil(begin - time.time())) > 0:
-        script = script.replace("\n", f"\n#SBATCH --begin=now+{seconds}\n", 1)
-    environment = {"USER": request.username, "LOGNAME": request.username}
-    return await client.test_only(script, prefix=spawner.as_user(), environment=environment)
+    plan = planned[0]
+    rehearsal = await rehearsal_with(spawner, inputs.snapshot)
+    together = None if only else await rehearsal.report(plan, as_users=())
+    return Rehearsed(plan.session, rehearsal.answers(plan, only or plan.people, every=every), together)
 
 
 async def course_site(
-    site: Site,
-    files: Sequence[CourseFile],
-    *,
-    client: SlurmClient | None = None,
-    snapshot: ClusterSnapshot | None = None,
+    site: Site, files: Sequence[CourseFile], *, snapshot: ClusterSnapshot | None = None
 ) -> CourseInputs:
     """What these courses are checked against: Slurm is asked once for all of them, and not for a given snapshot."""
     spawner = spawner_of(site)
     groups = (await asyncio.to_thread(people_of, site.config)).groups
-    defaults = site_defaults(spawner.site_settings())
-    client = client or spawner.connection().client
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
-    accounting, unknown = None, list[str]()
-    try:
-        accounting = await client.accounting(everybody) if everybody else None
-    except GPUSpawnerError as error:
-        unknown = [f"The limits of Slurm's accounting are not known: {error}"]
     courses = [file.course for file in files if file.course is not None]
     teachers = list(dict.fromkeys(user for course in courses for user in course.instructors.users))
-    profiles = spawner.offered()
-    options = [line for profile in profiles for line in over_defaults(profile.slurm, defaults).extra or ()]
-    wants_licenses = any(line.startswith(("--licenses", "-L")) for line in options)
     return CourseInputs(
-        profiles=profiles,
-        snapshot=snapshot or await client.snapshot(),
-        defaults=defaults,
+        profiles=spawner.offered(),
+        snapshot=snapshot or await spawner.connection().client.snapshot(),
+        defaults=site_defaults(spawner.site_settings()),
         groups=groups,
         without_account=await _without_account(spawner, everybody),
-        accounting=accounting,
-        licenses=await client.licenses() if wants_licenses else None,
         hub=hub_limits(site),
         absent_instructors=() if spawner.req_homedir else await _without_account(spawner, teachers),
-        everybody=True,
-        unknown=unknown,
     )
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, NotPermitted, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
@@ -33,7 +32,7 @@ from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader, read_accounting
+from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.slurm.text import ignored
 from jupyterhub_gpuspawner.units import NodeAllocation
@@ -47,6 +46,14 @@ _UNKNOWN_JOB = "Invalid job id specified"
 
 ANEW = 30.0
 """Seconds for which reason, estimated start and end of several jobs are not asked for again while their states last."""
+
+
+class AccountingNames(NamedTuple):
+    """What the jobs of a cluster can be charged to."""
+
+    accounts: frozenset[str]
+    qos: frozenset[str] | None
+    """None where Slurm does not enforce them."""
 
 
 class _LastAnswer(NamedTuple):
@@ -67,7 +74,7 @@ class SlurmClient:
 
     def __init__(self, installation: Installation, *, report: Callable[[Sequence[Unread]], None] = ignored) -> None:
         """``report`` gets the records of an answer that were not understood; it is not called where there are none."""
-        self._slurm = installation
+        self.installation = self._slurm = installation
         self._report = report
         self._snapshots = SnapshotReader(installation, self.config, report)
         self._addresses = NodeAddresses(installation)
@@ -281,10 +288,10 @@ class SlurmClient:
         """How many there are of each licence, in use or not (``scontrol show licenses``)."""
         return parse_licenses((await self._slurm.run("scontrol", "show", "licenses", "-o")).output())
 
-    async def accounting(self, users: Sequence[str]) -> Accounting | None:
-        """The associations and QOS that limit the jobs of these users; None where Slurm enforces none.
+    async def accounting_names(self) -> AccountingNames | None:
+        """The accounts and QOS of this cluster, in lower case; None where Slurm enforces no accounting.
 
-        See :func:`read_accounting`. Raises NotPermitted if PrivateData hides them from this account.
+        Raises NotPermitted if PrivateData hides them from this account.
         """
         config = await self.config()
         if not config.accounting or not config.accounting_enforced:
@@ -294,7 +301,15 @@ class SlurmClient:
                 "PrivateData hides the associations and QOS of others from this account.",
                 hint="Run the command as root or as an operator.",
             )
-        return await read_accounting(self._slurm, config, users)
+        of_accounts = ("assoc", "where", f"cluster={config.cluster_name}", "user=", "format=Account")
+        accounts = await self._sacctmgr(*of_accounts)
+        qos = await self._sacctmgr("qos", "format=Name") if "qos" in config.accounting_enforced else None
+        return AccountingNames(accounts, qos)
+
+    async def _sacctmgr(self, *what: str) -> frozenset[str]:
+        """The first column of a list of slurmdbd's."""
+        text = (await self._slurm.run("sacctmgr", "-n", "-P", "show", *what)).output()
+        return frozenset(name.strip().lower() for name, *_ in (line.split("|") for line in text.splitlines()) if name)
 
     async def sees_jobs_of(self, user: str = "") -> bool:
         """Whether Slurm shows this account the jobs of ``user``, or of everybody if no user is given.

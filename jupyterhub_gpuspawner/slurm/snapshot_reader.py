@@ -6,23 +6,10 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.accounting import (
-    ASSOCIATION,
-    DEFAULT_ACCOUNT,
-    QOS,
-    USAGE,
-    Accounting,
-    Association,
-    parse_associations,
-    parse_default_accounts,
-    parse_qos,
-    parse_usage,
-)
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import (
     SlurmConfig,
@@ -178,44 +165,3 @@ async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-# What limits the jobs of some users.
-
-_BATCH_SIZE = 500
-"""Users in one command's argument, of which Linux allows 128 KiB."""
-
-
-async def read_accounting(slurm: Installation, config: SlurmConfig, users: Sequence[str]) -> Accounting:
-    """What limits the jobs of these users.
-
-    Four commands for up to five hundred users, one more where an account's minutes are limited. slurmdbd answers
-    them; usage comes from slurmctld. Raises SlurmUnavailable and SlurmOutputError.
-    """
-    cluster = f"cluster={config.cluster_name}"
-    shown = await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, "user=")
-    accounts = {association.account: association for association in parse_associations(shown) if not association.user}
-    qos = {qos.name: qos for qos in parse_qos(await _sacctmgr(slurm, "qos", QOS))}
-    associations: list[Association] = []
-    defaults: dict[str, str] = {}
-    for at in range(0, len(users), _BATCH_SIZE):
-        names = ",".join(users[at : at + _BATCH_SIZE])
-        associations += parse_associations(await _sacctmgr(slurm, "assoc", ASSOCIATION, cluster, f"user={names}"))
-        defaults |= parse_default_accounts(await _sacctmgr(slurm, "user", DEFAULT_ACCOUNT, f"name={names}"))
-    accounting = Accounting(accounts, tuple(associations), qos, defaults, enforced=config.accounting_enforced)
-    return replace(accounting, used_minutes=await _used(slurm, accounting))
-
-
-async def _used(slurm: Installation, accounting: Accounting) -> Mapping[str, Mapping[str, int]]:
-    concerned = {above.account for user in accounting.users for above in accounting.above(user.account)}
-    limited = sorted(name for name in concerned if accounting.accounts[name].limits.group_minutes)
-    if not limited:
-        return {}
-    answer = await slurm.run("sshare", "-n", "-P", "-A", ",".join(limited), "-o", ",".join(USAGE))
-    return parse_usage(answer.output())
-
-
-async def _sacctmgr(slurm: Installation, what: str, fields: Sequence[str], *conditions: str) -> str:
-    where = ["where", *conditions] if conditions else []
-    answer = await slurm.run("sacctmgr", "-n", "-P", "show", what, *where, f"format={','.join(fields)}")
-    return answer.output()

@@ -138,7 +138,7 @@ def test_an_instructor_sees_the_room_and_it_changes_without_a_reload(
     expect(page.locator("#gpuspawner-totals")).to_have_text(
         "31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server"
     )
-    expect(page.locator("#gpuspawner-seats")).to_have_text(re.compile(r"^There is (no )?room for "))
+    expect(page.locator("#gpuspawner-seats")).to_have_text(re.compile(r"^By estimate there is (no )?room for "))
     expect(page.get_by_label("Link for participants")).to_have_value(re.compile(r"/hub/spawn\?opt-profile="))
     assert [tiles(page).nth(n).get_attribute("data-user") for n in range(4)] == [
         *("train038", "train039", "train040", "train001")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Qos
+from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.slurm.recorded import recorded
@@ -37,7 +37,7 @@ class Mistake:
     user: str = "alice"
     settings: str = ""
     snapshot: ClusterSnapshot = RECORDED
-    accounting: Accounting | None = None
+    accounting: AccountingNames | None = None
     trial: WillRun | GPUSpawnerError | None = None
     refusal: str = ""
     """The recorded answer with which sbatch refuses the start."""
@@ -63,11 +63,7 @@ def reservation(name: str, **changed: Any) -> ClusterSnapshot:
     return replace(RECORDED, reservations=found)
 
 
-ACCOUNTING = Accounting(
-    accounts={"training": Association("training")},
-    qos={"normal": Qos("normal")},
-    enforced=frozenset({"associations", "limits", "qos"}),
-)
+ACCOUNTING = AccountingNames(frozenset({"training"}), frozenset({"normal"}))
 HOUR = 3600
 SIZES = (
     '"profile_options": {"size": {"choices": {"s": {"slurm": {"memory": "4G"}}, "l": {"slurm": {"memory": "99G"}}}}}'
@@ -464,8 +460,8 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "fewer seats than people": Mistake(
         one('"partition": "gpu", "gpus": 1, "gpu_type": "v100", "cpus": 1, "memory": "2G"'),
-        "warn  profile g: The nodes have room for 1 of 50 people at the same time. There are too few GPUs. Not "
-        "counted: g2: reserved for ml-hpc-0. Request less for each, or let fewer people start at once. [seats-few]",
+        "warn  profile g: By estimate 1 of 50 start. Not available: g2 (reserved for ml-hpc-0). Request less for each, "
+        "or let fewer people start at once. [seats-few]",
         "starts now, 1 of 8 V100 free",
         settings="c.Spawner.start_timeout = 300",
         options=Options(people=50),

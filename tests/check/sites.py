@@ -12,7 +12,8 @@ from jupyterhub_gpuspawner.check import machine, run_as, settings, submit
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
 from jupyterhub_gpuspawner.check.run import CHECKS, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.slurm.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.client import AccountingNames
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.snapshots import recorded_snapshot
@@ -36,17 +37,22 @@ class RecordedClient:
     """A Slurm client whose answers are given."""
 
     def __init__(
-        self, *, accounting: Accounting | GPUSpawnerError | None = None, trial: WillRun | GPUSpawnerError | None = None
+        self,
+        *,
+        accounting: AccountingNames | GPUSpawnerError | None = None,
+        trial: WillRun | GPUSpawnerError | None = None,
     ) -> None:
         self._accounting, self._trial = accounting, trial
         self.tried: list[str] = []
         """The scripts of trials."""
+        self.installation = Installation(bin_dir="/no/such/folder")
+        """No twin can be made of a recorded cluster."""
 
-    async def accounting(self, users: Sequence[str]) -> Accounting | None:
-        """The accounting, with the associations of these users alone, as Slurm's is asked for; or its fault."""
+    async def accounting_names(self) -> AccountingNames | None:
+        """The accounts and QOS, or the fault with which they are asked for."""
         found = _answer(self._accounting)
-        assert found is None or isinstance(found, Accounting)
-        return replace(found, users=[each for each in found.users if each.user in users]) if found is not None else None
+        assert found is None or isinstance(found, AccountingNames)
+        return found
 
     async def test_only(self, script: str, **_: Any) -> WillRun:
         """The trial, or Slurm's refusal."""

@@ -12,8 +12,9 @@ import pytest
 from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.profiles.files import read_document
 from jupyterhub_gpuspawner.profiles.profile import slug_of
-from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association
+from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.check.sites import HEAD, RecordedClient, context_in, found_in
 from tests.hub.test_workshop import WORKSHOP
 from tests.snapshots import node
@@ -23,12 +24,7 @@ MORNING = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 DAY = 86400
 IDLE = frozenset({"IDLE"})
 PARTICIPANTS = [f"train{number:03}" for number in range(1, 51)]
-ACCOUNTING = Accounting(
-    accounts={"training": Association("training")},
-    users=[Association("training", user=name) for name in PARTICIPANTS],
-    default_accounts=dict.fromkeys(PARTICIPANTS, "training"),
-    enforced=frozenset({"associations"}),
-)
+ACCOUNTING = AccountingNames(frozenset({"training"}), None)
 YAML, PYTHON = (re.compile(rf"^```{kind}\n(.*?)^```$", re.MULTILINE | re.DOTALL) for kind in ("yaml", "python"))
 ALLOWS = "c.GPUProfilesSpawner.profiles_dir_allows = ['command', 'software', 'local', 'setup', 'variables']\n"
 GROUPS = "c.JupyterHub.load_groups = {'training': ['ada'], 'course': ['ada']}\n"
@@ -124,8 +120,8 @@ def test_a_right_configuration_causes_no_alarm(
     assert "profile" in [each.code for each in found]
 
 
-def test_the_accounts_of_each_profiles_own_people_count(tmp_path: Path) -> None:
-    """Two profiles for two groups: whoever may use the second one has an account in Slurm, too."""
+def test_slurm_is_asked_as_each_profiles_own_people(tmp_path: Path) -> None:
+    """Two profiles for two groups: Slurm is asked about each profile as those who may use it."""
     profiles = [
         {
             "display_name": name,
@@ -140,11 +136,11 @@ def test_the_accounts_of_each_profiles_own_people_count(tmp_path: Path) -> None:
         f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{tmp_path}/hub.sqlite'\n"
         f"c.GPUProfilesSpawner.profiles = {profiles!r}\nc.Spawner.start_timeout = 300\n"
     )
-    site = context_in(
-        config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING), options=Options(people=2)
-    )
+    client = RecordedClient(accounting=ACCOUNTING, trial=WillRun(MORNING.timestamp(), ("c1",), 1, "batch"))
+    site = context_in(config, snapshot=cluster(), client=client, options=Options(people=2))
 
     assert [(each.where, each.text) for each in found_in(site) if each.code.startswith("seats")] == [
-        ("profile first", "2 people could start now"),
-        ("profile second", "2 people could start now"),
+        ("profile first", "2 people could start now, by estimate"),
+        ("profile second", "2 people could start now, by estimate"),
     ]
+    assert len(client.tried) == 4

@@ -30,14 +30,26 @@ from tests.courses.test_course import DEEP_LEARNING
 
 GIB = 1024
 PEOPLE = 60
-SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
-    "GPUs are tight": ("g1,d1", {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"}, "gpus"),
-    "memory is tight": ("g1", {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "24G"}, "memory"),
-    "cores are tight": ("d1", {"partition": "gpu", "gpus": 1, "cpus": 9, "memory": "4G"}, "cpus"),
-    "one type": ("m1,d1", {"partition": "gpu", "gpus": 1, "gpu_type": "a100", "cpus": 2, "memory": "4G"}, "gpus"),
-    "MIG devices": ("m1", {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb", "cpus": 2, "memory": "4G"}, "gpus"),
-    "without a GPU": ("c1", {"partition": "batch", "cpus": 3, "memory": "2G"}, "cpus"),
-    "a drained node": ("c1,c2", {"partition": "batch", "cpus": 8, "memory": "2G"}, "cpus"),
+SHAPES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "GPUs are tight": ("g1,d1", {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"}, []),
+    "memory is tight": (
+        "g1",
+        {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "24G"},
+        ["With 15 GiB of memory each: 4."],
+    ),
+    "whole nodes, by an option of sbatch": (
+        "g1,d1",
+        {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G", "extra": ["--exclusive"]},
+        [],
+    ),
+    "an excluded node": (
+        "g1,d1",
+        {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G", "extra": ["--exclude=d1"]},
+        [],
+    ),
+    "cores are tight": ("d1", {"partition": "gpu", "gpus": 1, "cpus": 9, "memory": "4G"}, ["With 5 cores each: 8."]),
+    "MIG devices": ("m1", {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb", "cpus": 2, "memory": "4G"}, []),
+    "a drained node": ("c1,c2", {"partition": "batch", "cpus": 8, "memory": "2G"}, []),
 }
 
 
@@ -68,6 +80,7 @@ def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
     if "gpus" in asked:
         words["gres"] = ":".join(["gpu", *([asked["gpu_type"]] if "gpu_type" in asked else []), str(asked["gpus"])])
     line = [f"--{name}={value}" for name, value in words.items()]
+    line += asked.get("extra", [])
     slurm.run("sbatch", *line, f"--array=1-{count}", "--wrap=sleep 600")
     running = -1
     for _ in range(100):
@@ -126,11 +139,11 @@ def check(config: Path, slurm: PrivateSlurm) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(("nodes", "asked", "tight"), SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize(("nodes", "asked", "helps"), SHAPES.values(), ids=SHAPES.keys())
 def test_as_many_fit_as_slurm_starts(
-    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], tight: str
+    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], helps: list[str]
 ) -> None:
-    """And the resource that is short is named."""
+    """And a smaller request is named with which more would."""
     drained = nodes.rsplit(",", maxsplit=1)[-1] if nodes == "c1,c2" else ""
     if drained:
         slurm_cluster.run("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=disk")
@@ -141,9 +154,9 @@ def test_as_many_fit_as_slurm_starts(
     finally:
         if drained:
             slurm_cluster.run("scontrol", "update", f"NodeName={drained}", "State=RESUME")
-
-    assert (code, report["wanted"], report["tight"]) == (1, PEOPLE, tight)
+    assert (code, report["wanted"], report["counted"]) == (1, PEOPLE, "slurm")
     assert report["fit"] == running > 0
+    assert [helps_ for helps_ in helps if helps_ in report["problems"][-1]] == helps
 
 
 @pytest.mark.slurm
@@ -158,7 +171,7 @@ def test_a_partition_may_use_a_part_of_each_node(tmp_path: Path, slurm_cluster: 
     finally:
         slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=UNLIMITED")
 
-    assert (report["fit"], report["tight"], running) == (3, "cpus", 3)
+    assert (report["fit"], running) == (3, 3)
 
 
 THREADED = ClusterDescription(
@@ -187,7 +200,7 @@ def test_slurm_gives_out_whole_cores_and_a_partitions_defaults(
         "DefMemPerGPU=10000,DefCpuPerGPU=3": {"partition": "gpu", "gpus": 1},
         "": {"partition": "gpu", "cpus": 3},
     }
-    found: dict[str, tuple[int, str, int]] = {}
+    found: dict[str, tuple[int, int]] = {}
     with PrivateSlurm(THREADED, public_folder / "threads") as slurm:
         for defaults, asked in shapes.items():
             # Slurm 22.05 ignores new JobDefaults once jobs with GPUs have run, so this is the first
@@ -196,9 +209,9 @@ def test_slurm_gives_out_whole_cores_and_a_partitions_defaults(
             folder.mkdir()
             with reserved(slurm, "h1"):
                 _, report = check(site(folder, slurm, asked), slurm)
-                found[defaults] = report["fit"], report["tight"], started(slurm, asked, report["fit"] + 4)
+                found[defaults] = report["fit"], started(slurm, asked, report["fit"] + 4)
 
-    assert found == {"DefMemPerGPU=10000,DefCpuPerGPU=3": (3, "memory", 3), "": (4, "cpus", 4)}
+    assert found == {"DefMemPerGPU=10000,DefCpuPerGPU=3": (3, 3), "": (4, 4)}
 
 
 @pytest.mark.slurm
@@ -239,8 +252,8 @@ sessions:
     assert told.stdout.splitlines() == [
         "WRONG in every session:",
         "      The roster names groups that JupyterHub does not have: nobody.",
-        "WRONG Mon 2020-03-02 09:00-10:00 UTC: 1 person, 4 fit",
-        "WRONG Tue 2020-03-03 09:00-17:00 UTC: 1 person, 4 fit",
+        "WRONG Mon 2020-03-02 09:00-10:00 UTC: 1 person, 2 or more fit",
+        "WRONG Tue 2020-03-03 09:00-17:00 UTC: 1 person, 2 or more fit",
         "      Servers end after 2 h, before the session does, which takes 8 h.",
     ]
 
@@ -391,6 +404,31 @@ def reserved_between(slurm: PrivateSlurm, begin: datetime, end: datetime) -> Ite
         yield
     finally:
         slurm.run("scontrol", "delete", "ReservationName=tomorrow")
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("hours", "fit", "named"), [(2, 4, []), (10, 0, ["in maintenance from"])])
+def test_maintenance_after_the_session_counts_where_servers_would_run_into_it(
+    hours: int, fit: int, named: list[str], tmp_path: Path, slurm_cluster: PrivateSlurm
+) -> None:
+    """Slurm starts no job that could not end before: servers of ten hours wait, those of two start."""
+    end = (datetime.now(timezone.utc) + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
+    courses, config = tmp_path / "courses", tmp_path / "jupyterhub_config.py"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(TOMORROWS_COURSE.format(day=end, reservation="null"))
+    text = TOMORROW.format(bin_dir=slurm_cluster.bin_dir, courses=str(courses))
+    config.write_text(text.replace("10:00:00", f"{hours}:00:00"))
+
+    begins = (end + timedelta(hours=3)).astimezone()
+    what = f"StartTime={begins:%Y-%m-%dT%H:%M:%S} Duration=60 Users=root Nodes=ALL Flags=MAINT,IGNORE_JOBS"
+    slurm_cluster.run("scontrol", "create", "reservation", "ReservationName=upkeep", *what.split())
+    try:
+        _, report = check(config, slurm_cluster)
+    finally:
+        slurm_cluster.run("scontrol", "delete", "ReservationName=upkeep")
+
+    assert (report["fit"], report["counted"]) == (fit, "slurm")
+    assert [text for text in named if any(text in problem for problem in report["problems"])] == named
 
 
 @pytest.mark.slurm

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, check_course
+from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, plans, plans_beside, report_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.report import check_document
+from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
+from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.slurm.accounting import Accounting, Association, Limits
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
-from jupyterhub_gpuspawner.units import parse_gres
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import cluster, node, running
 
@@ -32,10 +31,20 @@ def snapshot(**reservation: Any) -> ClusterSnapshot:
     return cluster(*NODES, reservations=(own,))
 
 
-def checked(
-    found: ClusterSnapshot, *, slurm: dict[str, Any] | None = None, allow: Any = None, **more: Any
-) -> tuple[int, int, str, list[str]]:
-    """Wanted, fit, tight and problems of the only session."""
+ALL = SeatCount(8, 12, 8, with_gpu=8, beside=8)
+"""Everybody's server starts, and nobody else's."""
+
+
+def reported(
+    found: ClusterSnapshot,
+    seats: SeatCount | None = ALL,
+    refused: dict[str, str] | None = None,
+    *,
+    slurm: dict[str, Any] | None = None,
+    allow: Any = None,
+    **more: Any,
+) -> SessionReport:
+    """The report of the only session, with this answer of Slurm's."""
     asked = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "4G", "time": "8:00:00", **(slurm or {})}
     profile = {"display_name": "K80", "slug": "k80", "slurm": asked, **({"allow": allow} if allow else {})}
     changes = {
@@ -47,16 +56,23 @@ def checked(
         **more.pop("course", {}),
     }
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
-    site = CourseInputs(parse_profiles([profile]), replace(found, taken_at=START - 86400), **more)
-    (session,) = check_document("deep", check_course(file, site)).sessions
-    return session.wanted, session.fit, session.tight, [*session.problems, *session.hints]
+    snapshot = replace(found, taken_at=START - 86400)
+    (plan,) = plans(file, CourseInputs(parse_profiles([profile]), snapshot, **more))
+    return report_of(plan, snapshot, seats if plan.request is not None else None, refused or {})
+
+
+def texts(report: SessionReport) -> list[str]:
+    """What is wrong, and then what is worth knowing."""
+    return [remark.text for remark in (*report.problems, *report.hints)]
 
 
 def test_all_fit_and_nothing_is_wrong() -> None:
     """Eight people, eight GPUs, a reservation around the session."""
-    assert checked(snapshot()) == (8, 8, "", [])
+    report = reported(snapshot())
+    assert (report.fits, report.fit, report.more, report.remarks) == (True, 8, False, ())
 
 
+NONE = SeatCount(8, 12, 0, waiting={"Resources": 8})
 PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
     "no reservation": (
         cluster(*NODES),
@@ -70,7 +86,7 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
     ),
     "it ends early": (
         snapshot(end=END - HOUR),
-        {"slurm": {"time": "8:00:00"}},
+        {"slurm": {"time": "8:00:00"}, "seats": NONE},
         [
             "Reservation ml ends 1 h before the session does.",
             "Slurm would refuse every job: 7 h 59 min is more than the 7 h left in reservation ml.",
@@ -93,7 +109,7 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
     ),
     "servers are started ahead of the reservation, which ends with the session": (
         snapshot(start=START, end=END),
-        {"slurm": {"time": "10:00:00"}, "course": {"start_ahead": "10min"}},
+        {"slurm": {"time": "10:00:00"}, "course": {"start_ahead": "10min"}, "seats": NONE},
         [
             "Slurm would refuse every job: 8 h 9 min is more than the 8 h left in reservation ml. Servers are started "
             "ahead 10 min before it begins."
@@ -141,27 +157,10 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {"groups": {}, "absent_instructors": {"ada", "grace"}},
         ["None of the instructors exists: ada, grace. Nobody can open the course's page."],
     ),
-    "the account is narrow": (
+    "Slurm would refuse some": (
         snapshot(),
-        {
-            "slurm": {"account": "training"},
-            "accounting": Accounting(
-                accounts={"training": Association("training", limits=Limits(group_tres={"gres/gpu": 7}))},
-                users=[Association("training", f"t{number}") for number in range(1, 9)],
-                enforced=frozenset({"associations", "limits"}),
-            ),
-        },
-        ["Account training may use 7 GPUs at once (GrpTRES): 7 of 8 people fit."],
-    ),
-    "licences are too few": (
-        snapshot(),
-        {"slurm": {"extra": ["--licenses=matlab:2"]}, "licenses": {"matlab": 6}},
-        ["There are 6 licences matlab (--licenses): 3 of 8 people fit."],
-    ),
-    "a licence is not there": (
-        snapshot(),
-        {"slurm": {"extra": ["--licenses=idl"]}, "licenses": {"matlab": 6}},
-        ["There is no licence idl (--licenses): 0 of 8 people fit."],
+        {"refused": dict.fromkeys(["t2", "t7"], "Slurm refused the job: the account does not exist.")},
+        ["t2, t7: Slurm refused the job: the account does not exist."],
     ),
     "the hub runs fewer servers": (
         snapshot(),
@@ -189,11 +188,6 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {"hub": HubLimits(culled_after=600)},
         ["The hub stops servers after 10 min without activity (idle culler), also during the session."],
     ),
-    "a limit is not known": (
-        snapshot(),
-        {"unknown": ["The limits of Slurm's accounting are not known: slurmdbd is down."]},
-        ["The limits of Slurm's accounting are not known: slurmdbd is down."],
-    ),
     "it denies one": (snapshot(users=("-t3",)), {}, ["Reservation ml is not for t3."]),
     "no account": (
         snapshot(),
@@ -218,65 +212,87 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("found", "more", "problems"), PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_what_would_go_wrong_is_told_before(found: ClusterSnapshot, more: dict[str, Any], problems: list[str]) -> None:
     """In sentences for an instructor."""
-    assert checked(found, **more)[3] == problems
+    assert texts(reported(found, **more)) == problems
 
 
-def test_too_few_seats_are_told_with_what_would_help() -> None:
-    """And which nodes are not counted."""
-    down = NODES[1]._replace(states=frozenset({"DOWN"}), reason="disk")
-    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
-    found = cluster(NODES[0], down, reservations=(own,))
-
-    assert checked(found, slurm={"memory": "30G"}) == (
-        8,
+ANSWERS: dict[str, tuple[SeatCount, int, list[str]]] = {
+    "with fewer cores all start": (
+        SeatCount(8, 12, 6, waiting={"Resources": 2}, smaller=Smaller("cpus-per-task", 4, 8)),
+        6,
+        ["6 of 8 start; 2 wait: Resources. With 4 cores each: all 8."],
+    ),
+    "with less memory some more start": (
+        SeatCount(8, 12, 2, waiting={"Resources": 6}, smaller=Smaller("mem", 15 * 1024, 4)),
         2,
-        "memory",
+        ["2 of 8 start; 6 wait: Resources. With 15 GiB of memory each: 4."],
+    ),
+    "nothing smaller helps": (
+        SeatCount(8, 12, 7, waiting={"Resources": 1}),
+        7,
+        ["7 of 8 start; 1 waits: Resources."],
+    ),
+    "several reasons, one for ever": (
+        SeatCount(8, 12, 5, waiting={"Licenses": 2, "PartitionTimeLimit": 1}),
+        5,
         [
-            "The nodes have room for 2 of 8 people at the same time. With 30 GiB of memory for each person, 2 of 4 "
-            "GPUs of node g0 can be used; 16 GiB each would allow all 4. Not counted: g1: out of service now (disk)."
+            "5 of 8 start; 3 wait: Licenses (2), PartitionTimeLimit (The job asks for more time than the partition "
+            "allows, so it will never start) (1)."
         ],
-    )
+    ),
+    "sbatch refuses the request": (
+        SeatCount(8, 12, 0, refusal="there is no such licence"),
+        0,
+        ["Slurm refuses every job: there is no such licence."],
+    ),
+    "some get cores far from their GPU": (
+        SeatCount(8, 12, 12, with_gpu=8, beside=6),
+        12,
+        ["6 of 8 have their cores beside their GPU."],
+    ),
+    "counted by hand": (
+        SeatCount(8, 12, 8, estimate="Counted by hand, as an estimate: slurmctld is not installed."),
+        8,
+        ["Counted by hand, as an estimate: slurmctld is not installed."],
+    ),
+}
+
+
+@pytest.mark.parametrize(("seats", "fit", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_what_slurm_answers_is_told_with_what_would_help(seats: SeatCount, fit: int, expected: list[str]) -> None:
+    """In Slurm's own words for the reason."""
+    report = reported(snapshot(), seats)
+    assert (report.fit, texts(report)) == (fit, expected)
+
+
+def test_whom_slurm_would_refuse_has_no_seat() -> None:
+    """However many seats there are."""
+    report = reported(snapshot(), replace(ALL, fit=12), {"t1": "Slurm refused the job."})
+    assert (report.fit, report.more, report.fits) == (7, False, False)
+
+
+def test_nodes_on_which_nothing_can_start_are_named() -> None:
+    """Those out of service now, and those that maintenance or a reservation of others takes before servers end."""
+    down = NODES[1]._replace(states=frozenset({"DOWN"}), reason="disk")
+    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1", "g2"))
+    upkeep = Reservation("upkeep", END - HOUR, END, ("g0",), flags=frozenset({"MAINT", "SPEC_NODES"}))
+    found = cluster(NODES[0], down, node("g2", "gpu:k80:4"), reservations=(own, upkeep))
+
+    assert texts(reported(found, replace(ALL, fit=4, waiting={"Resources": 4}))) == [
+        "4 of 8 start; 4 wait: Resources. Not available: g0 (in maintenance from Mon 2026-03-02 16:00, reservation "
+        "upkeep), g1 (out of service now: disk)."
+    ]
 
 
 def test_a_profile_that_is_not_there_is_told() -> None:
     """Also an option that it does not have, and a request that Slurm would refuse."""
     assert [
-        checked(snapshot(), course={"profile": "v100"})[3],
-        checked(snapshot(), course={"profile": {"slug": "k80", "options": {"gpus": 2}}})[3],
-        checked(snapshot(), slurm={"gpus": 9})[3],
+        texts(reported(snapshot(), course={"profile": "v100"})),
+        texts(reported(snapshot(), course={"profile": {"slug": "k80", "options": {"gpus": 2}}})),
+        texts(reported(snapshot(), NONE, slurm={"gpus": 9})),
     ] == [
         ["profile.slug: there is no profile v100."],
         ["profile.options.gpus: profile k80 has no such option; its options are none."],
         ["Slurm would refuse every job: 9 GPUs are more than the 4 of a node."],
-    ]
-
-
-def test_maintenance_is_named_as_such() -> None:
-    """And so are nodes that others have reserved."""
-    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
-    upkeep = Reservation("upkeep", START + HOUR, END, ("g1",), flags=frozenset({"MAINT", "SPEC_NODES"}))
-
-    assert checked(cluster(*NODES, reservations=(own, upkeep)))[1:] == (
-        4,
-        "gpus",
-        [
-            "The nodes have room for 4 of 8 people at the same time. There are too few GPUs. Not counted: g1: in "
-            "maintenance (reservation upkeep).",
-        ],
-    )
-
-
-def test_a_job_for_several_partitions_has_the_seats_of_each() -> None:
-    """A node that is in two of them counts once."""
-    found = cluster(*NODES)
-    other = replace(found.partitions[0], name="spare", nodes=("g1",), default=False)
-    both = replace(found, partitions=(replace(found.partitions[0], nodes=("g0",)), other))
-    course_ = {"sessions": [{key: value for key, value in DAY.items() if key != "reservation"}]}
-
-    assert [checked(both, slurm={"partition": name}, course=course_)[1] for name in ("gpu", "spare", "gpu,spare")] == [
-        4,
-        4,
-        8,
     ]
 
 
@@ -288,7 +304,7 @@ def test_sessions_that_have_ended_are_left_out() -> None:
     after = datetime(2026, 3, 2, 17, 1, tzinfo=timezone.utc)
 
     def names(**how: Any) -> list[str]:
-        return [report.session.name for report in check_course(file, site, **how)]
+        return [plan.session.name for plan in plans(file, site, **how)]
 
     assert names() == ["2026-03-02", "2026-03-03"]
     assert names(since=after) == ["2026-03-03"]
@@ -296,21 +312,84 @@ def test_sessions_that_have_ended_are_left_out() -> None:
 
 
 def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
-    """So that the check can be made again once people have come; otherwise what is left is counted."""
+    """So that the check can be made again once people have come; those of others keep what they hold."""
+    users = ("t1", "t2", "t3", "somebody")
     ours = tuple(
         running(str(number), "g0", "gpu:k80:1", user=user, reservation="ml", ends_in=None)
-        for number, user in enumerate(("t1", "t2", "t3", "somebody"), 1)
+        for number, user in enumerate(users, 1)
     )
     own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
-    busy = NODES[0]._replace(gres_used=parse_gres("gpu:k80:4"))
+    profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"}}
+    file = CourseFile("deep", course(DEEP_LEARNING, sessions=[DAY], zone="UTC", roster="t[1-8]", profile="k80"))
+    (plan,) = plans(file, CourseInputs(parse_profiles([profile]), cluster(*NODES, jobs=ours, reservations=(own,))))
 
-    found = cluster(busy, NODES[1], jobs=ours, reservations=(own,))
+    assert plan.own_jobs == {"1", "2", "3"}
 
-    assert (checked(found, everybody=True)[1], checked(found)[1]) == (7, 4)
+
+MOMENTS: dict[str, tuple[dict[str, Any], float, float]] = {
+    "as soon as servers may be started": ({}, START - 86400, START - 600),
+    "when the reservation begins": ({"start": START}, START - 86400, START),
+    "now, in a session under way": ({}, START + HOUR, START + HOUR),
+}
+
+
+@pytest.mark.parametrize(("reservation", "now", "at"), MOMENTS.values(), ids=MOMENTS.keys())
+def test_seats_are_counted_for_the_moment_at_which_servers_can_start(
+    reservation: dict[str, Any], now: float, at: float
+) -> None:
+    """And the time limit is what is left of the session when they are submitted."""
+    profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "10:00:00"}}
+    changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": "k80", "start_ahead": "10min"}
+    inputs = CourseInputs(parse_profiles([profile]), replace(snapshot(**reservation), taken_at=now))
+    (plan,) = plans(CourseFile("deep", course(DEEP_LEARNING, **changes)), inputs)
+
+    assert plan.request is not None
+    assert (plan.at, plan.request.resources.time) == (at, END - max(now, START - 600) - 60)
+
+
+SAME_TIME: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "another at the same time": ({}, ["ada"]),
+    "another that is started ahead of it": ({"start_ahead": "10min", "slug": "zoe"}, ["zoe"]),
+    "another at the same time, which comes after it": ({"slug": "zoe"}, []),
+    "another that is over by then": ({"sessions": [{**DAY, "from": "7:00", "to": "9:00"}]}, []),
+    "another that begins later": ({"sessions": [{**DAY, "from": "10:00"}]}, []),
+}
+
+
+@pytest.mark.parametrize(("other", "expected"), SAME_TIME.values(), ids=SAME_TIME.keys())
+def test_courses_at_the_same_time_are_served_one_after_the_other(other: dict[str, Any], expected: list[str]) -> None:
+    """Whose servers are started first; of those that are started together, the one whose name comes first."""
+    changes: dict[str, Any] = {"sessions": [DAY], "zone": "UTC", "profile": "k80", "start_ahead": None}
+    changed = {key: value for key, value in other.items() if key != "slug"}
+    files = [
+        CourseFile("deep", course(DEEP_LEARNING, **changes)),
+        CourseFile(other.get("slug", "ada"), course(DEEP_LEARNING, **{**changes, **changed})),
+    ]
+    files.sort(key=lambda file: file.slug)
+    profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"}}
+    inputs = CourseInputs(parse_profiles([profile]), replace(snapshot(), taken_at=START - 86400))
+    (own,) = plans(next(file for file in files if file.slug == "deep"), inputs)
+    beside = plans_beside([own.session], files, inputs)
+
+    assert [plan.course for plan in own.served_before(beside)] == expected
 
 
 def test_an_empty_roster_is_told() -> None:
     """Such as that of a group without members."""
-    assert checked(snapshot(), course={"roster": {"groups": "ml"}}, groups={"ml": ()})[3] == [
-        "Nobody is on the roster."
+    report = reported(snapshot(), course={"roster": {"groups": "ml"}}, groups={"ml": ()})
+    assert texts(report) == ["Nobody is on the roster."]
+
+
+def test_the_document_says_who_has_counted() -> None:
+    """Slurm, a hand, or nobody."""
+    by_hand = replace(ALL, estimate="Counted by hand.")
+    reports = [reported(snapshot(), seats) for seats in (ALL, by_hand, NONE)]
+    reports.append(reported(cluster(*NODES)))
+    document = check_document("deep", reports)
+
+    assert [(date.counted, date.fit, date.beside, date.waiting) for date in document.sessions] == [
+        ("slurm", 8, 8, {}),
+        ("estimate", 8, 8, {}),
+        ("slurm", 0, None, {"Resources": 8}),
+        ("", 0, None, {}),
     ]

@@ -305,6 +305,22 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     wait_until_equal(lambda: read_anew(hub, "ada"), {"user", "course-deep-instructors"})
 
 
+def test_an_instructor_has_the_seats_of_the_next_session_counted(hub: HubProcess) -> None:
+    """By Slurm's scheduler, beside the hub; the page shows the answer with its time, and others cannot ask for it."""
+    file = course_file("ada", "[fay, gus]", begins=timedelta(minutes=20))
+    (hub.folder / "courses" / "soon.yaml").write_text(file)
+    wait_until_equal(lambda: "course-soon-instructors" in read_anew(hub, "ada"), True)
+    ada, carl, page = Visitor(hub, "ada"), Visitor(hub, "carl"), "/hub/gpuspawner/course/soon"
+    answers = [
+        each.session.post(f"{hub.url}{page}/check", data={"_xsrf": each._xsrf}, timeout=60) for each in (ada, carl)
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 404]
+    wait_until_equal(lambda: "for the next session: 2 people, 3 or more fit." in ada.look(page).text, True)
+    (hub.folder / "courses" / "soon.yaml").unlink()
+    wait_until_equal(lambda: "course-soon-instructors" in read_anew(hub, "ada"), False)
+
+
 def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
     """Without its file a course has no group and no role; a group of that name made by an admin is not taken over."""
     usual = {"user", "course-maths-instructors", "course-closed-instructors"}

@@ -136,8 +136,8 @@ class Site:
         soon(lambda: known() >= set(slugs), expected=True)
         return token
 
-    def check(self) -> dict[str, tuple[int, int, str]]:
-        """For each course of ``gpuspawner course check``: people, how many fit, and which resource is short."""
+    def check(self) -> dict[str, tuple[int, int]]:
+        """For each course of ``gpuspawner course check``: people, and how many fit, as Slurm's scheduler counts."""
         done = subprocess.run(
             [Path(sys.executable).parent / "gpuspawner", "course", "check", "--json", "--config", self.config],
             env={**os.environ, **self.slurm.environment},
@@ -149,7 +149,8 @@ class Site:
         found = {}
         for course in json.loads(done.stdout)["courses"]:
             (session,) = course["sessions"]
-            found[course["course"]] = (session["wanted"], session["fit"], session["tight"])
+            assert session["counted"] == "slurm", session
+            found[course["course"]] = (session["wanted"], session["fit"])
         return found
 
     def jobs(self, *, state: str = "all", after: int = 0) -> list[tuple[str, str, str]]:
@@ -259,16 +260,16 @@ def hours(begin: timedelta, end: timedelta) -> tuple[str, str, tuple[str, str]]:
 
 NOW = (timedelta(minutes=-5), timedelta(minutes=80))
 SOON = (timedelta(minutes=30), timedelta(minutes=90))
-SHAPES: Mapping[str, tuple[str, str, str, str]] = {
-    "memory": ("01-07", "{slug: gpu, gpus: 1, cpus: 2, memory: 120G}", "p1", "memory"),
-    "cores": ("08-14", "{slug: gpu, gpus: 1, cpus: 7, memory: 4G}", "p2", "cpus"),
-    "gpus": ("15-24", "{slug: gpu, gpus: 1, cpus: 1, memory: 1G}", "p3", "gpus"),
-    "typed": ("25-30", "{slug: a100, cpus: 1, memory: 1G}", "m1", "gpus"),
-    "mig": ("31-36", "{slug: mig, cpus: 1, memory: 1G}", "m2", "gpus"),
-    "drained": ("37-43", "{slug: gpu, cpus: 1, memory: 1G}", "p4,p5", "gpus"),
-    "without": ("44-50", "{slug: cores, cpus: 9, memory: 1G}", "p6", "cpus"),
+SHAPES: Mapping[str, tuple[str, str, str]] = {
+    "memory": ("01-07", "{slug: gpu, gpus: 1, cpus: 2, memory: 120G}", "p1"),
+    "cores": ("08-14", "{slug: gpu, gpus: 1, cpus: 7, memory: 4G}", "p2"),
+    "gpus": ("15-24", "{slug: gpu, gpus: 1, cpus: 1, memory: 1G}", "p3"),
+    "typed": ("25-30", "{slug: a100, cpus: 1, memory: 1G}", "m1"),
+    "mig": ("31-36", "{slug: mig, cpus: 1, memory: 1G}", "m2"),
+    "drained": ("37-43", "{slug: gpu, cpus: 1, memory: 1G}", "p4,p5"),
+    "without": ("44-50", "{slug: cores, cpus: 9, memory: 1G}", "p6"),
 }
-"""Seven courses at the same time: people, profile, nodes of the reservation, and the resource that is short."""
+"""Seven courses at the same time, named by what is short: people, profile, and nodes of the reservation."""
 
 
 @pytest.fixture
@@ -284,7 +285,7 @@ def test_as_many_start_as_the_check_counts(site: Site) -> None:
     """For seven courses whose fifty people do not all fit: each person starts, and as many run as the check said."""
     date, times, (zone, _) = hours(*NOW)
     before = site.last_job()
-    for slug, (numbers, chosen, nodes, _) in SHAPES.items():
+    for slug, (numbers, chosen, nodes) in SHAPES.items():
         site.reserve(slug, nodes)
         session = f"{{date: {date}, {times}, reservation: {slug}}}"
         site.course(slug, numbers, profile=chosen, sessions=session, zone=zone)
@@ -297,10 +298,10 @@ def test_as_many_start_as_the_check_counts(site: Site) -> None:
     site.has_scheduled()
     started = Counter(reservation for _, reservation, _ in site.jobs(state="running"))
 
-    assert {slug: (wanted, tight) for slug, (wanted, _, tight) in checked.items()} == {
-        slug: (1 + int(numbers[3:]) - int(numbers[:2]), tight) for slug, (numbers, _, _, tight) in SHAPES.items()
+    assert {slug: wanted for slug, (wanted, _) in checked.items()} == {
+        slug: 1 + int(numbers[3:]) - int(numbers[:2]) for slug, (numbers, _, _) in SHAPES.items()
     }
-    assert started == {slug: fit for slug, (_, fit, _) in checked.items()}
+    assert started == {slug: fit for slug, (_, fit) in checked.items()}
     for slug in SHAPES:
         act(site.hub, slug, "stop", token)
     soon(site.left, [])
@@ -332,7 +333,7 @@ def test_the_roster_is_started_ahead_across_a_kill_of_the_hub(site: Site) -> Non
     soon(lambda: Counter(people(site.hub, "ahead", token).values()), {"running": 48, "waiting": 2})
     alive = site.jobs(state="running,pending")
     jobs = Counter(user for user, _, _ in site.jobs(after=before))
-    assert checked == {"ahead": (50, 48, "gpus")}
+    assert checked == {"ahead": (50, 48)}
     assert [(user, reservation) for user, reservation, _ in alive] == [(user, "ahead") for user in site.room.people]
     assert Counter(state for _, _, state in alive) == {"RUNNING": 48, "PENDING": 2}
     assert [user for user in ran if jobs[user] != 1] == []

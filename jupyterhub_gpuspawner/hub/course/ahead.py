@@ -19,6 +19,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
+from jupyterhub_gpuspawner.hub.course.evening import CHECKS, LOOK_SECONDS, CourseChecks
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage
 from jupyterhub_gpuspawner.hub.course.rights import (
     GPUCourses,
@@ -277,7 +278,8 @@ def begin_courses(app: JupyterHub) -> None:
     )
     account = ServiceAccount(app, settings.at_once)
     actions = CourseActions(app, settings, account)
-    app.tornado_settings.update({SETTING: book, ACTIONS: actions})
+    checks = CourseChecks(app, book)
+    app.tornado_settings.update({SETTING: book, ACTIONS: actions, CHECKS: checks})
 
     async def update() -> None:
         """Update, and pause for ten times as long: with manage_groups each login changes groups.
@@ -291,4 +293,5 @@ def begin_courses(app: JupyterHub) -> None:
     every(app, RETRY_SECONDS, update, "The update of courses", wake=changed)
     starts_ahead = StartsAhead(app, book, actions)
     every(app, POLL_SECONDS, starts_ahead.start_all_due, "Looking for courses that are to be started")
+    every(app, LOOK_SECONDS, checks.check_due, "The check of courses", wake=checks.wake)
     every(app, DAY_SECONDS, actions.starts.forget_old, "The deletion of old starts of courses")

@@ -23,12 +23,12 @@ from sqlalchemy.orm import Session
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result, course_actions
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
+from jupyterhub_gpuspawner.hub.course.evening import course_checks, inputs_of, profiles_spawner
 from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS, Participant
 from jupyterhub_gpuspawner.hub.course.rights import course_taught, courses_taught, teaches
 from jupyterhub_gpuspawner.hub.course.view import (
@@ -39,7 +39,6 @@ from jupyterhub_gpuspawner.hub.course.view import (
     STOP,
     CourseView,
     Line,
-    SeatsLeft,
     Tile,
     Wish,
     course_view,
@@ -50,8 +49,6 @@ from jupyterhub_gpuspawner.hub.course.view import (
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, delete_older, roll_back, transaction
-from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 
@@ -207,7 +204,7 @@ class CourseRoom:
         self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
         self._recent: tuple[Line, ...] | None = None
         """Newest first; None before they are read from the database."""
-        self._seats: SeatsLeft | None = None
+        self._seats: int | None = None
         self._seats_at = 0.0
         self.feed = CourseFeed(self._view, head=self._rendered_head, tiles=self._rendered_tiles)
 
@@ -259,36 +256,26 @@ class CourseRoom:
             raise LookupError(self._slug)
         seats = await self._seats_left(course)
         room, recent, now = self._of(course), self._recent_actions(), time.time()
-        return await asyncio.to_thread(course_view, course, room, now=now, seats=seats, recent=recent)
+        checks = course_checks(self._settings)
+        check = checks.latest(course) if checks is not None else None
+        wanted = checks is not None and checks.is_wanted(course)
+        return await asyncio.to_thread(
+            course_view, course, room, now=now, seats=seats, recent=recent, check=check, check_wanted=wanted
+        )
 
-    async def _seats_left(self, course: HubCourse) -> SeatsLeft | None:
+    async def _seats_left(self, course: HubCourse) -> int | None:
         if time.monotonic() - self._seats_at < AGE and self._seats_at:
             return self._seats
-        site = None
+        inputs = None
         with self._database_may_be_away(), suppress(GPUSpawnerError):  # logged where settings and profiles are read
-            site = await self._site(course)
-        self._seats = await asyncio.to_thread(seats_left, course, site, now=time.time()) if site is not None else None
+            spawner = profiles_spawner(self._settings)
+            inputs = await inputs_of(course, spawner, self._settings, max_age=AGE) if spawner is not None else None
+        if inputs is not None:
+            self._seats = await asyncio.to_thread(seats_left, course, inputs, now=time.time())
+        else:
+            self._seats = None
         self._seats_at = time.monotonic()
         return self._seats
-
-    async def _site(self, course: HubCourse) -> CourseInputs | None:
-        """What the course is checked against; None where there are no profiles, or Slurm does not respond."""
-        spawner_class = self._settings["spawner_class"]
-        if not starts_slurm_jobs(spawner_class):
-            return None
-        spawner = with_profiles(spawner_class(config=self._settings["config"], hub=self._settings["hub"]))
-        if spawner is None:
-            return None
-        slurm = spawner.connection()
-        snapshot = await slurm.cluster.recent(AGE)
-        book = course_book(self._settings)
-        if snapshot is None or slurm.silent or book is None:
-            return None
-        offered = spawner.offered()
-        on_roster = course.course.roster.groups if course.course is not None else ()
-        named = {*on_roster, *(group for profile in offered for group in profile.allow.groups)}
-        groups = {**book.people_of(named).groups, course.group: course.people}
-        return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=groups)
 
     def _rendered_head(self, view: CourseView) -> str:
         return str(self._head.render(view=view, gpuspawner=self._tools))
@@ -451,6 +438,20 @@ class CoursePage(_OfCourses):
         else:
             base = f"{self.request.protocol}://{self.request.host}{self.hub.base_url}"
         return participants_link(course.slug, course.course, base)
+
+
+class CourseCheckPage(_OfCourses):
+    """``.../check``: count the seats of the next session now."""
+
+    @web.authenticated
+    async def post(self, slug: str) -> None:
+        """Ask for it and go back to the page (303), which shows the answer when it is there."""
+        course = await self.taught(slug)
+        checks = course_checks(self.settings)
+        if checks is not None:
+            checks.want(course)
+        self.room(course).feed.expire()
+        self.redirect(f"{self.hub.base_url}gpuspawner/course/{slug}", status=HTTPStatus.SEE_OTHER)
 
 
 def _fault(action: str, typed: str) -> str:

@@ -10,10 +10,12 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, check_course
+from jupyterhub_gpuspawner.courses.check import CourseInputs, plans
+from jupyterhub_gpuspawner.courses.seats import estimate
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.evening import SessionCheck
 from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State, since, totals
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, in_a_line, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
@@ -249,7 +251,9 @@ class CourseView:
     """The session under way, or the next one."""
     totals: str
     seats: str
-    """How many more servers fit."""
+    """How many more servers fit, by estimate."""
+    check: Line | None
+    """When the seats of the next session were counted, and what came of it; None where there is no such session."""
     problems: tuple[str, ...]
     """What the check found for the next session."""
     faults: tuple[str, ...]
@@ -263,7 +267,16 @@ class CourseView:
     @property
     def version(self) -> str:
         """A checksum of everything but the tiles and the time left."""
-        content = (self.session, self.totals, self.seats, self.problems, self.faults, self.kept, self.recent)
+        content = (
+            self.session,
+            self.totals,
+            self.seats,
+            self.check,
+            self.problems,
+            self.faults,
+            self.kept,
+            self.recent,
+        )
         return f"{zlib.crc32(repr(content).encode()):08x}"
 
 
@@ -272,17 +285,22 @@ def course_view(
     room: Sequence[Participant],
     *,
     now: float,
-    seats: SeatsLeft | None = None,
+    seats: int | None = None,
     recent: Sequence[Line] = (),
+    check: SessionCheck | None = None,
+    check_wanted: bool = False,
 ) -> CourseView:
-    """The page of a course; ``seats`` is None where the cluster or the profile is not known."""
+    """The page of a course; ``seats`` is None where the cluster or the profile is not known.
+
+    ``check`` is the last one of the next session; ``check_wanted``: one is under way.
+    """
     earliest = since(course, now)
     missing = sum(participant.state in _WITHOUT_SERVER for participant in room)
     waiting = sum(
         participant.state is State.WAITING or (participant.queued and participant.state is State.STARTING)
         for participant in room
     )
-    seats_text = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats.fit - waiting), missing)
+    seats_text = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats - waiting), missing)
     fault = course.file.fault
     faults = (*((str(fault),) if fault is not None else ()), *course.faults)
     return CourseView(
@@ -291,7 +309,8 @@ def course_view(
         session=tuple(_session(course, now)),
         totals=words.totals({state.value: number for state, number in totals(room).items()}) if room else "",
         seats=seats_text if room and course.course is not None else "",
-        problems=seats.problems if seats is not None else (),
+        check=_checked(course, check, now, wanted=check_wanted) if course.people else None,
+        problems=tuple(remark.text for remark in check.report.remarks) if check is not None else (),
         faults=tuple(dict.fromkeys(faults)),
         kept="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
         recent=tuple(recent),
@@ -315,6 +334,16 @@ def _session(course: HubCourse, now: float) -> Iterable[Line]:
         yield Line(words.AHEAD, session.start.timestamp() - ahead)
 
 
+def _checked(course: HubCourse, check: SessionCheck | None, now: float, *, wanted: bool) -> Line | None:
+    if wanted:
+        return Line(words.CHECKING)
+    if course.next_session(_moment(now)) is None:
+        return None
+    if check is None:
+        return Line(words.NOT_CHECKED)
+    return Line(words.checked(check.report), check.at)
+
+
 def _moment(now: float) -> datetime:
     return datetime.fromtimestamp(now, timezone.utc)
 
@@ -322,28 +351,16 @@ def _moment(now: float) -> datetime:
 # How many more people of a course fit on the cluster, by the hub's last snapshot of it.
 
 
-@dataclass(frozen=True)
-class SeatsLeft:
-    """How many more servers fit at the same time."""
+def seats_left(course: HubCourse, inputs: CourseInputs, *, now: float) -> int | None:
+    """How many more servers fit in the session under way, or at the beginning of the next one, by estimate.
 
-    fit: int
-    problems: tuple[str, ...] = ()
-    """What is wrong with a session to come, in sentences."""
-
-
-def seats_left(course: HubCourse, site: CourseInputs, *, now: float) -> SeatsLeft | None:
-    """The seats that are free in the session under way, or at the beginning of the next one.
-
-    The check counts what jobs leave free at the beginning of a session; of one that is under way, what is free now.
-    None where there is neither, or where nothing could be counted. ``now`` in seconds since the epoch.
+    None where there is no such session, and where nothing could be counted. ``now`` in seconds since the epoch.
     """
     moment = datetime.fromtimestamp(now, timezone.utc)
-    under_way = course.session_at(moment)
-    session = under_way or course.next_session(moment)
+    session = course.session_at(moment) or course.next_session(moment)
     if session is None or not course.people:
         return None
-    report = next(iter(check_course(course.file, site, only=session.name)), None)
-    if report is None:
+    plan = next(iter(plans(course.file, inputs, only=session.name)), None)
+    if plan is None or plan.request is None:
         return None
-    problems = () if under_way is not None else tuple(problem.text for problem in report.problems)
-    return SeatsLeft(report.seats.fit, problems)
+    return estimate(plan.request.resources, inputs.snapshot, len(course.people), "", at=plan.at).fit

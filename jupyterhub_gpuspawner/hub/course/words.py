@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from jupyterhub_gpuspawner.courses.report import SessionReport, fit_in_words
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.words import counted, people
 
@@ -82,6 +83,9 @@ CANCEL = "Cancel"
 NO_ACTION = "There is no such action."
 RECENT = "Recent actions"
 PROBLEMS = "The check of the next session found:"
+NOT_CHECKED = "The seats of the next session have not been counted yet."
+CHECKING = "The seats of the next session are being counted."
+CHECK = "Count the seats of the next session now"
 
 
 def totals(counts: Mapping[str, int]) -> str:
@@ -94,10 +98,15 @@ def seats_left(fit: int, missing: int) -> str:
     if not missing:
         return "Everybody has a server."
     if fit >= missing:
-        return f"There is room for everybody ({counted(missing, 'more server')})."
+        return f"By estimate there is room for everybody ({counted(missing, 'more server')})."
     if not fit:
-        return f"There is no room for more servers; {missing:,} would be needed for everybody."
-    return f"There is room for {counted(fit, 'more server')}; {missing:,} would be needed for everybody."
+        return f"By estimate there is no room for more servers; {missing:,} would be needed for everybody."
+    return f"By estimate there is room for {counted(fit, 'more server')}; {missing:,} would be needed for everybody."
+
+
+def checked(report: SessionReport) -> str:
+    """What the last check of the next session counted; ``{time}`` stands for when that was."""
+    return f"Counted {{time}} for the next session: {people(report.wanted)}, {fit_in_words(report)}."
 
 
 def stage(name: str, node: str) -> str:

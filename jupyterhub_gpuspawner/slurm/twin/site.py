@@ -320,6 +320,21 @@ def _gres_lines(nodes: Mapping[str, Mapping[str, str]], text: str, notes: list[s
     return [{"NodeName": host_list(names), **dict(line)} for lines, names in by_line.items() for line in lines]
 
 
+def gpu_cores(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
+    """The cores beside each GPU of a node, in Slurm's order of them; without the nodes of which that is not known.
+
+    Cores are Slurm's own numbers, as in gres.conf.
+    """
+    nodes = {record["NodeName"]: record for record in _records(site.nodes, "NodeName")}
+    by_node: dict[str, list[frozenset[int]]] = {}
+    for line in _gres_lines(nodes, site.gres_conf, []):
+        if line["Name"] == "gpu":
+            cores, (count,) = frozenset(parse_cpulist(line.get("Cores", ""))), _counts([line]).values()
+            for name in expand_nodelist(line["NodeName"]):
+                by_node.setdefault(name, []).extend([cores] * count)
+    return {name: tuple(gpus) for name, gpus in by_node.items() if all(gpus)}
+
+
 def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
     by_node: dict[str, list[dict[str, str]]] = {}
     for line in text.splitlines():

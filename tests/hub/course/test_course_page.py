@@ -16,9 +16,12 @@ from jinja2 import Environment, FileSystemLoader
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
+from jupyterhub_gpuspawner.courses.seats import SeatCount
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.hub.course.evening import SessionCheck
 from jupyterhub_gpuspawner.hub.course.page import CourseFeed, Snapshot
 from jupyterhub_gpuspawner.hub.course.participants import (
     Participant,
@@ -31,7 +34,6 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 from jupyterhub_gpuspawner.hub.course.view import (
     CourseView,
     Line,
-    SeatsLeft,
     Tile,
     Wish,
     course_view,
@@ -251,14 +253,15 @@ def viewed(found: HubCourse, *, now: float = NOW, **more: Any) -> CourseView:
 
 def test_what_stands_above_the_tiles() -> None:
     """The session, how many are in each state, and how many more fit: those who wait take seats, too."""
-    view = viewed(a_course(), seats=SeatsLeft(2, ("Reservation ml ends early.",)), recent=[Line("Sent.", NOW)])
+    view = viewed(a_course(), seats=2, recent=[Line("Sent.", NOW)])
     assert replace(view, tiles=()) == CourseView(
         slug="deep-learning",
         title="Deep learning",
         session=(Line("Session now, until {time}", ENDS.timestamp()),),
         totals="1 running, 1 waiting, 1 did not start, 1 without a server",
-        seats="There is room for 1 more server; 2 would be needed for everybody.",
-        problems=("Reservation ml ends early.",),
+        seats="By estimate there is room for 1 more server; 2 would be needed for everybody.",
+        check=Line("The seats of the next session have not been counted yet."),
+        problems=(),
         faults=(),
         kept="",
         recent=(Line("Sent.", NOW),),
@@ -428,22 +431,63 @@ def test_the_session_now_or_next(now: float, told: tuple[Line, ...]) -> None:
 
 SEATS = {
     "unknown": (None, "How many more servers fit is not known at the moment."),
-    "none": (SeatsLeft(1), "There is no room for more servers; 2 would be needed for everybody."),
-    "enough": (SeatsLeft(3), "There is room for everybody (2 more servers)."),
+    "none": (1, "By estimate there is no room for more servers; 2 would be needed for everybody."),
+    "enough": (3, "By estimate there is room for everybody (2 more servers)."),
 }
 
 
 @pytest.mark.parametrize(("seats", "told"), SEATS.values(), ids=SEATS.keys())
-def test_seats_left(seats: SeatsLeft | None, told: str) -> None:
+def test_seats_left(seats: int | None, told: str) -> None:
     """For two people without a server, while one waits."""
     assert viewed(a_course(), seats=seats).seats == told
+
+
+BEFORE = NOW - DAY
+
+
+def checked(*problems: str) -> SessionCheck:
+    """The check of the session, made the evening before."""
+    course = a_course()
+    seats = SeatCount(4, 6, 3, waiting={"Resources": 1})
+    remarks = tuple(Problem("seats", text) for text in problems)
+    return SessionCheck(course, SessionReport(course.sessions[0], 4, seats, remarks=remarks), BEFORE)
+
+
+COUNTED: dict[str, tuple[float, dict[str, Any], Line | None]] = {
+    "with its time": (
+        BEFORE,
+        {"check": checked()},
+        Line("Counted {time} for the next session: 4 people, 3 fit.", BEFORE),
+    ),
+    "not yet": (BEFORE, {}, Line("The seats of the next session have not been counted yet.")),
+    "now": (
+        BEFORE,
+        {"check": checked(), "check_wanted": True},
+        Line("The seats of the next session are being counted."),
+    ),
+    "after the last session": (NOW + 3 * DAY, {}, None),
+}
+
+
+@pytest.mark.parametrize(("now", "more", "told"), COUNTED.values(), ids=COUNTED.keys())
+def test_the_seats_of_the_next_session_are_told_as_they_were_counted_last(
+    now: float, more: dict[str, Any], told: Line | None
+) -> None:
+    """The page never counts them itself."""
+    assert viewed(a_course(), now=now, **more).check == told
+
+
+def test_what_the_check_found_is_on_the_page() -> None:
+    """What is wrong, and what is worth knowing."""
+    view = viewed(a_course(), now=BEFORE, check=checked("3 of 4 start; 1 waits: Resources."))
+    assert view.problems == ("3 of 4 start; 1 waits: Resources.",)
 
 
 def test_starts_that_are_to_come_take_seats_like_jobs_in_line() -> None:
     """Nobody is told of a seat twice."""
     room = (Participant("ada", State.STARTING, queued=True), Participant("ben"))
-    assert course_view(a_course(), room, now=NOW, seats=SeatsLeft(1)).seats == (
-        "There is no room for more servers; 1 would be needed for everybody."
+    assert course_view(a_course(), room, now=NOW, seats=1).seats == (
+        "By estimate there is no room for more servers; 1 would be needed for everybody."
     )
 
 
@@ -493,8 +537,7 @@ def test_every_text_of_a_tile_is_escaped() -> None:
 def test_every_text_above_the_tiles_is_escaped() -> None:
     """Faults, problems and actions contain words of the file's author and of users."""
     bad = '"><script>alert(1)</script>'
-    seats = SeatsLeft(1, (bad,))
-    view = viewed(a_course(faults=[bad]), seats=seats, recent=[Line(bad, NOW)])
+    view = viewed(a_course(faults=[bad]), seats=1, check=checked(bad), recent=[Line(bad, NOW)])
     page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
     soup = BeautifulSoup(page.render(view=view, gpuspawner=PageTools()), "html.parser")
     assert soup.select("script") == []

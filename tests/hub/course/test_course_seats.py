@@ -1,15 +1,18 @@
-"""The seats that are left, on the page of a course."""
+"""The seats that are left, on the page of a course, and when those of the next session are counted."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 
 from jupyterhub_gpuspawner.courses.check import CourseInputs
 from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.view import SeatsLeft, seats_left
+from jupyterhub_gpuspawner.hub.course.evening import SessionCheck, is_due
+from jupyterhub_gpuspawner.hub.course.view import seats_left
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.courses.test_course import DEEP_LEARNING, course
@@ -47,21 +50,17 @@ def day(after: int) -> str:
 
 WHOLE_DAY = {"date": TODAY, "from": "0:00", "to": "23:59"}
 TOMORROW = {"date": day(1), "from": "9:00", "to": "17:00"}
-FOUND: dict[str, tuple[HubCourse, ClusterSnapshot, SeatsLeft | None]] = {
-    "what is free now, in a session": (taught(WHOLE_DAY), BUSY, SeatsLeft(5)),
-    "what jobs will have left free, before one": (taught(TOMORROW), BUSY, SeatsLeft(7)),
-    "what is wrong with the next session": (
-        taught({**TOMORROW, "reservation": "ml"}),
-        BUSY,
-        SeatsLeft(0, ("There is no reservation ml.",)),
-    ),
+FOUND: dict[str, tuple[HubCourse, ClusterSnapshot, int | None]] = {
+    "what is free now, in a session": (taught(WHOLE_DAY), BUSY, 5),
+    "what jobs will have left free, before one": (taught(TOMORROW), BUSY, 7),
+    "nothing can be counted": (taught({**TOMORROW, "reservation": "ml"}), BUSY, None),
     "no session": (taught({"date": day(-1), "from": "9:00", "to": "17:00"}), BUSY, None),
 }
 
 
 @pytest.mark.parametrize(("found", "snapshot", "expected"), FOUND.values(), ids=FOUND.keys())
-def test_seats_that_are_left(found: HubCourse, snapshot: ClusterSnapshot, expected: SeatsLeft | None) -> None:
-    """Counted by the same check as on the command line."""
+def test_seats_that_are_left(found: HubCourse, snapshot: ClusterSnapshot, expected: int | None) -> None:
+    """Counted by hand."""
     assert seats_left(found, CourseInputs(PROFILES, snapshot), now=NOW) == expected
 
 
@@ -69,3 +68,43 @@ def test_a_course_without_people_has_none() -> None:
     """Nobody is on the roster, or all were left out."""
     nobody = HubCourse("deep", taught(WHOLE_DAY).file, sessions=taught(WHOLE_DAY).sessions)
     assert seats_left(nobody, CourseInputs(PROFILES, BUSY), now=NOW) is None
+
+
+NEXT = taught(TOMORROW, {"date": day(8), "from": "9:00", "to": "17:00"})
+BEGINS = NEXT.sessions[0].start.timestamp()
+EVENING = BEGINS - 15 * 3600
+"""18:00 of the day before a session at 9:00."""
+
+
+def checked(at: float, *, course: HubCourse = NEXT, session: int = 0) -> SessionCheck:
+    """A check of one of the sessions."""
+    return SessionCheck(course, SessionReport(course.sessions[session], 6), at)
+
+
+DUE: dict[str, tuple[HubCourse, SessionCheck | None, float, bool]] = {
+    "a week before": (NEXT, None, BEGINS - 7 * DAY, True),
+    "earlier": (NEXT, None, BEGINS - 7 * DAY - 60, False),
+    "it was checked": (NEXT, checked(EVENING - DAY), EVENING - 60, False),
+    "the evening before": (NEXT, checked(EVENING - DAY), EVENING, True),
+    "that evening's check was made": (NEXT, checked(EVENING + 60), EVENING + 3600, False),
+    "the file has changed": (
+        taught(TOMORROW, profile="p100"),
+        checked(EVENING + 60),
+        EVENING + 3600,
+        True,
+    ),
+    "the roster has changed": (replace(NEXT, people=("t1",)), checked(EVENING + 60), EVENING + 3600, True),
+    "the session is under way": (NEXT, checked(EVENING + 60), BEGINS + 60, False),
+    "the next one is more than a week away": (NEXT, checked(EVENING + 60), BEGINS - DAY + 8 * DAY - 7.5 * DAY, False),
+    "the last check was of another session": (NEXT, checked(EVENING, session=1), EVENING + 60, True),
+    "there is no further session": (NEXT, None, BEGINS + 9 * DAY, False),
+    "nobody is on the roster": (replace(NEXT, people=()), None, EVENING, False),
+}
+
+
+@pytest.mark.parametrize(("found", "last", "now", "due"), DUE.values(), ids=DUE.keys())
+def test_when_the_hub_checks_the_next_session(
+    found: HubCourse, last: SessionCheck | None, now: float, *, due: bool
+) -> None:
+    """Once it is near, the evening before, and after a change."""
+    assert is_due(found, last, now) is due

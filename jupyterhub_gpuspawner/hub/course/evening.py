@@ -1,0 +1,148 @@
+"""The hub's own check of each course's next session: within a week of it, the evening before, and when asked for.
+
+Slurm's scheduler is asked beside the hub's event loop, in processes of its own, about one course after the other. The
+last answer is kept in memory, with its time; a hub that was restarted checks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from jupyterhub.app import JupyterHub
+
+from jupyterhub_gpuspawner.courses.check import CourseInputs, plans, plans_beside
+from jupyterhub_gpuspawner.courses.report import SessionReport
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, course_book
+from jupyterhub_gpuspawner.hub.course.rehearsal import rehearsal_with
+from jupyterhub_gpuspawner.hub.site.background import Failures
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+
+CHECKS = "gpuspawner_course_checks"
+"""The hub's :class:`CourseChecks` in its settings."""
+LOOK_SECONDS = 60.0
+"""Seconds between two looks at which checks are due."""
+DEADLINE = 300.0
+"""Seconds after which a check is given up."""
+EARLY = timedelta(days=7)
+"""How long before a session it is checked first."""
+EVENING = 18
+"""The hour, in the course's time zone, from which a session of the next day is checked once more."""
+
+
+@dataclass(frozen=True)
+class SessionCheck:
+    """What a check found."""
+
+    course: HubCourse
+    """The course as it was then."""
+    report: SessionReport
+    at: float
+    """When the session was checked, in seconds since the epoch."""
+
+
+def is_due(course: HubCourse, last: SessionCheck | None, now: float) -> bool:
+    """Whether the next session of a course is to be checked at ``now``, in seconds since the epoch."""
+    moment = datetime.fromtimestamp(now, timezone.utc)
+    session = course.next_session(moment)
+    if session is None or not course.people or course.session_at(moment) is not None or session.start - moment > EARLY:
+        return False
+    if last is None or last.report.session != session:
+        return True
+    evening = (session.start - timedelta(days=1)).replace(hour=EVENING, minute=0, second=0, microsecond=0)
+    changed = (last.course.file, last.course.people) != (course.file, course.people)
+    return changed or last.at < evening.timestamp() <= now
+
+
+class CourseChecks:
+    """Checks the next session of each course of a hub when that is due."""
+
+    def __init__(self, app: JupyterHub, book: CourseBook) -> None:
+        self.wake = asyncio.Event()
+        """Set when somebody asks for a check."""
+        self._settings = app.tornado_settings
+        self._book = book
+        self._failures = Failures(app.db)
+        self._checks: dict[str, SessionCheck] = {}
+        self._wanted: set[str] = set()
+
+    def latest(self, course: HubCourse) -> SessionCheck | None:
+        """The last check of the course's next session; None where there was none."""
+        check, session = self._checks.get(course.slug), course.next_session()
+        return check if check is not None and check.report.session == session else None
+
+    def is_wanted(self, course: HubCourse) -> bool:
+        """Whether somebody waits for a check."""
+        return course.slug in self._wanted
+
+    def want(self, course: HubCourse) -> None:
+        """Check the course's next session as soon as possible."""
+        self._wanted.add(course.slug)
+        self.wake.set()
+
+    async def check_due(self) -> None:
+        """Check what is due, one course after the other; a fault of one is logged, and the others go on."""
+        for course in self._book.courses():
+            if course.slug in self._wanted or is_due(course, self._checks.get(course.slug), time.time()):
+                with self._failures.of(f"The check of course {course.slug}"):
+                    await self._check(course)
+                self._wanted.discard(course.slug)
+
+    async def _check(self, course: HubCourse) -> None:
+        """Raises GPUSpawnerError and SQLAlchemyError."""
+        spawner, session = profiles_spawner(self._settings), course.next_session()
+        if spawner is None or session is None:
+            return
+        began = time.time()
+        try:
+            async with timeout(DEADLINE):
+                inputs = await inputs_of(course, spawner, self._settings)
+                if inputs is None:
+                    raise SlurmUnavailable("Slurm does not answer.")
+                files = [other.file for other in self._book.courses()]
+                others = await asyncio.to_thread(plans_beside, [session], files, inputs)
+                rehearsal = await rehearsal_with(spawner, inputs.snapshot, others=others)
+                (report,) = await rehearsal.reports(plans(course.file, inputs, only=session.name))
+        except asyncio.TimeoutError:
+            raise SlurmUnavailable(f"It took more than {DEADLINE:.0f} s.") from None
+        self._checks[course.slug] = SessionCheck(course, report, began)
+
+
+def course_checks(settings: Mapping[str, Any]) -> CourseChecks | None:
+    """The checks of the hub with these tornado settings; None in a hub without courses."""
+    checks: CourseChecks | None = settings.get(CHECKS)
+    return checks
+
+
+def profiles_spawner(settings: Mapping[str, Any]) -> GPUProfilesSpawner | None:
+    """A spawner without a user that has the hub's settings; None where there are no profiles of Slurm jobs."""
+    spawner_class = settings["spawner_class"]
+    if not starts_slurm_jobs(spawner_class):
+        return None
+    return with_profiles(spawner_class(config=settings["config"], hub=settings["hub"]))
+
+
+async def inputs_of(
+    course: HubCourse, spawner: GPUProfilesSpawner, settings: Mapping[str, Any], *, max_age: float = 15.0
+) -> CourseInputs | None:
+    """What a course of the hub is checked against; None while Slurm does not respond. Raises SQLAlchemyError.
+
+    What is known of the cluster is at most ``max_age`` seconds old.
+    """
+    slurm, book = spawner.connection(), course_book(settings)
+    snapshot = await slurm.cluster.recent(max_age)
+    if snapshot is None or slurm.silent or book is None:
+        return None
+    offered = spawner.offered()
+    on_rosters = {group for other in book.courses() if other.course for group in other.course.roster.groups}
+    named = on_rosters | {group for profile in offered for group in profile.allow.groups}
+    groups = {**book.people_of(named).groups, course.group: course.people}
+    return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=groups)

@@ -1,0 +1,292 @@
+"""What Slurm says of a session before it begins: how many servers start together, and whom it would refuse.
+
+Slurm's scheduler itself counts the seats (:mod:`jupyterhub_gpuspawner.slurm.twin`). The limits of accounting are known
+to the site's Slurm alone, which is asked as each participant (``sbatch --test-only``). Nothing is submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shlex
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from jupyterhub_gpuspawner.courses.check import SessionPlan, report_of
+from jupyterhub_gpuspawner.courses.report import SessionReport
+from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller, estimate, smaller_values, tries, with_value
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.hub.choose.api import directives
+from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.start.build import batch_job
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
+from jupyterhub_gpuspawner.slurm.messages import rejection
+from jupyterhub_gpuspawner.slurm.reason import reason_name
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
+from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, read_site, what_runs
+from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, gpu_cores
+
+SESSIONS_AT_ONCE = 3
+"""Sessions whose seats are counted at the same time."""
+T = TypeVar("T")
+AT_ONCE = 4
+"""People as whom Slurm is asked at the same time: each question makes slurmctld evaluate the cluster."""
+LATER = "Counted by hand, as an estimate, since there is more than a week until then."
+SERVED_FIRST = "Counted after the servers of course {course}, whose session is at the same time."
+TOGETHER = (
+    "Limits of Slurm's accounting that several jobs reach together (GrpTRES, GrpJobs, MaxTRESPerAccount, minutes) are "
+    "not counted: Slurm can be asked for one job at a time."
+)
+
+
+@dataclass(frozen=True)
+class PersonsAnswer:
+    """Slurm's answer for one participant."""
+
+    user: str
+    starts_at: float | None
+    """When their server would start, in seconds since the epoch; None: Slurm would refuse it."""
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Asks Slurm about sessions."""
+
+    spawner: GPUProfilesSpawner
+    client: SlurmClient
+    snapshot: ClusterSnapshot
+    site: Site | GPUSpawnerError
+    """What the site's Slurm says of itself, or why it does not."""
+    together: str
+    """What is not known of the limits of accounting; empty where Slurm enforces none."""
+    others: Sequence[SessionPlan] = ()
+    """The sessions of all courses of the hub: those that are served before take their seats first."""
+
+    async def reports(self, plans: Sequence[SessionPlan], *, until: float = math.inf) -> tuple[SessionReport, ...]:
+        """The report of each session; Slurm is asked as everybody for the first, and as one person for the others.
+
+        Slurm is not asked about sessions that begin after ``until``, in seconds since the epoch.
+        """
+        turns = asyncio.Semaphore(SESSIONS_AT_ONCE)
+
+        async def report(plan: SessionPlan, *, everybody: bool) -> SessionReport:
+            if plan.session.start.timestamp() > until:
+                return report_of(plan, self.snapshot, estimated(plan, self.snapshot, LATER), {})
+            async with turns:
+                return await self.report(plan, plan.asked_as if everybody else plan.asked_as[:1])
+
+        return tuple(await together(report(plan, everybody=plan is plans[0]) for plan in plans))
+
+    async def report(self, plan: SessionPlan, as_users: Sequence[str]) -> SessionReport:
+        """The report of one session; Slurm is asked as these users whom it would refuse."""
+        if plan.request is None:
+            return report_of(plan, self.snapshot, None, {})
+        script, unknown = self._script(plan), [self.together] if self.together else []
+        refused: dict[str, str] = {}
+        try:
+            refused = await self._refusals(plan, script, as_users)
+        except ConfigError as error:  # nothing can be run as these people
+            unknown.append(f"Whom Slurm would refuse is not known: {error}")
+        # the servers of a session that has begun are among the site's jobs
+        before = [other for other in plan.served_before(self.others) if other.at > self.snapshot.taken_at]
+        first = [
+            request for other in before for request in requests_with(options_in(self._script(other)), len(other.people))
+        ]
+        unknown += [SERVED_FIRST.format(course=name) for name in dict.fromkeys(other.course for other in before)]
+        seats = await count_seats(plan, script, self.snapshot, self.site, self.client.installation, first=first)
+        return report_of(plan, self.snapshot, seats, refused, unknown=unknown)
+
+    async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:
+        """Slurm's answer for each of these users, one each ``every`` seconds."""
+        nobody = next((remark.text for remark in plan.remarks if not remark.hint), "") if plan.request is None else ""
+        for number, user in enumerate(users):
+            if nobody or user in plan.excluded:
+                yield PersonsAnswer(user, None, plan.excluded.get(user, nobody))
+                continue
+            if number:
+                await asyncio.sleep(every)
+            try:
+                yield PersonsAnswer(user, (await self._trial(plan, self._script(plan), user)).starts_at)
+            except (ConfigError, SubmitRejected) as error:
+                yield PersonsAnswer(user, None, error.message)
+
+    def _script(self, plan: SessionPlan) -> str:
+        """The batch script of a session's servers, of which only the requests matter; raises ConfigError."""
+        assert plan.request is not None  # noqa: S101 - without one nothing is asked
+        account = Account(plan.request.username, "/")
+        return batch_job(self.spawner.settings_of(plan.request), plan.request, account, start_id="").script
+
+    async def _trial(self, plan: SessionPlan, script: str, user: str) -> WillRun:
+        return await dry_run(self.client, script, user, exec_prefix=self.spawner.exec_prefix, begin=plan.at)
+
+    async def _refusals(self, plan: SessionPlan, script: str, users: Sequence[str]) -> dict[str, str]:
+        """Those of the users whose job Slurm would refuse, with its sentence.
+
+        Raises ConfigError if nothing can be run as one of them, and SlurmUnavailable.
+        """
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def refusal(user: str) -> str:
+            async with turns:
+                try:
+                    await self._trial(plan, script, user)
+                except SubmitRejected as error:
+                    return error.message
+            return ""
+
+        sentences = await together(refusal(user) for user in users)
+        return {user: sentence for user, sentence in zip(users, sentences, strict=True) if sentence}
+
+
+async def rehearsal_with(
+    spawner: GPUProfilesSpawner,
+    snapshot: ClusterSnapshot,
+    client: SlurmClient | None = None,
+    *,
+    others: Sequence[SessionPlan] = (),
+) -> Rehearsal:
+    """What asks about the sessions of a hub with this spawner; raises SlurmUnavailable and SlurmOutputError.
+
+    ``others`` are the sessions of all its courses.
+    """
+    client = client or spawner.connection().client
+    site: Site | GPUSpawnerError
+    try:
+        site = await read_site(client.installation)
+    except GPUSpawnerError as error:
+        site = error
+    limited = "limits" in (await client.config()).accounting_enforced
+    return Rehearsal(spawner, client, snapshot, site, TOGETHER if limited else "", others)
+
+
+async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of coroutines that run at the same time; if one of them fails, none of the others goes on."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def dry_run(client: SlurmClient, script: str, user: str, *, exec_prefix: str, begin: float = 0.0) -> WillRun:
+    """Slurm's answer to a batch script, asked as the user (``sbatch --test-only``).
+
+    The job may not begin before ``begin``, in seconds since the epoch. It is told to sbatch in seconds from now, since
+    sbatch reads times of day in its own time zone, which need not be that of this machine. Raises GPUSpawnerError.
+    """
+    await refuse_root(user)
+    if (seconds := math.ceil(begin - time.time())) > 0:
+        script = script.replace("\n", f"\n#SBATCH --begin=now+{seconds}\n", 1)
+    prefix, environment = command_prefix(exec_prefix, user), {"USER": user, "LOGNAME": user}
+    return await client.test_only(script, prefix=prefix, environment=environment)
+
+
+# How many servers of a session start together, and with how many cores beside their GPUs.
+
+
+async def count_seats(
+    plan: SessionPlan,
+    script: str,
+    snapshot: ClusterSnapshot,
+    site: Site | GPUSpawnerError,
+    slurm: Installation,
+    *,
+    first: Sequence[Request] = (),
+) -> SeatCount | None:
+    """Ask Slurm's scheduler how many servers of a session start; where it cannot be asked, estimate.
+
+    Where not everybody's does, it is asked again with fewer cores and with less memory. ``site`` is an error where the
+    site's answers could not be had. ``first`` are the requests of sessions that are served before.
+    """
+    assert plan.request is not None  # noqa: S101 - a plan without one is not asked about
+    if isinstance(site, GPUSpawnerError):
+        return estimated(plan, snapshot, f"Counted by hand, as an estimate: {site}")
+    resources, wanted = plan.request.resources, len(plan.people)
+    options = options_in(script)
+
+    async def answers(options: Mapping[str, str], number: int) -> Answers:
+        requests = [*first, *requests_with(options, number)]
+        told = await what_runs(site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs)
+        return replace(told, answers=told.answers[len(first) :])
+
+    async def with_less(option: str, value: int) -> Smaller:
+        return Smaller(option, value, (await answers(with_value(options, option, value), wanted)).running)
+
+    try:
+        count = _counted(await answers(options, tries(wanted)), wanted, site, snapshot)
+        if count.fit >= wanted or count.refusal:
+            return count
+        trials = [with_less(*smaller) for smaller in smaller_values(options, resources, snapshot)]
+        helpful = [smaller for smaller in await together(trials) if smaller.fit > count.fit]
+    except GPUSpawnerError as error:
+        return estimated(plan, snapshot, f"Counted by hand, as an estimate: {error}")
+    best = max((smaller.fit for smaller in helpful), default=0)
+    return replace(count, smaller=next((smaller for smaller in helpful if smaller.fit == best), None))
+
+
+def estimated(plan: SessionPlan, snapshot: ClusterSnapshot, why: str) -> SeatCount | None:
+    """A count by hand; None for a plan without a request."""
+    if plan.request is None:
+        return None
+    resources = plan.request.resources
+    return estimate(resources, snapshot, len(plan.people), why, at=plan.at, own_jobs=plan.own_jobs)
+
+
+def options_in(script: str) -> dict[str, str]:
+    """The options of a batch script by their long names; empty for those without a value."""
+    lines = (line.removeprefix("#SBATCH") for line in directives(script))
+    return dict(option for line in lines for option in options_of(line))
+
+
+def requests_with(options: Mapping[str, str], number: int) -> list[Request]:
+    """So many jobs with these options."""
+    lines = tuple(f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in options.items())
+    return [Request(str(index), lines) for index in range(number)]
+
+
+def _counted(answers: Answers, wanted: int, site: Site, snapshot: ClusterSnapshot) -> SeatCount:
+    own = answers.answers[:wanted]
+    reasons = Counter(reason_name(answer.reason) for answer in own if answer.reason)
+    first = next(iter(reasons), "")
+    if first not in ("", "Priority"):  # that of the others: the first one is before them
+        reasons[first] += reasons.pop("Priority", 0)
+    refusal = next((answer.refusal for answer in own if answer.refusal), "")
+    cores = gpu_cores(site)
+    on_nodes = [_beside(answer, cores, snapshot) for answer in own if answer.runs]
+    known = [beside for beside in on_nodes if beside is not None]
+    return SeatCount(
+        wanted,
+        len(answers.answers),
+        answers.running,
+        waiting=dict(reasons),
+        refusal=rejection(refusal).clause if refusal else "",
+        with_gpu=len(known),
+        beside=sum(known),
+        notes=answers.notes,
+    )
+
+
+def _beside(answer: Answer, cores: Mapping[str, Sequence[frozenset[int]]], snapshot: ClusterSnapshot) -> bool | None:
+    """Whether all cores of a job are beside one of its GPUs; None without GPUs, and where their cores are not known."""
+    beside = None
+    for allocation in answer.allocations:
+        indices = [index for gres in allocation.gres if gres.name in ("gpu", "shard") for index in gres.indices]
+        of_node = cores.get(allocation.node, ())
+        if not indices or any(index >= len(of_node) for index in indices):
+            return None
+        per_core = snapshot.node_by_name[allocation.node].cpus_per_core
+        near = frozenset().union(*(of_node[index] for index in indices))
+        if not {cpu // per_core for cpu in allocation.cpu_ids} <= near:
+            return False
+        beside = True
+    return beside

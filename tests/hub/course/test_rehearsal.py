@@ -1,0 +1,214 @@
+"""What Slurm is asked about a session, and what becomes of its answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.courses.check import SessionPlan, plan_of
+from jupyterhub_gpuspawner.courses.course import CourseDate
+from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, Rehearsal, count_seats, options_in, requests_with
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.squeue import WillRun
+from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cores
+from tests.standins.site_answers import NOW, job, node, partition, reservation, site
+
+K80 = "gpu:k80:4"
+NEAR = "".join(f"Name=gpu Type=k80 File=/dev/nvidia{n} Cores={'0-11' if n < 2 else '12-23'}\n" for n in range(4))
+"""Two GPUs beside each of two sockets of twelve cores."""
+BEGINS, ENDS = NOW + 3600, NOW + 3 * 3600
+
+
+def snapshot_of(answers: Site) -> ClusterSnapshot:
+    """What the hub reads from the same answers."""
+    return ClusterSnapshot(
+        nodes=parse_nodes(answers.nodes),
+        partitions=parse_partitions(answers.partitions),
+        reservations=parse_reservations(answers.reservations),
+        taken_at=NOW,
+    )
+
+
+def plan(answers: Site, people: int, own_jobs: frozenset[str] = frozenset(), **slurm: Any) -> SessionPlan:
+    """A session of so many people who each request this."""
+    asked = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "1G", "time": "2:00:00", **slurm}
+    profiles = parse_profiles([{"display_name": "K80", "slug": "k80", "slurm": asked}])
+    now = datetime.fromtimestamp(NOW, timezone.utc)
+    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=now)
+    start, end = (datetime.fromtimestamp(moment, timezone.utc) for moment in (BEGINS, ENDS))
+    date = CourseDate(start, end, "today")
+    names = [f"t{number}" for number in range(people)]
+    return replace(plan_of(date, request, snapshot_of(answers), names, opens=BEGINS), own_jobs=own_jobs)
+
+
+def script(*options: str) -> str:
+    """A batch script with these lines for sbatch."""
+    return "".join(f"{line}\n" for line in ("#!/bin/bash", *(f"#SBATCH {option}" for option in options), "echo"))
+
+
+ONE = ("--partition=gpu", "--gres=gpu:k80:1", "--mem=1000", "--time=120", "--no-requeue", "--job-name=jupyterhub")
+TWO = site([node("g1", K80), node("g2", K80)], [partition("gpu", "g[1-2]")], gres_conf=NEAR)
+IN_SPARE = "--reservation=spare"
+COUNTS: dict[str, tuple[Site, int, dict[str, Any], tuple[str, ...], SeatCount]] = {
+    "more than everybody": (TWO, 4, {}, (*ONE, "-c 6"), SeatCount(4, 6, 6, with_gpu=4, beside=4)),
+    "too few, and with fewer cores all": (
+        TWO,
+        8,
+        {"cpus": 8},
+        (*ONE, "-c 8"),
+        SeatCount(8, 12, 6, waiting={"Resources": 2}, with_gpu=6, beside=4, smaller=Smaller("cpus-per-task", 6, 8)),
+    ),
+    "whole nodes by an option of the profile's": (
+        TWO,
+        3,
+        {},
+        (*ONE, "-c 2", "--exclusive"),
+        SeatCount(3, 5, 2, waiting={"Resources": 1}, with_gpu=2, beside=2),
+    ),
+    "no such device": (
+        TWO,
+        2,
+        {},
+        ("--partition=gpu", "--gres=gpu:v100:1"),
+        SeatCount(
+            2,
+            3,
+            0,
+            refusal="no node of the partition has all the requested resources",
+        ),
+    ),
+    "a job that still runs then, and one of the course's own": (
+        replace(
+            TWO,
+            jobs=job(7, "g1", "0-3", "gpu:k80:2(IDX:0-1)", ends_in=7200)
+            + job(8, "g2", "0", f"{K80}(IDX:0-3)", ends_in=7200),
+        ),
+        6,
+        {"own_jobs": frozenset({"8"})},
+        (*ONE, "-c 2"),
+        SeatCount(6, 9, 6, with_gpu=6, beside=6),
+    ),
+    "maintenance before servers could end": (
+        replace(
+            TWO,
+            reservations=reservation(
+                "upkeep", "g[1-2]", begins_in=3 * 3600 - 600, ends_in=9 * 3600, flags="MAINT,SPEC_NODES"
+            ),
+        ),
+        2,
+        {},
+        (*ONE, "-c 2"),
+        SeatCount(2, 3, 0, waiting={"ReqNodeNotAvail": 2}),
+    ),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+@pytest.mark.parametrize(("answers", "people", "more", "options", "expected"), COUNTS.values(), ids=COUNTS.keys())
+async def test_slurms_scheduler_counts_the_seats(
+    answers: Site, people: int, more: dict[str, Any], options: tuple[str, ...], expected: SeatCount
+) -> None:
+    """With the options of the batch script, one and a half times the roster, and again with less where that helps."""
+    session = plan(answers, people, **more)
+    count = await count_seats(session, script(*options), snapshot_of(answers), answers, Installation())
+    assert count == expected
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+async def test_the_servers_of_a_course_before_take_their_seats_first() -> None:
+    """With what they request; they are not among the course's own."""
+    first = requests_with(options_in(script(*ONE, "-c 12")), 3)
+    count = await count_seats(plan(TWO, 5), script(*ONE, "-c 2"), snapshot_of(TWO), TWO, Installation(), first=first)
+    assert count is not None
+    assert (count.wanted, count.tried, count.fit, count.waiting) == (5, 8, 3, {"Resources": 2})
+
+
+async def test_an_estimate_takes_its_place_where_slurm_cannot_be_asked() -> None:
+    """It is called so, with what would be needed."""
+    fault = SlurmUnavailable("slurmctld is not installed on this machine.", hint="Install it.")
+    count = await count_seats(plan(TWO, 9), script(*ONE), snapshot_of(TWO), fault, Installation())
+    assert count == SeatCount(
+        9, 14, 8, estimate="Counted by hand, as an estimate: slurmctld is not installed on this machine. Install it."
+    )
+
+
+def test_the_cores_beside_a_gpu_are_those_of_gres_conf() -> None:
+    """Or else the socket that Slurm reports; a node of which neither is known is left out."""
+    reported = site([node("g1", "gpu:k80:2(S:1)"), node("g2", "gpu:2"), node("c1")], [partition("gpu", "g[1-2],c1")])
+    first, second = frozenset(range(12)), frozenset(range(12, 24))
+
+    assert gpu_cores(TWO) == dict.fromkeys(("g1", "g2"), (first, first, second, second))
+    assert gpu_cores(reported) == {"g1": (second, second)}
+
+
+class Refusing:
+    """A Slurm that refuses the jobs of some people."""
+
+    def __init__(self, refused: dict[str, GPUSpawnerError]) -> None:
+        self.refused = refused
+        self.installation = Installation(bin_dir="/no/such/folder")
+        self.asked: list[tuple[str, str]] = []
+        """As whom it was asked, and from when on the job may begin."""
+
+    async def test_only(self, script: str, *, prefix: Sequence[str], environment: Mapping[str, str]) -> WillRun:
+        """The answer to one job."""
+        begins = next((line for line in script.splitlines() if line.startswith("#SBATCH --begin=")), "")
+        self.asked.append((environment["USER"], begins))
+        assert prefix == ("sudo", "-u", environment["USER"])
+        if environment["USER"] in self.refused:
+            raise self.refused[environment["USER"]]
+        return WillRun(BEGINS, ("g1",), 2, "gpu")
+
+
+def rehearsal(folder: Path, client: Refusing) -> Rehearsal:
+    """What asks this Slurm, without its scheduler."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text('c.GPUSlurmSpawner.exec_prefix = "sudo -u {username}"')
+    spawner = load_site(config).spawner("nobody")
+    return Rehearsal(spawner, client, snapshot_of(TWO), SlurmUnavailable("No scheduler."), TOGETHER)  # type: ignore[arg-type]
+
+
+async def test_the_sites_slurm_is_asked_as_each_person_whether_it_would_take_the_job(tmp_path: Path) -> None:
+    """From the session's beginning on; those whom the profile keeps out are not asked about."""
+    sentence = "Slurm refused the job: the account does not exist."
+    client = Refusing({"t1": SubmitRejected(sentence, stderr="", exit_code=1)})
+    session = replace(plan(TWO, 3), at=time.time() + 3600, excluded={"t2": "cannot use the profile."})
+    (report,) = await rehearsal(tmp_path, client).reports([session])
+
+    assert sorted(user for user, _ in client.asked) == ["t0", "t1"]
+    assert {begins for _, begins in client.asked} <= {f"#SBATCH --begin=now+{seconds}" for seconds in (3599, 3600)}
+    assert [problem.text for problem in report.problems] == [f"t1: {sentence}"]
+    assert [hint.text for hint in report.hints] == [TOGETHER, "Counted by hand, as an estimate: No scheduler."]
+
+
+async def test_a_later_session_is_asked_about_as_one_person(tmp_path: Path) -> None:
+    """So that a course of many sessions asks no more than one with a few."""
+    client = Refusing({})
+    await rehearsal(tmp_path, client).reports([plan(TWO, 3), plan(TWO, 3)])
+    assert sorted(user for user, _ in client.asked) == ["t0", "t0", "t1", "t2"]
+
+
+async def test_where_nothing_can_be_run_as_the_people_a_note_says_so(tmp_path: Path) -> None:
+    """The seats are counted all the same."""
+    client = Refusing({"t0": ConfigError("sbatch was not run: sudo asks for a password.", where="exec_prefix")})
+    report = await rehearsal(tmp_path, client).report(plan(TWO, 2), ["t0", "t1"])
+
+    assert (report.fits, report.fit) == (True, 3)
+    assert report.hints[1].text == (
+        "Whom Slurm would refuse is not known: exec_prefix: sbatch was not run: sudo asks for a password."
+    )
