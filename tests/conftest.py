@@ -14,7 +14,7 @@ from hypothesis import settings
 settings.register_profile("unhurried", settings(), deadline=None)
 settings.load_profile("unhurried")
 
-pytest_plugins = ["tests.fixtures.users", "tests.fixtures.slurm", "tests.fixtures.postgres", "tests.fixtures.hubs"]
+pytest_plugins = [f"tests.fixtures.{name}" for name in ("users", "slurm", "postgres", "hubs", "site")]
 
 # whoever runs the tests in the background may ignore these, and what the tests start would ignore them, too
 for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,9 +15,8 @@ import psutil
 import pytest
 import requests
 
-from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
-from tests.fixtures.hubs import StartHub
-from tests.hub.test_users import CONFIG
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.fixtures.hubs import offer
 from tests.hub.visitor import Visitor
 from tests.standins.web_app import HELLO
 from tests.waiting import wait_until
@@ -26,26 +24,20 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
 WEB_APP = Path(__file__).parents[1] / "standins" / "web_app.py"
-OFTEN = """
-c.Spawner.environment = {"JUPYTERHUB_ACTIVITY_INTERVAL": "1"}
-for role in c.JupyterHub.load_roles:
-    role["scopes"] += ["tokens"]
-"""
 
 
 @pytest.fixture(scope="module")
-def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path) -> HubProcess:
+def script(public_copy: Callable[[Path], Path]) -> str:
+    """The program of the application, in a folder that is this session's alone."""
+    return str(public_copy(WEB_APP))
+
+
+@pytest.fixture(scope="module")
+def hub(users_hub: HubProcess, two_users: tuple[str, str], script: str) -> HubProcess:
     """A hub that runs as root, with one application; its users can run the tests' Python."""
-    if shutil.which("sudo") is None:
-        pytest.skip("sudo is not installed")
     if as_user(two_users[0], sys.executable, "-c", "import jupyter_server_proxy"):
         pytest.skip(f"other users cannot run {sys.executable}")
-    script = public_folder / WEB_APP.name
-    shutil.copy(WEB_APP, script)
-    script.chmod(0o644)
-    return start_light_hub(
-        lines=CONFIG + OFTEN + f"c.Spawner.cmd = [{str(SINGLEUSER)!r}]",
-        profiles=f"""
+    profiles = f"""
 - display_name: Application
   slug: app
   slurm: {{partition: batch, cpus: 1, memory: 200M, time: 0:10:00}}
@@ -54,8 +46,9 @@ def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Pa
     command: [{sys.executable}, {script}]
     socket: "{{socket}}"
     ready: /healthz
-""",
-    )
+"""
+    offer(users_hub, "application", profiles)
+    return users_hub
 
 
 def as_user(user: str, *argv: str) -> str:
@@ -65,22 +58,21 @@ def as_user(user: str, *argv: str) -> str:
 
 
 @pytest.fixture
-def server(hub: HubProcess, two_users: tuple[str, str], public_folder: Path) -> Iterator[psutil.Process]:
-    """The process of the first user's application; the script's folder is this session's alone."""
-    script = str(public_folder / WEB_APP.name)
+def server(hub: HubProcess, two_users: tuple[str, str], script: str) -> Iterator[psutil.Process]:
+    """The process of the first user's application."""
     wait_until(lambda: not applications(script), lambda: "the one of the test before has not ended", seconds=90)
     hub.spawn(two_users[0], {"profile": "app"})
-    (found,) = applications(script)
-    yield found
+    (process,) = applications(script)
+    yield process
     hub.end(two_users[0])
 
 
 def applications(script: str) -> list[psutil.Process]:
     """The processes that run this script on a socket."""
     return [
-        each
-        for each in psutil.process_iter(["cmdline"])
-        if (words := each.info["cmdline"] or [])[1:2] == [script] and words[-1].endswith("/app.sock")
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (words := process.info["cmdline"] or [])[1:2] == [script] and words[-1].endswith("/app.sock")
     ]
 
 
@@ -142,7 +134,7 @@ def test_only_its_user_reaches_an_application(
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     assert as_user(person, sys.executable, "-c", connect, path) == ""
     assert "PermissionError" in as_user(other, sys.executable, "-c", connect, path)
-    assert [each for each in psutil.net_connections("tcp") if each.pid == server.pid] == []
+    assert [connection for connection in psutil.net_connections("tcp") if connection.pid == server.pid] == []
 
 
 def test_an_application_gets_no_sign_in_and_gives_no_cookies_away(
@@ -162,7 +154,7 @@ def test_an_application_gets_no_sign_in_and_gives_no_cookies_away(
     first = visitor.get(address, timeout=30)
     assert (first.status_code, first.url) == (200, f"{address}/")
     known = [visitor.get(f"{address}/known", timeout=30).json()["headers"].get("Cookie", "") for _ in range(2)]
-    assert [[each for each in cookies.split("; ") if "jupyterhub" in each] for cookies in known] == [[], []]
+    assert [[origin for origin in cookies.split("; ") if "jupyterhub" in origin] for cookies in known] == [[], []]
     assert "session=1" in known[1]
     assert {cookie.path for cookie in visitor.cookies if cookie.name == "session"} == {f"/user/{person}/"}
     paths = {cookie.path for cookie in visitor.cookies if cookie.name == f"jupyterhub-user-{person}"}
@@ -170,10 +162,10 @@ def test_an_application_gets_no_sign_in_and_gives_no_cookies_away(
 
     elsewhere = {"Origin": "http://evil.example"}
     here = {"Origin": hub.url}
-    posted = [visitor.post(f"{address}/known", headers=each, timeout=30).status_code for each in (elsewhere, here)]
+    posted = [visitor.post(f"{address}/known", headers=origin, timeout=30).status_code for origin in (elsewhere, here)]
     assert posted == [403, 200]
     cookies = {"Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in visitor.cookies)}
-    assert [websocket(f"{address}/ws", {**cookies, **each}) for each in (elsewhere, here)] == [403, HELLO]
+    assert [websocket(f"{address}/ws", {**cookies, **origin}) for origin in (elsewhere, here)] == [403, HELLO]
 
 
 def test_the_hub_knows_when_an_application_was_used_and_that_it_has_ended(
@@ -185,10 +177,7 @@ def test_the_hub_knows_when_an_application_was_used_and_that_it_has_ended(
     time.sleep(3)  # three times the interval in which activity is told
     assert last_activity(hub, person) == at_first
     requests.get(f"{hub.url}/user/{person}/page", headers=token(hub, person), timeout=30).raise_for_status()
-    ends_at = time.monotonic() + 60
-    while last_activity(hub, person) == at_first:
-        assert time.monotonic() < ends_at
-        time.sleep(0.5)
+    wait_until(lambda: last_activity(hub, person) != at_first, seconds=60)
 
     with pytest.raises(requests.HTTPError):
         requests.get(f"{hub.url}/user/{person}/quit", headers=token(hub, person), timeout=30).raise_for_status()
@@ -198,6 +187,6 @@ def test_the_hub_knows_when_an_application_was_used_and_that_it_has_ended(
 
 def last_activity(hub: HubProcess, user: str) -> datetime:
     """When the user's server was last used, as JupyterHub knows it."""
-    found = hub.server(user)
-    assert found is not None
-    return datetime.fromisoformat(found["last_activity"].replace("Z", "+00:00"))
+    model = hub.server(user)
+    assert model is not None
+    return datetime.fromisoformat(model["last_activity"].replace("Z", "+00:00"))

@@ -7,10 +7,8 @@ namespace and a mount namespace of this host; see tests/fixtures/login_node.py f
 from __future__ import annotations
 
 import json
-import os
 import pwd
 import re
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -24,15 +22,15 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import STAND_IN
+from tests.fixtures.hubs import needs_proxy
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
+from tests.fixtures.site import own_files
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(600)]
 
 CONFIG = Path(__file__).parents[2] / "docker" / "hub" / "jupyterhub_config.py"
-PYTHON = "/usr/bin/python3"
 PATIENCE = 120.0
 FIFTY = """
 import asyncio, json, sys
@@ -79,31 +77,27 @@ def machines(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folde
             slurm_cluster.run("scontrol", "update", f"NodeName={node.name}", f"NodeAddr={address}")
 
     with ExitStack() as stack:
-        found = stack.enter_context(login_node(site_folder / "login", slurm_cluster, two_users))
+        node = stack.enter_context(login_node(site_folder / "login", slurm_cluster, two_users))
         stack.callback(nodes_at, "127.0.0.1")
-        nodes_at(found.address)
-        tried = found.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
-        if tried.returncode != 0:
-            pytest.skip(f"another account cannot run {sys.executable}: {tried.stderr[-200:]}")
-        yield found
+        nodes_at(node.address)
+        imported = node.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
+        if imported.returncode != 0:
+            pytest.skip(f"another account cannot run {sys.executable}: {imported.stderr[-200:]}")
+        yield node
 
 
 @pytest.fixture(scope="module")
-def hub(machines: LoginNode, site_folder: Path) -> Iterator[HubProcess]:
+def hub(machines: LoginNode, site_folder: Path, public_command: str) -> Iterator[HubProcess]:
     """A hub there with the configuration of docker/hub, in another time zone than the login node."""
-    if shutil.which("configurable-http-proxy") is None:
-        pytest.skip("configurable-http-proxy is not on the PATH")
+    needs_proxy()
     folder = site_folder / "hub-elsewhere"
     etc = machines.ssh_config.parent  # /etc/jupyterhub of the image
     for name in ("profiles", "courses"):
         (etc / name).mkdir()
     folder.mkdir()
-    server = site_folder / f"elsewhere-{STAND_IN.name}"
-    shutil.copy(STAND_IN, server)
-    server.chmod(0o644)
     (etc / "profiles" / "own.yaml").write_text(
         "- {display_name: One, slug: one, slurm: {partition: gpu, gpus: 1, cpus: 1, memory: 100M, time: 0:10:00}, "
-        f"command: [{PYTHON}, {server}]}}\n"
+        f"command: {public_command}}}\n"
     )
     own = HubElsewhere(
         folder,
@@ -126,18 +120,18 @@ from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 watcher.REST_INTERVAL = 1
 """)
-    for path in (folder, *folder.rglob("*"), *etc.rglob("*")):
-        os.chown(path, HUB_UID, HUB_UID)
+    own_files(folder, HUB_UID)
+    own_files(etc, HUB_UID)
     with own:
         yield own
 
 
 def test_the_hubs_machine_has_neither_slurm_nor_accounts(machines: LoginNode) -> None:
     """What the other tests of this module rest on."""
-    asked = machines.run("sh", "-c", "command -v sbatch squeue scontrol sinfo; ls -d /etc/slurm* /etc/munge; id -un")
-    known = machines.run("getent", "passwd", machines.person)
+    commands = machines.run("sh", "-c", "command -v sbatch squeue scontrol sinfo; ls -d /etc/slurm* /etc/munge; id -un")
+    account = machines.run("getent", "passwd", machines.person)
 
-    assert (asked.stdout.split(), known.returncode) == (["jupyterhub"], 2)
+    assert (commands.stdout.split(), account.returncode) == (["jupyterhub"], 2)
     assert machines.run("ls", str(machines.slurm.folder)).stdout == ""
 
 
@@ -147,12 +141,12 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, machines: Logi
     placement = hub.spawn(machines.person, {"profile": "one"})
     address = f"{hub.url}/user/{machines.person}"
     process = requests.get(f"{address}/process", timeout=10).json()
-    seen = requests.get(f"{address}/environ", timeout=10).json()
+    variables = requests.get(f"{address}/environ", timeout=10).json()
     account = pwd.getpwnam(machines.person)
     ends = datetime.fromisoformat(placement["ends_at"].replace("Z", "+00:00")).astimezone(timezone.utc)
 
-    assert (placement["job_id"], len(placement["gpus"])) == (seen["SLURM_JOB_ID"], 1)
-    assert (process["uid"], process["folder"], seen["HOME"], seen["USER"]) == (
+    assert (placement["job_id"], len(placement["gpus"])) == (variables["SLURM_JOB_ID"], 1)
+    assert (process["uid"], process["folder"], variables["HOME"], variables["USER"]) == (
         account.pw_uid,
         account.pw_dir,
         account.pw_dir,
@@ -162,7 +156,7 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, machines: Logi
 
     hub.end(machines.person)
     wait_until(
-        lambda: seen["SLURM_JOB_ID"] not in machines.slurm.run("squeue", "-h", "-o", "%i").split(),
+        lambda: variables["SLURM_JOB_ID"] not in machines.slurm.run("squeue", "-h", "-o", "%i").split(),
         "the job is cancelled",
         seconds=PATIENCE,
     )
@@ -222,10 +216,10 @@ def test_fifty_submissions_share_a_connection(machines: LoginNode) -> None:
     log = machines.folder / "sshd.log"
     before = log.read_text().count("Accepted publickey")
 
-    asked = machines.run(sys.executable, "-c", FIFTY, machines.query_prefix, str(machines.wrappers), machines.person)
+    done = machines.run(sys.executable, "-c", FIFTY, machines.query_prefix, str(machines.wrappers), machines.person)
 
-    assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout) == [50, 50, [machines.person]]
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [50, 50, [machines.person]]
     assert log.read_text().count("Accepted publickey") - before <= 1
 
 
@@ -250,17 +244,17 @@ REFUSED = {
 def test_the_hubs_key_runs_the_scripts_and_nothing_else(machines: LoginNode, words: list[str]) -> None:
     """Whatever somebody who has the key sends; sudo is not even asked."""
     sent = [word.format(wrappers=machines.wrappers, person=machines.person) for word in words]
-    asked = machines.run("ssh", "-F", str(machines.ssh_config), "login", *sent, stdin="id\0")
+    done = machines.run("ssh", "-F", str(machines.ssh_config), "login", *sent, stdin="id\0")
 
-    assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", "gate: the hub may not run this\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "gate: the hub may not run this\n")
 
 
 def test_the_hubs_key_opens_no_way_into_the_network(machines: LoginNode) -> None:
     """No forwarding, with a connection of its own."""
-    asked = machines.run("ssh", "-F", str(machines.ssh_config), "-S", "none", "-W", "127.0.0.1:22", "login")
+    done = machines.run("ssh", "-F", str(machines.ssh_config), "-S", "none", "-W", "127.0.0.1:22", "login")
 
-    assert asked.returncode != 0
-    assert re.search("administratively prohibited|forwarding failed", asked.stderr) or asked.stdout == ""
+    assert done.returncode != 0
+    assert re.search("administratively prohibited|forwarding failed", done.stderr) or done.stdout == ""
 
 
 def test_a_name_with_characters_of_a_shell_is_a_name(machines: LoginNode) -> None:
@@ -273,6 +267,6 @@ def test_a_name_with_characters_of_a_shell_is_a_name(machines: LoginNode) -> Non
         "run = Installation(wrapper_dir=sys.argv[2]).run('sbatch', wrapper='submit', prefix=prefix, stdin='x')\n"
         "print(asyncio.run(run).stderr)\n"
     )
-    asked = machines.run(sys.executable, "-c", script, machines.query_prefix, str(machines.wrappers))
+    done = machines.run(sys.executable, "-c", script, machines.query_prefix, str(machines.wrappers))
 
-    assert "unknown user x;touch${IFS}y" in asked.stdout + asked.stderr
+    assert "unknown user x;touch${IFS}y" in done.stdout + done.stderr

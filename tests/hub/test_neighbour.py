@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +15,9 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.fixtures.hubs import STAND_IN, StartHub
-from tests.hub.test_users import CONFIG, PYTHON
+from tests.fixtures.hubs import offer
+from tests.fixtures.site import PYTHON
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
@@ -47,69 +46,61 @@ def ports() -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def hub(
-    start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path, ports: tuple[int, int]
-) -> HubProcess:
+def hub(users_hub: HubProcess, public_command: str, ports: tuple[int, int]) -> HubProcess:
     """A hub whose servers use a range of ports, as in the sample configuration."""
-    if shutil.which("sudo") is None:
-        pytest.skip("sudo is not installed")
-    if not Path(PYTHON).exists():
-        pytest.skip(f"there is no {PYTHON} for the users' servers")
-    for file in (STAND_IN, NEIGHBOUR):
-        shutil.copy(file, public_folder / file.name)
-        (public_folder / file.name).chmod(0o644)
-    server = public_folder / STAND_IN.name
-    slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
-    return start_light_hub(
-        lines=f"{CONFIG}\nc.GPUSlurmSpawner.port_range = '{ports[0]}-{ports[1]}'\nc.Spawner.http_timeout = 15",
-        profiles=f"""
+    command = public_command.strip("[]").replace(",", "")
+    slurm = f"{{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}\n  port_range: {ports[0]}-{ports[1]}"
+    profiles = f"""
 - display_name: Slow
   slug: slow
   slurm: {slurm}
-  command: [/bin/sh, -c, "sleep {SLOW}; exec {PYTHON} {server} # slow"]
+  command: [/bin/sh, -c, "sleep {SLOW}; exec {command} # slow"]
 - display_name: Stubborn
   slug: stubborn
   slurm: {slurm}
-  command: [/bin/sh, -c, "sleep {SLOW}; {PYTHON} {server}; sleep 600 # stubborn"]
-""",
-    )
+  command: [/bin/sh, -c, "sleep {SLOW}; {command}; sleep 600 # stubborn"]
+"""
+    offer(users_hub, "neighbour", profiles)
+    return users_hub
 
 
 Attack = Callable[[str], Path]
 
 
 @pytest.fixture
-def attack(two_users: tuple[str, str], public_folder: Path, ports: tuple[int, int]) -> Iterator[Attack]:
+def attack(two_users: tuple[str, str], public_copy: Callable[[Path], Path], ports: tuple[int, int]) -> Iterator[Attack]:
     """``attack(word)``: the second user waits for a server with this word on its command line.
 
     Returns the file to which the attacking process writes.
     """
     person, other = two_users
+    neighbour = public_copy(NEIGHBOUR)
     with ExitStack() as stack:
 
         def start(word: str) -> Path:
-            told = Path(pwd.getpwnam(other).pw_dir) / f"told-{word}"
-            words = [PYTHON, public_folder / NEIGHBOUR.name, *ports, pwd.getpwnam(person).pw_uid, f"# {word}", told]
+            record = Path(pwd.getpwnam(other).pw_dir) / f"told-{word}"
+            words = [PYTHON, neighbour, *ports, pwd.getpwnam(person).pw_uid, f"# {word}", record]
             command = ["runuser", "-u", other, "--", *map(str, words)]
             process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
             stack.callback(os.killpg, process.pid, signal.SIGKILL)
-            until(told, "ready")
-            return told
+            until(record, "ready")
+            return record
 
         yield start
 
 
-def until(file: Path, word: str, seconds: float = 60.0) -> None:
+def until(file: Path, word: str) -> None:
     """Wait for a line that starts with this word."""
-    ends_at = time.monotonic() + seconds
-    while not (file.exists() and any(line.startswith(word) for line in file.read_text().splitlines())):
-        assert time.monotonic() < ends_at, f"{file} never had {word!r}"
-        time.sleep(0.05)
+    wait_until(
+        lambda: file.exists() and any(line.startswith(word) for line in file.read_text().splitlines()),
+        f"{file} never had {word!r}",
+        seconds=60,
+    )
 
 
-def asked(told: Path) -> list[str]:
+def requests_to(record: Path) -> list[str]:
     """The requests that the neighbour received."""
-    return [line for line in told.read_text().splitlines() if line.startswith("asked")]
+    return [line for line in record.read_text().splitlines() if line.startswith("asked")]
 
 
 def test_the_hub_goes_to_the_server_and_never_to_a_neighbour_who_was_quicker(
@@ -120,12 +111,12 @@ def test_the_hub_goes_to_the_server_and_never_to_a_neighbour_who_was_quicker(
     neighbour = attack("slow")
     placement = hub.spawn(person, {"profile": "slow"})
     process = requests.get(f"{hub.url}/user/{person}/process", timeout=10).json()
-    told = neighbour.read_text()
+    record = neighbour.read_text()
     hub.end(person)
 
-    assert "taken" in told.splitlines()
+    assert "taken" in record.splitlines()
     assert process["uid"] == pwd.getpwnam(person).pw_uid
-    assert asked(neighbour) == []
+    assert requests_to(neighbour) == []
     lost = (
         f"Another process took port {ports[1]} before the server listened there; the server was started again on "
         "another port."
@@ -146,5 +137,5 @@ def test_a_server_that_does_not_end_without_its_port_is_given_up_in_words(
     hub.wait(person, ready=False)
     taken = f"Port {ports[1]} was taken by another user (uid {pwd.getpwnam(other).pw_uid}) of this node."
 
-    assert asked(neighbour) == []
-    assert f"its server at 127.0.0.1 did not listen on its port within 15 s. {taken}" in hub.log.read_text()
+    assert requests_to(neighbour) == []
+    assert f"its server at 127.0.0.1 did not listen on its port within 6 s. {taken}" in hub.log.read_text()

@@ -12,144 +12,62 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 import requests
 
-from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import IN_THE_END, STAND_IN
-from tests.fixtures.login_node import write_wrappers
+from tests.fixtures.hubs import IN_THE_END
+from tests.fixtures.site import PYTHON, AccountHub, Site
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until, wait_until_equal
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
 CONFIG = Path(__file__).parents[2] / "config"
 DOCS = CONFIG.parent / "docs"
-PYTHON = "/usr/bin/python3"
-LAND = """
-mount --bind "$SUDOERS" /etc/sudoers && mount -t tmpfs none /etc/sudoers.d
-unset SUDOERS; exec "$@"
-"""
-"""A mount namespace in which sudo knows only the sudoers file of config/."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """An installation by an admin: the hub's account, and one user who may sign in."""
-
-    hub: str
-    person: str
-    wrappers: Path
-    sudoers: Path
-    slurm: PrivateSlurm
-
-    @property
-    def entry(self) -> list[str]:
-        """Command prefix to run something as the hub's account in its own mount namespace."""
-        account = pwd.getpwnam(self.hub)
-        become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
-        return ["unshare", "--mount", "sh", "-c", LAND, "sh", *become]
-
-    def run(
-        self, *argv: str, stdin: str | bytes = "", environment: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command as the hub's account."""
-        return subprocess.run(
-            [*self.entry, *argv],
-            env={"PATH": "/usr/bin:/bin", "SUDOERS": str(self.sudoers), **(environment or {})},
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
-            check=False,
-            timeout=300,
-        )
-
-    def sudo(
-        self, *argv: str, user: str = "", stdin: str | bytes = "", environment: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        """``sudo -n -u USER ARGV``; a name without a folder is a wrapper script."""
-        words = [str(self.wrappers / argv[0]) if "/" not in argv[0] else argv[0], *argv[1:]]
-        return self.run("sudo", "-n", "-u", user or self.person, *words, stdin=stdin, environment=environment)
-
-
-@pytest.fixture(scope="module")
-def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folder: Path) -> Site:
-    """Copies of config/sudoers and config/wrappers with the lines marked SITE changed."""
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
-    if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
-        pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
-    account, person = two_users
-    wrappers, sudoers = write_wrappers(site_folder, slurm_cluster, account, person)
-    return Site(account, person, wrappers, sudoers, slurm_cluster)
 
 
 def test_the_files_an_admin_copies_are_in_order() -> None:
     """visudo accepts the sudoers file, no rule has a wildcard or expression, and all users may run the scripts."""
     checked = subprocess.run(["visudo", "-c", "-f", CONFIG / "sudoers"], capture_output=True, text=True, check=False)
     rules = [line for line in (CONFIG / "sudoers").read_text().splitlines() if line and not line.startswith("#")]
-    scripts = {each.name for each in (CONFIG / "wrappers").iterdir() if each.stat().st_mode & 0o111 == 0o111}
+    scripts = {script.name for script in (CONFIG / "wrappers").iterdir() if script.stat().st_mode & 0o111 == 0o111}
 
     assert checked.returncode == 0, checked.stderr
     assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
     assert scripts == {"submit", "trial", "cancel", "log", "extend", "query"}
-    told = {name: (DOCS / name).read_text() for name in ("howto/sudo.md", "reference/settings.md")}
-    assert [(name, script) for name, text in told.items() for script in scripts if f"`{script}`" not in text] == []
+    pages = {name: (DOCS / name).read_text() for name in ("howto/sudo.md", "reference/settings.md")}
+    assert [(name, script) for name, text in pages.items() for script in scripts if f"`{script}`" not in text] == []
 
 
 # --- what works -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def hub(site: Site, site_folder: Path) -> Iterator[HubProcess]:
-    """A hub that runs as this account."""
-    if shutil.which("configurable-http-proxy") is None:
-        pytest.skip("configurable-http-proxy is not on the PATH")
-    tried = site.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
-    if tried.returncode != 0:
-        pytest.skip(f"{site.hub} cannot run {sys.executable}: {tried.stderr.decode()[-200:]}")
-    folder = site_folder / "own-hub"
-    (folder / "profiles").mkdir(parents=True)
-    server = site_folder / f"own-{STAND_IN.name}"
-    shutil.copy(STAND_IN, server)
-    server.chmod(0o644)
-    slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
-    (folder / "profiles" / "own.yaml").write_text(f"""
-- {{display_name: One, slug: one, slurm: {slurm}, command: [{PYTHON}, {server}]}}
-- display_name: Fails
-  slug: fails
-  slurm: {slurm}
-  environment: {{setup: "echo the disk is full >&2; exit 3"}}
-  command: [{PYTHON}, {server}]
-""")
-    config = folder / "jupyterhub_config.py"
-    config.write_text(f"""
-load_subconfig({str(demo_hub.CONFIG)!r})
-c.GPUProfilesSpawner.profiles_dir_allows = ["command", "setup"]
-c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
-c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
-c.GPUSlurmSpawner.req_homedir = ""
-c.JupyterHub.log_level = "DEBUG"
+def hub(start_account_hub: AccountHub, public_command: str) -> HubProcess:
+    """A hub that runs under its own account and looks at its jobs each second."""
+    rest = f"slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}, command: {public_command}"
+    return start_account_hub(
+        lines=f"""
 {IN_THE_END}
-""")
-    for path in (folder, *folder.rglob("*")):
-        shutil.chown(path, site.hub)
-    own = HubProcess(
-        folder,
-        config=config,
-        prefix=site.entry,
-        environment={
-            **site.slurm.environment,
-            "GPUSPAWNER_DEMO_SLURM": site.slurm.bin_dir,
-            "GPUSPAWNER_DEMO_TOPOLOGY": site.slurm.topology_pattern,
-            "SUDOERS": str(site.sudoers),
-        },
+c.Spawner.poll_interval = 1
+from jupyterhub_gpuspawner.slurm import watcher
+watcher.ACTIVE_INTERVAL = 0.5
+watcher.REST_INTERVAL = 1.0
+from jupyterhub_gpuspawner.hub.spawners import slurm
+slurm.VISIBILITY_SECONDS = 0.0  # for how long it is taken as known that Slurm shows the jobs
+""",
+        profiles=f"""
+- {{display_name: One, slug: one, {rest}}}
+- {{display_name: Fails, slug: fails, environment: {{setup: "echo the disk is full >&2; exit 3"}}, {rest}}}
+""",
     )
-    with own:
-        yield own
 
 
 def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) -> None:
@@ -157,26 +75,27 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) ->
     assert hub.process is not None
 
     hub.spawn(site.person, {"profile": "one"})
-    seen = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()
+    variables = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()
     process = requests.get(f"{hub.url}/user/{site.person}/process", timeout=10).json()
     account = pwd.getpwnam(site.person)
 
-    assert psutil.Process(hub.process.pid).username() == site.hub
+    assert psutil.Process(hub.process.pid).username() == site.account
     assert (process["uid"], process["folder"]) == (account.pw_uid, account.pw_dir)
-    assert (seen["HOME"], seen["USER"], seen["JUPYTERHUB_USER"]) == (account.pw_dir, site.person, site.person)
-    assert len(seen["JUPYTERHUB_API_TOKEN"]) >= 32
-    assert sorted(name for name in seen if name.startswith("SUDO")) == []
-    assert seen["JUPYTERHUB_API_TOKEN"] not in hub.log.read_text()
+    assert (variables["HOME"], variables["USER"], variables["JUPYTERHUB_USER"]) == (
+        account.pw_dir,
+        site.person,
+        site.person,
+    )
+    assert len(variables["JUPYTERHUB_API_TOKEN"]) >= 32
+    assert sorted(name for name in variables if name.startswith("SUDO")) == []
+    assert variables["JUPYTERHUB_API_TOKEN"] not in hub.log.read_text()
 
     hub.end(site.person)
-    _until_gone(site.slurm, seen["SLURM_JOB_ID"])
+    _until_gone(site.slurm, variables["SLURM_JOB_ID"])
 
 
 def _until_gone(slurm: PrivateSlurm, job: str) -> None:
-    ends_at = time.monotonic() + 60
-    while slurm.run("squeue", "-h", "-o", "%i").split().count(job):
-        assert time.monotonic() < ends_at, f"job {job} goes on"
-        time.sleep(0.2)
+    wait_until(lambda: job not in slurm.run("squeue", "-h", "-o", "%i").split(), f"job {job} goes on", seconds=60)
 
 
 def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> None:
@@ -203,13 +122,13 @@ def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> No
 
 def test_sudo_lists_four_commands_and_no_more(site: Site) -> None:
     """The commands run as the user, without a password, without SETENV and without arguments."""
-    told = site.run("sudo", "-n", "-l").stdout.decode()
-    rules = [rule.replace(",", "").split() for rule in re.findall(r"^    (\(.*)$", told, re.MULTILINE)]
+    listing = site.run("sudo", "-n", "-l").stdout.decode()
+    rules = [rule.replace(",", "").split() for rule in re.findall(r"^    (\(.*)$", listing, re.MULTILINE)]
     scripts = [word for name in ("submit", "trial", "cancel", "log") for word in (f"{site.wrappers}/{name}", '""')]
 
     assert [sorted(rule) for rule in rules] == [
         sorted([f"(%{site.person}", "!#0)", "NOPASSWD:", "NOSETENV:", *scripts])
-    ], told
+    ], listing
 
 
 REFUSED: dict[str, tuple[str, Sequence[str]]] = {
@@ -240,14 +159,10 @@ def test_sudo_refuses(site: Site, user: str, argv: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "#0", "#00"])
-def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, site_folder: Path) -> None:
+def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str) -> None:
     """The scripts would refuse as well, but are not reached."""
-    text = site.sudoers.read_text().replace(f"%{site.person}", "%root")
     assert "root" in subprocess.run(["id", "-nG", "root"], capture_output=True, text=True, check=True).stdout.split()
-    sudoers = site_folder / "sudoers-of-root"
-    sudoers.write_text(text)
-    sudoers.chmod(0o440)
-    tried = replace(site, sudoers=sudoers).sudo("submit", user=user)
+    tried = site.with_rules(site.sudoers.read_text().replace(f"%{site.person}", "%root")).sudo("submit", user=user)
 
     assert tried.returncode == 1
     assert b"a password is required" in tried.stderr
@@ -287,10 +202,10 @@ def test_no_variable_of_the_hubs_account_has_a_say(site: Site, site_folder: Path
     assert submitted.returncode == 0, submitted.stderr
 
     _until_gone(site.slurm, submitted.stdout.decode().strip())
-    seen = out.read_text()
+    variables = out.read_text()
 
-    assert "\nITS=own\n" in seen
-    assert [name for name, value in values.items() if value in seen] == []
+    assert "\nITS=own\n" in variables
+    assert [name for name, value in values.items() if value in variables] == []
 
     for name, value in values.items():
         words = ("-u", site.person, f"{name}={value}", str(site.wrappers / "submit"))
@@ -332,13 +247,13 @@ INPUTS: dict[str, tuple[str, bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize(("script", "text", "said"), INPUTS.values(), ids=INPUTS.keys())
-def test_a_script_refuses_what_is_not_its_input(site: Site, script: str, text: bytes, said: bytes) -> None:
+@pytest.mark.parametrize(("script", "text", "error"), INPUTS.values(), ids=INPUTS.keys())
+def test_a_script_refuses_what_is_not_its_input(site: Site, script: str, text: bytes, error: bytes) -> None:
     """The error is one sentence, and nothing is run."""
     tried = site.sudo(script, stdin=text)
 
     assert tried.returncode != 0
-    assert said in tried.stderr
+    assert error in tried.stderr
     assert tried.stdout == b""
     assert b"Traceback" not in tried.stderr
 
@@ -410,7 +325,7 @@ RULES = {
 @pytest.mark.parametrize(("without", "line"), RULES.values(), ids=RULES.keys())
 def test_check_tries_the_rules_of_sudo(site: Site, site_folder: Path, without: str, line: str) -> None:
     """Each script is run as a user with an input that it refuses, so that a missing rule is found and no job is."""
-    config, rules = site_folder / f"check-{len(without)}.py", site_folder / f"sudoers-check-{len(without)}"
+    config = site_folder / f"check-{len(without)}.py"
     config.write_text(f"""
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles = [{{"display_name": "One", "slurm": {{"partition": "batch"}}}}]
@@ -418,23 +333,11 @@ c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
 c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
 c.GPUSlurmSpawner.slurm_bin_dir = {site.slurm.bin_dir!r}
 """)
-    text = site.sudoers.read_text()
-    rules.write_text(re.sub(rf"^(HUB .*){without}$", r"\1", text, flags=re.MULTILINE))
-    rules.chmod(0o440)
-    command = [
-        sys.executable,
-        "-c",
-        "from jupyterhub_gpuspawner.cli.main import main; main()",
-        "check",
-        "-f",
-        str(config),
-        "--user",
-    ]
-    environment = {**site.slurm.environment, "PYTHONPATH": str(CONFIG.parent)}
-    checked = replace(site, sudoers=rules).run(*command, site.person, environment=environment)
+    rules = re.sub(rf"^(HUB .*){without}$", r"\1", site.sudoers.read_text(), flags=re.MULTILINE)
+    checked = site.with_rules(rules).gpuspawner("check", "-f", str(config), "--user", site.person)
     lines = checked.stdout.decode().replace(site.person, "PERSON").splitlines()
 
-    assert [each for each in lines if "exec_prefix" in each] == [line], checked.stderr
+    assert [text for text in lines if "exec_prefix" in text] == [line], checked.stderr
 
 
 def test_check_submits_a_job_beside_the_hub(hub: HubProcess, site: Site) -> None:
@@ -443,15 +346,13 @@ def test_check_submits_a_job_beside_the_hub(hub: HubProcess, site: Site) -> None
     server = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()["SLURM_JOB_ID"]
     begins = len(hub.log.read_text())
     assert hub.process is not None
-    command = [sys.executable, "-c", "from jupyterhub_gpuspawner.cli.main import main; main()", "check", "-f"]
-    asked = ["--user", site.person, "--submit", "--profile", "one", "--json"]
-    environment = {**psutil.Process(hub.process.pid).environ(), "PYTHONPATH": str(CONFIG.parent)}
-    checked = site.run(*command, str(hub.config), *asked, environment=environment)
-    found = json.loads(checked.stdout)["findings"] if checked.stdout else []
+    words = ("check", "-f", str(hub.config), "--user", site.person, "--submit", "--profile", "one", "--json")
+    checked = site.gpuspawner(*words, **psutil.Process(hub.process.pid).environ())
+    findings = json.loads(checked.stdout)["findings"] if checked.stdout else []
     queue = site.slurm.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i %T %k").splitlines()
 
-    assert [each for each in found if each["severity"] == "error"] == [], checked.stderr
-    assert {"run-as-user", "trial", "job-placed", "job-ran"} <= {each["code"] for each in found}
+    assert [finding for finding in findings if finding["severity"] == "error"] == [], checked.stderr
+    assert {"run-as-user", "trial", "job-placed", "job-ran"} <= {finding["code"] for finding in findings}
     assert [line for line in queue if "#check-" in line] == []
     assert [line.split()[:2] for line in queue if line.startswith(f"{server} ")] == [[server, "RUNNING"]]
     assert requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()["SLURM_JOB_ID"] == server
@@ -459,6 +360,85 @@ def test_check_submits_a_job_beside_the_hub(hub: HubProcess, site: Site) -> None
     assert [line for line in faults if "Event loop was unresponsive" not in line] == []  # on a busy machine
 
     hub.end(site.person)
+
+
+# --- a Slurm that hides the users' jobs --------------------------------------------------------------
+
+
+@contextmanager
+def hidden_jobs(slurm: PrivateSlurm) -> Iterator[None]:
+    """A context in which users see only their own jobs (PrivateData of the running slurmctld)."""
+
+    def private_data(value: str) -> None:
+        slurm.conf.write_text(f"{text}PrivateData={value}\n")
+        slurm.run("scontrol", "reconfigure")
+        wait_until(lambda: re.search(rf"PrivateData += {value}\b", slurm.run("scontrol", "show", "config")))
+
+    text = slurm.conf.read_text()
+    try:
+        private_data("jobs")
+        yield
+    finally:
+        private_data("none")
+        slurm.conf.write_text(text)
+
+
+def test_a_start_that_could_not_be_watched_is_refused_and_its_page_says_why(hub: HubProcess, site: Site) -> None:
+    """The hub could not tell whether the job waits, runs or has ended; nothing is submitted."""
+    hub.api("POST", f"/users/{site.person}")
+    with hidden_jobs(site.slurm):
+        answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "one"})
+        queue = site.slurm.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%k")
+
+    assert (answer.status_code, answer.json()["message"].partition(". ")[0]) == (
+        500,
+        "The hub cannot start this server: it is not set up correctly",
+    )
+    assert "Slurm does not show the hub the jobs of its users (PrivateData=jobs)." in hub.log.read_text()
+    assert f"/{site.person}/" not in queue
+
+
+def test_a_running_server_is_kept_whatever_slurm_shows(hub: HubProcess, site: Site) -> None:
+    """PrivateData is set while servers run: the hub learns nothing of them, also after a restart."""
+
+    def ready() -> bool:
+        return bool((hub.server(site.person) or {}).get("ready"))
+
+    hub.spawn(site.person, {"profile": "one"})
+    job = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()["SLURM_JOB_ID"]
+    begins = len(hub.log.read_text())
+    with hidden_jobs(site.slurm):
+        wait_until(lambda: "running servers are kept" in hub.log.read_text()[begins:], hub.log_end)
+        kept = ready()
+        hub.restart()
+        wait_until(lambda: hub.log.read_text()[begins:].count("running servers are kept") == 2, hub.log_end)
+        kept_again = ready()
+
+    assert (kept, kept_again) == (True, True)
+    assert site.slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
+
+    hub.end(site.person)
+    _until_gone(site.slurm, job)
+
+
+def test_check_says_that_jobs_are_hidden(site: Site, site_folder: Path) -> None:
+    """The command warns the hub's own account; root sees all jobs."""
+    config = site_folder / "private-check.py"
+    config.write_text(
+        'c.JupyterHub.spawner_class = "gpu-slurm"\n'
+        'c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"\n'
+        f"c.GPUSlurmSpawner.slurm_bin_dir = {site.slurm.bin_dir!r}\n"
+    )
+    program = (str(Path(sys.executable).parent / "gpuspawner"), "check", "--config", str(config))
+    with hidden_jobs(site.slurm):
+        account = site.run(*program, environment=site.slurm.environment)
+        root = subprocess.run(
+            program, env={"PATH": "/usr/bin:/bin", **site.slurm.environment}, capture_output=True, check=False
+        )
+
+    assert f"PrivateData hides the users' jobs from {site.account}".encode() in account.stdout, account
+    assert account.returncode != 0
+    assert b"PrivateData" not in root.stdout + root.stderr
 
 
 # --- a Slurm operator extends servers ----------------------------------------------------------------
@@ -521,11 +501,9 @@ def operated(site: Site, site_folder: Path) -> Iterator[Operated]:
         script = site.wrappers / "extend"
         text = script.read_text().replace(str(site.slurm.conf), conf)
         script.write_text(text.replace("HUB = socket.gethostname()", f"HUB = {HUB!r}"))
-        sudoers = site_folder / "sudoers-with-extend"
-        lines = re.sub("^#(?=Cmnd_Alias|Defaults|HUB )", "", site.sudoers.read_text(), flags=re.MULTILINE)
-        sudoers.write_text(lines.replace("(slurm)", f"({site.person})"))
-        sudoers.chmod(0o440)
-        yield Operated(site.hub, site.person, site.wrappers, sudoers, site.slurm, conf)
+        rules = re.sub("^#(?=Cmnd_Alias|Defaults|HUB )", "", site.sudoers.read_text(), flags=re.MULTILINE)
+        extended = site.with_rules(rules.replace("(slurm)", f"({site.person})"))
+        yield Operated(site.account, site.person, site.wrappers, extended.sudoers, site.slurm, conf)
     finally:
         slurm.communicate(timeout=60)
 
@@ -549,15 +527,12 @@ def test_of_all_jobs_a_running_server_of_this_hub_is_extended(
     more = ["--parsable", "--time=10", "--chdir=/", "--output=/dev/null", "--partition=batch"]
     job = operated.slurms("sbatch", *more, *options, stdin="#!/bin/sh\nsleep 600\n")
     wanted = "PENDING" if "--hold" in options else "RUNNING"
-    ends_at = time.monotonic() + 60
-    while operated.slurms("squeue", "-h", "-j", job, "-o", "%T") != wanted:
-        assert time.monotonic() < ends_at, f"job {job} is not {wanted}"
-        time.sleep(0.2)
+    wait_until_equal(lambda: operated.slurms("squeue", "-h", "-j", job, "-o", "%T"), wanted)
     done = operated.sudo("extend", stdin=f"{job} 60\n")
-    found = operated.limit(job)
+    new_limit = operated.limit(job)
     operated.slurms("scancel", job)
 
-    assert (done.returncode == 0, found) == (limit != "10:00", limit), done.stderr
+    assert (done.returncode == 0, new_limit) == (limit != "10:00", limit), done.stderr
     assert done.stdout == b""
     assert done.stderr in (b"", b"extend: this is not a running job of this hub\n")
 
@@ -600,18 +575,18 @@ def test_extend_has_a_limit_of_its_own(operated: Operated) -> None:
 
 def test_sudo_allows_extend_as_the_operator_alone(operated: Operated) -> None:
     """One rule more, for one account; without arguments, without variables and never as root."""
-    told = operated.run("sudo", "-n", "-l").stdout.decode()
+    listing = operated.run("sudo", "-n", "-l").stdout.decode()
 
-    rules = [rule.split() for rule in re.findall(r"^    (\(.*extend.*)$", told, re.MULTILINE)]
+    rules = [rule.split() for rule in re.findall(r"^    (\(.*extend.*)$", listing, re.MULTILINE)]
 
     assert [sorted(rule) for rule in rules] == [
         sorted([f"({operated.person})", "NOPASSWD:", "NOSETENV:", f"{operated.wrappers}/extend", '""'])
-    ], told
+    ], listing
     tried = {user: operated.sudo("extend", user=user, stdin="1 60") for user in ("root", "#0", "nobody")}
     tried["an argument"] = operated.sudo("extend", "1", stdin="1 60")
-    assert {name: (each.returncode, b"a password is required" in each.stderr) for name, each in tried.items()} == (
-        dict.fromkeys(tried, (1, True))
-    )
+    assert {
+        name: (attempt.returncode, b"a password is required" in attempt.stderr) for name, attempt in tried.items()
+    } == (dict.fromkeys(tried, (1, True)))
 
 
 # --- a user who stops processes that run as them ----------------------------------------------------
@@ -656,14 +631,14 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize(("line", "most", "told"), STOPS.values(), ids=STOPS.keys())
+@pytest.mark.parametrize(("line", "most", "error"), STOPS.values(), ids=STOPS.keys())
 def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves_few_processes(
-    site: Site, public_folder: Path, line: str, most: int, told: str
+    site: Site, public_folder: Path, line: str, most: int, error: str
 ) -> None:
     """Processes that the hub may not kill are counted and logged, and no more are started until they have ended."""
     folder = public_folder / f"stopped-{time.monotonic_ns()}"
     folder.mkdir(mode=0o755)
-    shutil.chown(folder, site.hub)
+    shutil.chown(folder, site.account)
     wrapper, goes_on = site.wrappers / "log", folder / "goes-on"
     text = wrapper.read_text()
     wrapper.write_text(f"#!/bin/sh\n{line}\n".replace("GOES_ON", str(goes_on)))
@@ -678,21 +653,21 @@ def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves
         while not (folder / "said.json").exists() and hub.poll() is None:
             time.sleep(0.1)
         left = running(wrapper)
-        said, other = json.loads((folder / "said.json").read_text())
+        errors, other = json.loads((folder / "said.json").read_text())
         wrapper.write_text("#!/bin/sh\nexit 0\n")
         goes_on.touch()
-        for each in left:
-            each.send_signal(signal.SIGCONT)  # as the user does
+        for process in left:
+            process.send_signal(signal.SIGCONT)  # as the user does
         _, log = hub.communicate("go on\n", timeout=60)
         after = json.loads((folder / "after.json").read_text())
     finally:
         hub.kill()
         wrapper.write_text(text)
-        for each in running(wrapper):
-            each.kill()
+        for process in running(wrapper):
+            process.kill()
 
     assert other == "served\n"
-    assert (len(said), [each for each in said[-3:] if told not in each]) == (11, [])
+    assert (len(errors), [process for process in errors[-3:] if error not in process]) == (11, [])
     assert len(left) <= most
     assert ("log cannot be killed: process " in log) is bool(left)
     assert after is None
@@ -701,7 +676,7 @@ def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves
 def running(wrapper: Path) -> list[psutil.Process]:
     """The processes of a wrapper script, including sudo's."""
     return [
-        each
-        for each in psutil.process_iter(["cmdline", "status"])
-        if str(wrapper) in (each.info["cmdline"] or []) and each.info["status"] != psutil.STATUS_ZOMBIE
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if str(wrapper) in (process.info["cmdline"] or []) and process.info["status"] != psutil.STATUS_ZOMBIE
     ]

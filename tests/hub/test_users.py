@@ -15,48 +15,32 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import STAND_IN, StartHub
+from tests.fixtures.hubs import offer
 from tests.fixtures.users import processes_of
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
-CONFIG = """
-c.GPUSlurmSpawner.exec_prefix = "sudo -n -E -u {username}"
-c.GPUSlurmSpawner.req_homedir = ""  # as the account database says
-c.JupyterHub.log_level = "DEBUG"
-"""
-PYTHON = "/usr/bin/python3"
-"""An interpreter that other users can run; the tests' own may be in root's home folder."""
-
 
 @pytest.fixture(scope="module")
-def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path) -> HubProcess:
+def hub(users_hub: HubProcess, public_command: str) -> HubProcess:
     """A hub that runs as root and submits jobs as its users."""
-    if shutil.which("sudo") is None:
-        pytest.skip("sudo is not installed")
-    if not Path(PYTHON).exists():
-        pytest.skip(f"there is no {PYTHON} for the users' servers")
-    server = public_folder / STAND_IN.name
-    shutil.copy(STAND_IN, server)
-    server.chmod(0o644)
     slurm = "{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 1G, time: 0:10:00}"
-    return start_light_hub(
-        lines=CONFIG,
-        profiles=f"""
+    profiles = f"""
 - display_name: One K80
   slug: one
   slurm: {slurm}
   environment: {{setup: "echo the course begins"}}
-  command: [{PYTHON}, {server}]
+  command: {public_command}
 - display_name: Fails
   slug: fails
   slurm: {slurm}
   environment: {{setup: "umask 077; echo the disk is full; exit 3"}}
-  command: [{PYTHON}, {server}]
+  command: {public_command}
 - {{display_name: JupyterLab, slug: lab, slurm: {slurm}}}
-""",
-    )
+"""
+    offer(users_hub, "users", profiles)
+    return users_hub
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +52,12 @@ def visitor(hub: HubProcess, two_users: tuple[str, str]) -> Visitor:
 @pytest.fixture(scope="module")
 def servers(hub: HubProcess, two_users: tuple[str, str], visitor: Visitor) -> Iterator[dict[str, dict[str, str]]]:
     """For a server of each user, its placement on the hub and the environment of its process."""
-    found = {}
+    servers_of_users = {}
     for user in two_users:
         placement = hub.spawn(user, {"profile": "one"})
-        seen = requests.get(f"{hub.url}/user/{user}/environ", timeout=10).json()
-        found[user] = {**seen, "GPUS": str(placement["gpus"][0]["index"]), "NODE": placement["node"]}
-    yield found
+        variables = requests.get(f"{hub.url}/user/{user}/environ", timeout=10).json()
+        servers_of_users[user] = {**variables, "GPUS": str(placement["gpus"][0]["index"]), "NODE": placement["node"]}
+    yield servers_of_users
     for user in two_users:
         hub.end(user)
 
@@ -96,14 +80,15 @@ def test_two_users_jobs_on_one_node_get_different_gpus(
 ) -> None:
     """Placement, environment and `scontrol show job -d` agree for both, and no GPU is allocated twice."""
     by_slurm = {}
-    for seen in servers.values():
-        told = slurm_cluster.run("scontrol", "show", "job", "-d", seen["SLURM_JOB_ID"])
-        found = re.search(r"UserId=(\S+)\(.*Nodes=(\S+) .*IDX:(\d+)\)", told, re.DOTALL)
-        assert found is not None, told
-        by_slurm[found[1]] = (found[2], found[3], found[3])
+    for variables in servers.values():
+        record = slurm_cluster.run("scontrol", "show", "job", "-d", variables["SLURM_JOB_ID"])
+        grant = re.search(r"UserId=(\S+)\(.*Nodes=(\S+) .*IDX:(\d+)\)", record, re.DOTALL)
+        assert grant is not None, record
+        by_slurm[grant[1]] = (grant[2], grant[3], grant[3])
 
     assert {
-        user: (seen["NODE"], seen["GPUS"], seen["CUDA_VISIBLE_DEVICES"]) for user, seen in servers.items()
+        user: (variables["NODE"], variables["GPUS"], variables["CUDA_VISIBLE_DEVICES"])
+        for user, variables in servers.items()
     } == by_slurm
     assert len({gpu for _, gpu, _ in by_slurm.values()}) == 2
     assert {node for node, _, _ in by_slurm.values()} == {"g1"}
@@ -111,13 +96,13 @@ def test_two_users_jobs_on_one_node_get_different_gpus(
 
 def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, dict[str, str]]) -> None:
     """The server has the user's account, group, home folder and HOME, and the job's log belongs to the user."""
-    for user, seen in servers.items():
+    for user, variables in servers.items():
         account = pwd.getpwnam(user)
         process = requests.get(f"{hub.url}/user/{user}/process", timeout=10).json()
-        log = Path(account.pw_dir) / f"jupyterhub-{seen['SLURM_JOB_ID']}.log"
+        log = Path(account.pw_dir) / f"jupyterhub-{variables['SLURM_JOB_ID']}.log"
 
         assert process == {"uid": account.pw_uid, "gid": account.pw_gid, "folder": account.pw_dir}
-        assert {name: seen[name] for name in ("USER", "LOGNAME", "HOME", "SHELL")} == {
+        assert {name: variables[name] for name in ("USER", "LOGNAME", "HOME", "SHELL")} == {
             "USER": user,
             "LOGNAME": user,
             "HOME": account.pw_dir,
@@ -130,25 +115,25 @@ def test_a_servers_token_is_in_nobody_elses_reach(
     hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm, public_folder: Path
 ) -> None:
     """The token is in no script, job record, command line or hub log, nor in files or processes others can read."""
-    (first, seen), (second, _) = servers.items()
-    token, job = seen["JUPYTERHUB_API_TOKEN"], seen["SLURM_JOB_ID"]
+    (first, variables), (second, _) = servers.items()
+    token, job = variables["JUPYTERHUB_API_TOKEN"], variables["SLURM_JOB_ID"]
     mine = processes_of(first)
     slurms = {
         "record": slurm_cluster.run("scontrol", "show", "job", "-d", job),
         "script": slurm_cluster.run("scontrol", "write", "batch_script", job, "-"),
     }
     searched = as_user(second, "grep", "--recursive", "--files-with-matches", "--text", token, str(public_folder))
-    looked = [as_user(second, "cat", f"/proc/{each.pid}/environ") for each in mine]
+    readings = [as_user(second, "cat", f"/proc/{process.pid}/environ") for process in mine]
 
     assert len(token) >= 32
     assert f"JobId={job} " in slurms["record"]
     assert "GPUSPAWNER_LAUNCHER" in slurms["script"]
     assert [name for name, text in slurms.items() if token in text] == []
-    assert [each.pid for each in psutil.process_iter() if token in command_line(each)] == []
+    assert [process.pid for process in psutil.process_iter() if token in command_line(process)] == []
     assert token not in hub.log.read_text()
     assert searched.stdout == ""
     assert mine
-    assert {(each.stdout, each.returncode) for each in looked} == {("", 1)}
+    assert {(process.stdout, process.returncode) for process in readings} == {("", 1)}
 
 
 def test_a_servers_log_is_shown_to_its_user(
@@ -188,8 +173,10 @@ def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, s
     hub.spawn(user, {"profile": "lab"}, server="lab")
     headers = {"Authorization": f"token {hub.token}"}
     status = requests.get(f"{hub.url}/user/{user}/lab/api/status", headers=headers, timeout=30)
-    found = psutil.process_iter(["username", "cmdline"])  # those of tests that run beside this one come and go
-    owners = {each.info["username"] for each in found if str(SINGLEUSER) in " ".join(each.info["cmdline"] or [])}
+    processes = psutil.process_iter(["username", "cmdline"])  # those of tests that run beside this one come and go
+    owners = {
+        process.info["username"] for process in processes if str(SINGLEUSER) in " ".join(process.info["cmdline"] or [])
+    }
 
     assert status.status_code == 200
     assert user in owners
