@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,16 @@ def sign_in(page: Page, hub: HubProcess, name: str) -> None:
     page.fill("#password_input", hub.password)
     page.click("#login_submit")
     page.wait_for_url(re.compile("/hub/(spawn|home)"))
+
+
+def return_until(page: Page, shown: Callable[[], object], *, times: int = 120) -> None:
+    """Return to the page's tab, on which it asks the hub anew instead of in half a minute, until this is true."""
+    for _ in range(times):
+        if shown():
+            return
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_timeout(500)
+    raise AssertionError(f"the page does not show it, but {page.locator('main').inner_text()}")
 
 
 def shoot(page: Page, name: str) -> None:

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import shoot, sign_in
-from tests.fixtures.hubs import start_hub
+from tests.fixtures.hubs import StartHub
 from tests.fixtures.slurm import processes_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -56,7 +56,7 @@ HINT = "is not installed; scripts/try-applications installs and tries it"
 
 
 @pytest.fixture(scope="module")
-def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def hub(start_light_hub: StartHub, tmp_path_factory: pytest.TempPathFactory) -> HubProcess:
     """A hub with two dashboards and an editor."""
     folder = tmp_path_factory.mktemp("course")
     for name, text in {"gpus.py": DASHBOARD, "results.py": IN_STREAMLIT, "serve.py": SERVED}.items():
@@ -77,8 +77,7 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
   environment: {{setup: 'PATH={Path(CODE_SERVER or "").parent}:$PATH'}}
   app: {{kind: code-server, args: [--disable-workspace-trust, {folder}]}}
 """
-    with ExitStack() as stack:
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), profiles=profiles)
+    return start_light_hub(profiles=profiles)
 
 
 @pytest.fixture

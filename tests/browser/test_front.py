@@ -6,7 +6,6 @@ import base64
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from html import escape
 
 import pytest
@@ -16,14 +15,10 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import PICTURES, sign_in
-from tests.fixtures.hubs import COMMAND, start_hub
+from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
-CONFIG = """
-from jupyterhub_gpuspawner.slurm import watcher
-watcher.ACTIVE_INTERVAL = 0.5
-"""
 PROFILES = f"""
 - display_name: A slice of an A100
   slug: slice
@@ -49,10 +44,9 @@ HEIGHT = 640
 
 
 @pytest.fixture(scope="module")
-def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with a few profiles."""
-    with ExitStack() as stack:
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
+    return start_light_hub(lines=ASKS_OFTEN, profiles=PROFILES)
 
 
 @pytest.fixture

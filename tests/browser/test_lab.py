@@ -6,7 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import axe_faults, shoot, sign_in
-from tests.fixtures.hubs import start_hub
+from tests.fixtures.hubs import StartHub
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -47,10 +47,9 @@ CELL = "# written before the end"
 
 
 @pytest.fixture(scope="module")
-def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub whose account is SlurmUser, with a profile of three minutes that can be extended."""
-    with ExitStack() as stack:
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=MINUTES, profiles=PROFILES)
+    return start_light_hub(lines=MINUTES, profiles=PROFILES)
 
 
 LAB_SETTINGS = {

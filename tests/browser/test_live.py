@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ import requests
 from playwright.sync_api import ConsoleMessage, Locator, Page, Route, expect
 from sqlalchemy import create_engine
 
-from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES, PrivateSlurm
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import View
@@ -23,18 +22,15 @@ from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, small_targets, width_left_over
-from tests.fixtures.hubs import COMMAND, start_hub
+from tests.browser.seeing import PHONE, axe_faults, return_until, shoot, sign_in, small_targets, width_left_over
+from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
 from tests.fixtures.slurm import hanging
+from tests.hub.servers import start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
 CONFIG = """
 c.JupyterHub.named_server_limit_per_user = lambda handler: 2 if handler.current_user.name == "liv" else 0
-c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-from jupyterhub_gpuspawner.slurm import watcher
-watcher.ACTIVE_INTERVAL = 0.5
-watcher.REST_INTERVAL = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
 c.GPUSlurmSpawner.usage_interval = 600  # no summary but those that a test sends
 import os, time
@@ -73,10 +69,9 @@ MAP = "/hub/gpuspawner/cluster"
 
 
 @pytest.fixture(scope="module")
-def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with a profile for each kind of node."""
-    with ExitStack() as stack:
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
+    return start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}\n{CONFIG}", profiles=PROFILES)
 
 
 @pytest.fixture
@@ -87,13 +82,6 @@ def other_job(slurm_cluster: PrivateSlurm) -> Callable[..., str]:
         return slurm_cluster.run("sbatch", "--parsable", "-t", "30", "-o", "/dev/null", *what, "--wrap=sleep 900")
 
     return submit
-
-
-def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
-    """Request a server without waiting for it."""
-    hub.api("POST", f"/users/{user}")
-    answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})
-    assert answer.status_code in (201, 202), answer.text
 
 
 def card(page: Page, server: str = "") -> Locator:
@@ -287,9 +275,9 @@ def test_the_page_shows_the_first_server_that_starts_and_that_it_has_gone(hub: H
     page.goto(hub.url + HOME)
     expect(page.locator("#gpuspawner-cards")).to_contain_text("You have no running server.")
     hub.spawn("odo", {"profile": "here"})
-    expect(card(page)).to_contain_text("running")
+    return_until(page, lambda: card(page).get_by_text("running").count())
     hub.end("odo")
-    expect(page.locator("#gpuspawner-cards")).to_contain_text("You have no running server.")
+    return_until(page, lambda: page.get_by_text("You have no running server.").count())
 
 
 def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: HubProcess, page: Page) -> None:
@@ -590,6 +578,7 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     expect(warning).to_be_hidden()
 
     slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=12")
+    return_until(page, warning.is_visible)
     expect(warning).to_have_text("It ends soon. Save your work.")
     expect(card(page).locator("b")).to_have_text(re.compile(r"^1\d min left$"))
     expect(page.locator("#gpuspawner-news")).to_have_text("K80: It ends soon. Save your work.")
@@ -600,7 +589,7 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     shoot(page, "home-warning")
 
     slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=5")
-    expect(warning).to_have_text("It ends in a few minutes. Save your work now.")
+    return_until(page, lambda: warning.inner_text() == "It ends in a few minutes. Save your work now.")
 
 
 def test_a_server_that_waits_ends_or_fails_says_so(
@@ -621,7 +610,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     expect(card(page, "fails").get_by_role("link", name="Start again")).to_be_visible()
     expect(card(page, "ends")).to_contain_text("running")
     slurm_cluster.run("scancel", job_of(hub, "gina", "ends"))
-    expect(card(page, "ends")).to_contain_text("ended")
+    return_until(page, lambda: "ended" in card(page, "ends").inner_text())
     expect(card(page, "ends")).to_contain_text(re.compile(r"The job was cancelled\.\s+It ended at .*\d\d"))
     expect(page.locator("#gpuspawner-news")).to_contain_text("P100 (server ends): ended.")
     expect(card(page)).to_contain_text("running")
@@ -668,6 +657,8 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
     open_map(admin, hub, "jo's server")
     with hanging(slurm_cluster):
         told = re.compile(r"Slurm is not responding at the moment\. This is as of .*\d\d.*\.")
+        return_until(page, lambda: card(page).get_by_text("Slurm is not responding").count())
+        return_until(admin, lambda: admin.locator("#gpuspawner-map .alert").get_by_text("Slurm is not").count())
         expect(card(page)).to_contain_text(told)
         expect(admin.locator("#gpuspawner-map .alert")).to_contain_text(told)
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")

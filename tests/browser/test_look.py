@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import sign_in, width_left_over
-from tests.fixtures.hubs import COMMAND, start_hub
+from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
@@ -40,11 +38,9 @@ SMALLEST = 44
 
 
 @pytest.fixture(scope="module")
-def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with a profile that takes a whole node, and one whose server fails."""
-    with ExitStack() as stack:
-        lines = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=lines, profiles=PROFILES)
+    return start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}", profiles=PROFILES)
 
 
 def enter(page: Page, hub: HubProcess) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,10 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
-from tests.fixtures.hubs import COMMAND, LIGHT, start_hub
+from tests.browser.seeing import axe_faults, return_until, shoot, sign_in, width_left_over
+from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, StartHub
 from tests.fixtures.slurm import hanging
+from tests.hub.servers import start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
@@ -25,10 +26,6 @@ import os
 from pathlib import Path
 
 folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
-c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-from jupyterhub_gpuspawner.slurm import watcher
-watcher.ACTIVE_INTERVAL = 0.5
-watcher.REST_INTERVAL = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
 
 
@@ -62,10 +59,9 @@ WAITS = re.compile(r"^(Waiting|Jobs with a higher priority|All matching \w+ are 
 
 
 @pytest.fixture(scope="module")
-def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with a profile for each way in which a server can fail."""
-    with ExitStack() as stack:
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
+    return start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}\n{CONFIG}", profiles=PROFILES)
 
 
 @pytest.fixture
@@ -79,13 +75,6 @@ def fill(slurm_cluster: PrivateSlurm) -> Callable[[], str]:
         return slurm_cluster.run("sbatch", *line.split(), "--wrap=sleep 600")
 
     return submit
-
-
-def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
-    """Request a server without waiting for it."""
-    hub.api("POST", f"/users/{user}")
-    answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})
-    assert answer.status_code in (201, 202), answer.text
 
 
 def look(page: Page, hub: HubProcess, user: str, server: str = "") -> None:
@@ -242,19 +231,10 @@ def test_what_is_free_now_is_offered_and_one_click_starts_it(
 
     slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=down")
     try:
-        for _ in range(60):
-            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # someone returns to this tab
-            page.wait_for_timeout(2000)
-            if offered.is_hidden():
-                break
-        expect(offered).to_be_hidden()
+        return_until(page, offered.is_hidden)
     finally:
         slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=up")
-    for _ in range(60):
-        page.reload()
-        if offered.is_visible():
-            break
-        page.wait_for_timeout(1000)
+    return_until(page, offered.is_visible)
     page.click("#gpuspawner-instead button >> nth=0")
     page.wait_for_url(re.compile("/user/sam"), timeout=LONG)
 
@@ -308,10 +288,12 @@ def test_a_hub_that_is_restarted_tells_the_same_stages(
     blocker = fill()
     start(hub, "ivy", "k80-node")
     sign_in(page, hub, "ivy")
+    page.clock.install()
     look(page, hub, "ivy")
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
     told = stages(page)
     hub.kill()
+    page.clock.fast_forward(26_000)  # without an event, since the proxy holds the connection open
     expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
     hub.start()
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
