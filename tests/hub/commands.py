@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 
 NAMES = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
 
@@ -28,3 +32,18 @@ def commands(folder: Path, real: str, changed: Mapping[str, str]) -> Path:
 def slow(before: float = 0.0, after: float = 0.0) -> str:
     """Shell lines that run the command with so many seconds of delay before and after it."""
     return f'sleep {before}\n"$real" "$@"\nstatus=$?\nsleep {after}\nexit $status'
+
+
+@dataclass(frozen=True)
+class OddSite:
+    """A hub, and the folder of the commands that it runs, which a test can change."""
+
+    hub: HubProcess
+    slurm: PrivateSlurm
+    folder: Path
+
+    def change(self, changed: Mapping[str, str]) -> Callable[[], str]:
+        """Give the hub these commands; return a function that reads what it has logged since then."""
+        commands(self.folder, self.slurm.bin_dir, changed)
+        logged = len(self.hub.log.read_text())
+        return lambda: self.hub.log.read_text()[logged:]

@@ -97,15 +97,15 @@ class Cell:
 
     def output(self, *, until: str | None = None) -> str:
         """What the cell writes from now to its end, or until ``until`` was written."""
-        said, ends_at = "", time.monotonic() + WITHIN
+        text, ends_at = "", time.monotonic() + WITHIN
         while time.monotonic() < ends_at:
             message = json.loads(self.channels.recv())
             if message["parent_header"].get("msg_id") == self.number:
                 content = message["content"]
-                said += content["text"] if message["msg_type"] == "stream" else ""
-                if (until is not None and until in said) or content.get("execution_state") == "idle":
-                    return said
-        raise AssertionError(f"the cell has not ended: {said}")
+                text += content["text"] if message["msg_type"] == "stream" else ""
+                if (until is not None and until in text) or content.get("execution_state") == "idle":
+                    return text
+        raise AssertionError(f"the cell has not ended: {text}")
 
     def close(self) -> None:
         """Stop listening."""

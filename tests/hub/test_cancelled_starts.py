@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
 
-from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.demo.hub import server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
-from tests.fixtures.hubs import COMMAND, StartHub
-from tests.fixtures.slurm import hanging
-from tests.hub.commands import commands, slow
-from tests.hub.test_life import start, stored
+from tests.fixtures.hubs import COMMAND, offer
+from tests.hub.commands import OddSite, slow
+from tests.hub.servers import alive, start, stored
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
-CONFIG = """
-c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
-c.JupyterHub.concurrent_spawn_limit = 0
-c.JupyterHub.active_server_limit = 0
-from jupyterhub_gpuspawner.slurm import watcher
-watcher.ACTIVE_INTERVAL = 0.5
-from jupyterhub_gpuspawner.hub.site import slurm_settings
-slurm_settings.COMMANDS_AT_A_TIME = 40
-c.GPUSlurmSpawner.slurm_bin_dir = BIN
-"""
-PROFILES = f"""
-- display_name: Light
-  slug: light
-  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
-  command: {COMMAND}
-""" + "".join(
+TIMED = "".join(
     f"""
 - display_name: {seconds} seconds
   slug: within-{seconds}
@@ -64,24 +45,6 @@ MOMENTS = 16
 _COUNT = itertools.count()
 
 
-@pytest.fixture(params=list(SLOW.values()), ids=list(SLOW))
-def slow_hub(
-    request: pytest.FixtureRequest, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
-) -> Iterator[tuple[HubProcess, float]]:
-    """A hub whose Slurm is slow in one of these ways, and the seconds between two cancellations."""
-    changed, step = request.param
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)
-    yield hub, step
-    hub.stop()
-
-
-def alive(slurm: PrivateSlurm) -> list[str]:
-    """The servers' jobs that are pending or running."""
-    said = slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:").splitlines()
-    return sorted(line.strip() for line in said if "|jupyterhub-gpuspawner/" in line)
-
-
 def submitting(slurm: PrivateSlurm) -> bool:
     """Whether an sbatch for this Slurm is running, by which a job may still come."""
     return any(
@@ -91,11 +54,13 @@ def submitting(slurm: PrivateSlurm) -> bool:
     )
 
 
+@pytest.mark.parametrize(("changed", "step"), SLOW.values(), ids=SLOW)
 def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
-    slow_hub: tuple[HubProcess, float], slurm_cluster: PrivateSlurm
+    odd_site: OddSite, changed: dict[str, str], step: float
 ) -> None:
     """Sixteen starts, each stopped a little later than the one before: no job or state is left, and all can restart."""
-    hub, step = slow_hub
+    hub = odd_site.hub
+    odd_site.change(changed)
     users = [f"user{next(_COUNT)}" for _ in range(MOMENTS)]
 
     def give_up(user: str, seconds: float) -> None:
@@ -108,36 +73,33 @@ def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
     with ThreadPoolExecutor(MOMENTS) as threads:
         list(threads.map(give_up, users, [step * number for number in range(MOMENTS)]))
 
-    wait_until(lambda: not submitting(slurm_cluster))
-    wait_until(lambda: not alive(slurm_cluster), lambda: (alive(slurm_cluster), hub.log_end()), seconds=60)
-    assert [state_job_ids(stored(hub, user)) for user in users] == [set()] * MOMENTS
+    leaves_nothing(odd_site, users)
 
 
-def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
-) -> None:
+def leaves_nothing(site: OddSite, users: list[str]) -> None:
+    """Wait until there is no job of a server, and none may come; then no state of these users names one."""
+    wait_until(lambda: not submitting(site.slurm))
+    wait_until(lambda: not alive(site.slurm), lambda: (alive(site.slurm), site.hub.log_end()), seconds=60)
+    assert [state_job_ids(stored(site.hub, user)) for user in users] == [set()] * len(users)
+
+
+def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(odd_site: OddSite) -> None:
     """The timeout expires before sbatch runs, while it runs, after it has answered, and after the allocation."""
-    changed = {"sbatch": slow(1.5, 2.0), "squeue": slow(0.3), "scontrol": slow(4.0)}
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)
-    users = {f"late{seconds}": f"within-{seconds}" for seconds in (1, 2, 3, 4, 5)}
-    for user, profile in users.items():
-        start(hub, user, profile)
+    offer(odd_site.hub, "timed", TIMED)
+    odd_site.change({"sbatch": slow(1.5, 2.0), "squeue": slow(0.3), "scontrol": slow(4.0)})
+    users = [f"late{seconds}" for seconds in (1, 2, 3, 4, 5)]
     for user in users:
-        hub.wait(user, ready=False)
+        start(odd_site.hub, user, f"within-{user[-1]}")
+    for user in users:
+        odd_site.hub.wait(user, ready=False)
 
-    wait_until(lambda: not submitting(slurm_cluster))
-    wait_until(lambda: not alive(slurm_cluster), lambda: (alive(slurm_cluster), hub.log_end()), seconds=60)
-    assert [state_job_ids(stored(hub, user)) for user in users] == [set()] * len(users)
-    hub.stop()
+    leaves_nothing(odd_site, users)
 
 
-def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
-) -> None:
+def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(odd_site: OddSite) -> None:
     """The hub is killed while eight users start servers: afterwards each job belongs to its server or is cancelled."""
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": slow(0.2, 1.0), "scontrol": slow(0.3)})
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)
+    hub, slurm = odd_site.hub, odd_site.slurm
+    odd_site.change({"sbatch": slow(0.2, 1.0), "scontrol": slow(0.3)})
     users = [f"kill{number}" for number in range(8)]
     for user in users:
         start(hub, user, "light")
@@ -151,38 +113,13 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
         if any(model and model["pending"] for model in models):
             return False
         jobs = [((model or {}).get("state") or {}).get("job_id") for model in models]
-        return sorted(filter(None, jobs)) == sorted(line.partition("|")[0] for line in alive(slurm_cluster))
+        return sorted(filter(None, jobs)) == sorted(line.partition("|")[0] for line in alive(slurm))
 
-    wait_until(settled, lambda: (alive(slurm_cluster), [hub.server(user) for user in users], hub.log_end()), seconds=90)
+    wait_until(settled, lambda: (alive(slurm), [hub.server(user) for user in users], hub.log_end()), seconds=90)
     there = [user for user in users if hub.server(user)]
     assert there, "no start had come so far that its server was taken up"
     assert len(there) < len(users), "no start was between sbatch and the database"
 
     for user in there:
         hub.end(user)
-    wait_until(lambda: not alive(slurm_cluster))
-    hub.stop()
-
-
-def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm
-) -> None:
-    """slurmctld hangs, a user stops the server, and the hub is killed: the next hub cancels the job."""
-    hub = start_light_hub(lines="c.GPUSlurmSpawner.slurm_timeout = 1.0")
-    job = hub.spawn("wes", {"profile": "light"})["job_id"]
-    with hanging(slurm_cluster):
-        hub.end("wes")
-        hub.kill()
-
-    def ended() -> bool:
-        with suppress(SlurmFailed):
-            return slurm_cluster.run("squeue", "-h", "-j", job, "-t", "PD,R") == ""
-        return False
-
-    time.sleep(3)  # commands that were running have ended
-    lost = not ended()
-    hub.start()
-
-    wait_until(ended, hub.log_end, seconds=60)
-    assert (f"Job {job} (jupyterhub-gpuspawner/demo/wes/#" in hub.log.read_text()) is lost
-    hub.stop()
+    wait_until(lambda: not alive(slurm))

@@ -13,7 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import StartHub, new_hub, wait_for_looks
 from tests.fixtures.postgres import about_sqlite
-from tests.hub.test_life import state
+from tests.hub.servers import state
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

@@ -20,8 +20,7 @@ from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands
-from tests.hub.test_cancelled_starts import alive
-from tests.hub.test_life import start
+from tests.hub.servers import alive, start
 from tests.hub.test_restart import job_of_server
 from tests.hub.visitor import events
 from tests.waiting import true_within, wait_until

@@ -26,9 +26,8 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     SlurmFailed,
 )
-from tests.fixtures.hubs import COMMAND, STAND_IN, start_hub, wait_for_looks
-from tests.hub.test_life import environment, in_the_end, start, state, why_it_ended
-from tests.hub.test_restart import job_id
+from tests.fixtures.hubs import COMMAND, STAND_IN, start_hub
+from tests.hub.servers import environment, in_the_end, job_id, start, state, why_it_ended
 from tests.hub.visitor import Visitor
 from tests.waiting import true_within, wait_until
 
@@ -161,20 +160,9 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
 
     assert state(slurm, job) == "PREEMPTED"
     assert why_it_ended(hub, profile) == PREEMPTED
-    told = card(hub, profile)
-    assert PREEMPTED in told
-    assert "Start again; the new server may have to wait in the queue." in told
-
-
-def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slurm: PrivateSlurm) -> None:
-    """Even if its profile allows requeueing, the server has ended, and its job does not start again by itself."""
-    job = hub.spawn("requeued", {"profile": "requeued"})["job_id"]
-    wait_for_looks(hub)  # the watcher's answer must be newer than the server
-    with whole_node(slurm):
-        wait_until(lambda: not hub.server("requeued"), seconds=20)
-        assert in_the_end(slurm, job) == "CANCELLED"
-
-    assert "Slurm requeued the job" in card(hub, "requeued")
+    text = card(hub, profile)
+    assert PREEMPTED in text
+    assert "Start again; the new server may have to wait in the queue." in text
 
 
 def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
@@ -314,7 +302,7 @@ def test_a_place_in_the_queue_is_given_up_in_its_own_time_by_a_hub_whose_clock_w
     if not FAKETIME:
         pytest.skip("the library libfaketime is not here")
     with ExitStack() as stack, whole_node(slurm):
-        lines, choices = f"{CONFIG}\n{ALONE}\nc.GPUSlurmSpawner.queue_timeout = '0:01:00'", profiles(tmp_path / "never")
+        lines, choices = f"{CONFIG}\n{ALONE}\nc.GPUSlurmSpawner.queue_timeout = '0:00:30'", profiles(tmp_path / "never")
         hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices)
         start(hub, "bob", "high")
         assert job_id(hub, "bob")  # the job id is stored
@@ -325,5 +313,5 @@ def test_a_place_in_the_queue_is_given_up_in_its_own_time_by_a_hub_whose_clock_w
 
         assert abs(off_by(hub) + HOUR) < HOUR / 10
         wait_until(lambda: not hub.server("bob"), hub.log_end, seconds=240)
-        assert "You waited 1 min in the queue, which is the limit here" in Visitor(hub, "bob").pending().text
+        assert "You waited 30 s in the queue, which is the limit here" in Visitor(hub, "bob").pending().text
         wait_until(lambda: not slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"))

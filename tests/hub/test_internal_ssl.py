@@ -23,7 +23,7 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubFailed, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import LIGHT, new_hub
-from tests.hub.test_life import environment
+from tests.hub.servers import environment
 from tests.hub.visitor import Visitor
 from tests.waiting import true_within, wait_until
 

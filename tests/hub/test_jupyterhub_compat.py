@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import logging
 from asyncio import Future, sleep, wait_for
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -28,7 +30,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub import routes, spawner_bases
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.server.home import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -516,3 +518,39 @@ async def test_a_server_that_has_taken_the_place_of_another_is_not_stopped() -> 
 
     assert await compat.stop_single_user(user, user, before) is False
     assert user.stopped == []
+
+
+# --- the typed stand-ins for the classes of JupyterHub, batchspawner and wrapspawner --------------
+
+
+CLASSES = {
+    node.name: node
+    for node in ast.walk(ast.parse(Path(spawner_bases.__file__).read_text()))
+    if isinstance(node, ast.ClassDef)
+}
+
+
+def test_every_base_is_typed() -> None:
+    """The stand-ins are exactly these classes."""
+    assert sorted(CLASSES) == sorted(spawner_bases.__all__)
+
+
+@pytest.mark.parametrize("name", spawner_bases.__all__)
+def test_the_real_class_has_each_typed_attribute(name: str) -> None:
+    """A missing name in a supported version would otherwise only show when it is used."""
+    real = getattr(spawner_bases, name)
+    typed = {ast.unparse(each.target) for each in CLASSES[name].body if isinstance(each, ast.AnnAssign)}
+
+    assert {each for each in typed if not hasattr(real, each)} == set()
+
+
+@pytest.mark.parametrize("name", spawner_bases.__all__)
+def test_the_real_method_takes_the_typed_arguments(name: str) -> None:
+    """The real methods have the same argument names."""
+    real = getattr(spawner_bases, name)
+    typed = [each for each in CLASSES[name].body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+    for method in typed:
+        names = [argument.arg for argument in method.args.args]
+        parameters = inspect.signature(getattr(real, method.name)).parameters
+        assert [each for each in names if each not in parameters] == [], method.name

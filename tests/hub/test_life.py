@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import threading
@@ -11,16 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import requests
-from sqlalchemy import create_engine, text
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.job.ending import stored_ending, words_of
 from tests.cli.runner import cli_runner
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
+from tests.hub.servers import environment, in_the_end, start, state, stored, waiting_job
 from tests.hub.visitor import Visitor, events
 from tests.waiting import true_within, wait_until
 
@@ -106,57 +103,6 @@ def full_node(slurm_cluster: PrivateSlurm) -> Iterator[str]:
         true_within(90, lambda: state(slurm_cluster, job) != "RUNNING")
 
 
-def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
-    """Ask for a server and do not wait for it."""
-    hub.api("POST", f"/users/{user}")
-    answer = hub.api("POST", server_path(user, server), {"profile": profile})
-    assert answer.status_code in (201, 202), answer.text
-
-
-def stored(hub: HubProcess, user: str) -> dict[str, Any]:
-    """A server's state in the hub's database."""
-    url = hub.environment.get("GPUSPAWNER_DEMO_DATABASE", f"sqlite:///file:{hub.folder}/hub.sqlite?mode=ro&uri=true")
-    query = "select spawners.state from spawners join users on users.id = spawners.user_id where users.name = :user"
-    engine = create_engine(url)
-    with engine.connect() as database:
-        found = database.execute(text(query), {"user": user}).scalar()
-    engine.dispose()
-    return json.loads(found) if found else {}
-
-
-def why_it_ended(hub: HubProcess, user: str) -> str:
-    """How the user's last server ended, as the hub's pages say it; empty where that is not stored."""
-    ending = stored_ending(stored(hub, user))
-    return words_of(ending).sentence if ending is not None else ""
-
-
-def waiting_job(slurm: PrivateSlurm) -> str:
-    """The one job that waits."""
-    return wait_until(lambda: slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"), "no job waits")
-
-
-def state(slurm: PrivateSlurm, job: str, *others: str) -> str:
-    """The job's state by Slurm's word, once it has left the one in between, and ``others``."""
-
-    def settled() -> list[str]:
-        answer = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
-        return [] if answer in ("COMPLETING", *others) else [answer]
-
-    return wait_until(settled)[0]
-
-
-def in_the_end(slurm: PrivateSlurm, job: str) -> str:
-    """The job's last state, waited for for a minute and a half."""
-    return state(slurm, job, "PENDING", "CONFIGURING", "RUNNING")
-
-
-def environment(hub: HubProcess, user: str, server: str = "") -> dict[str, str]:
-    """Of the server's process."""
-    path = f"{user}/{server}" if server else user
-    found: dict[str, str] = requests.get(f"{hub.url}/user/{path}/environ", timeout=10).json()
-    return found
-
-
 # --- start -----------------------------------------------------------------------------------------
 
 
@@ -228,14 +174,14 @@ def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlur
     start(hub, user, profile)
     hub.wait(user, ready=False)
     page = visitor.pending()
-    said = re.search(
+    sentence_shown = re.search(
         r"Your server was started but did not respond to the hub within 3 s\..* Log file: (\S+)", page.text
     )
     logged = re.findall(rf"Job (\d+) is running, but {sentence}\.", hub.log.read_text())
 
     assert page.status == 503
-    assert said is not None, page.text
-    assert said[1] == f"{hub.folder}/homes/{user}/jupyterhub-{logged[-1]}.log"
+    assert sentence_shown is not None, page.text
+    assert sentence_shown[1] == f"{hub.folder}/homes/{user}/jupyterhub-{logged[-1]}.log"
     assert state(slurm_cluster, logged[-1]) == "CANCELLED"
 
 
@@ -317,9 +263,9 @@ def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slur
 def test_environments_of_site_hook_and_profile_all_arrive(hub: HubProcess) -> None:
     """Every server's, then every job's, then the hook's; the profile's own above them, as it is written."""
     hub.spawn("pam", {"profile": "plain"})
-    found = environment(hub, "pam")
+    variables = environment(hub, "pam")
 
-    assert {name: found.get(name) for name in ("FIRST", "SECOND", "THIRD", "FOURTH", "HOOK", "GROUP")} == {
+    assert {name: variables.get(name) for name in ("FIRST", "SECOND", "THIRD", "FOURTH", "HOOK", "GROUP")} == {
         "FIRST": "every server",
         "SECOND": "every job",
         "THIRD": "this profile",
@@ -353,8 +299,8 @@ def test_a_group_override_reaches_the_job(hub: HubProcess) -> None:
 def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateSlurm, full_node: str) -> None:
     """The job, why it waits, the node, then that the server is ready; a second one who looks reads the same."""
     start(hub, "quin", "k80-node")
-    heard: list[list[dict[str, Any]]] = [[], []]
-    listeners = [threading.Thread(target=lambda to: to.extend(events(hub, "quin")), args=(to,)) for to in heard]
+    received: list[list[dict[str, Any]]] = [[], []]
+    listeners = [threading.Thread(target=lambda to: to.extend(events(hub, "quin")), args=(to,)) for to in received]
     for listener in listeners:
         listener.start()
     job = waiting_job(slurm_cluster)
@@ -362,8 +308,8 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
     slurm_cluster.run("scancel", full_node)
     for listener in listeners:
         listener.join(60)
-    said = [[event["message"] for event in told if "message" in event] for told in heard]
-    messages, others = sorted(said, key=len, reverse=True)
+    texts = [[event["message"] for event in listened if "message" in event] for listened in received]
+    messages, others = sorted(texts, key=len, reverse=True)
 
     assert len(messages) == len(set(messages))
     assert others == [message for message in messages if message in others]  # who came later may have missed one
@@ -373,5 +319,5 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
         for message in others
     )
     assert others[-1] == messages[-1] == "Server ready at /user/quin/"
-    percents = [event["progress"] for event in heard[0] if "progress" in event]
+    percents = [event["progress"] for event in received[0] if "progress" in event]
     assert percents == sorted(percents)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
-from tests.fixtures.hubs import StartHub, start_hub
-from tests.hub.commands import commands
-from tests.hub.test_cancelled_starts import alive
-from tests.hub.test_life import in_the_end, start, state, stored
+from tests.fixtures.hubs import start_hub
+from tests.hub.commands import OddSite, commands
+from tests.hub.servers import alive, in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import true_within, wait_until
 
@@ -24,6 +21,8 @@ CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
+from jupyterhub_gpuspawner.hub import upkeep
+upkeep.CONFIRMED_AFTER = 1.0
 c.GPUSlurmSpawner.slurm_bin_dir = BIN
 """
 ODD: dict[str, str] = {
@@ -35,60 +34,34 @@ ODD: dict[str, str] = {
 """What a site's own sbatch does, as shell lines."""
 
 
-@dataclass(frozen=True)
-class OddSite:
-    """A hub, and the folder of the commands that it runs."""
-
-    hub: HubProcess
-    slurm: PrivateSlurm
-    folder: Path
-
-    def change(self, changed: Mapping[str, str]) -> Callable[[], str]:
-        """Give the hub these commands; return a function that reads what it has logged since then."""
-        commands(self.folder, self.slurm.bin_dir, changed)
-        logged = len(self.hub.log.read_text())
-        return lambda: self.hub.log.read_text()[logged:]
-
-
-@pytest.fixture(scope="module")
-def site(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OddSite]:
-    """One hub for all tests that change nothing but the commands."""
-    folder = commands(tmp_path_factory.mktemp("odd") / "bin", slurm_cluster.bin_dir, {})
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
-    yield OddSite(hub, slurm_cluster, folder)
-    hub.stop()
-
-
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(site: OddSite, odd: str) -> None:
+def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(odd_site: OddSite, odd: str) -> None:
     """The job is found at once by its comment, and the user's server runs in it; there is no second job."""
-    log = site.change({"sbatch": odd})
+    log = odd_site.change({"sbatch": odd})
 
-    job = site.hub.spawn("una", {"profile": "light"})["job_id"]
+    job = odd_site.hub.spawn("una", {"profile": "light"})["job_id"]
 
-    assert [line.partition("|")[0] for line in alive(site.slurm)] == [job]
+    assert [line.partition("|")[0] for line in alive(odd_site.slurm)] == [job]
     assert f"sbatch failed, but created job {job}, which is used" in log()
 
-    site.hub.end("una")
-    wait_until(lambda: not alive(site.slurm), lambda: (alive(site.slurm), site.hub.log_end()))
+    odd_site.hub.end("una")
+    wait_until(lambda: not alive(odd_site.slurm), lambda: (alive(odd_site.slurm), odd_site.hub.log_end()))
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(site: OddSite, odd: str) -> None:
+def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(odd_site: OddSite, odd: str) -> None:
     """squeue takes a second, so the user sees that the start has failed, and the job is cancelled."""
-    log = site.change({"sbatch": odd, "squeue": 'sleep 1; exec "$real" "$@"'})
-    start(site.hub, "ute", "light")
-    site.hub.wait("ute", ready=False)
+    log = odd_site.change({"sbatch": odd, "squeue": 'sleep 1; exec "$real" "$@"'})
+    start(odd_site.hub, "ute", "light")
+    odd_site.hub.wait("ute", ready=False)
 
-    wait_until(lambda: ": cancelling it" in log(), site.hub.log_end)
-    wait_until(lambda: not alive(site.slurm), lambda: (alive(site.slurm), site.hub.log_end()))
+    wait_until(lambda: ": cancelling it" in log(), odd_site.hub.log_end)
+    wait_until(lambda: not alive(odd_site.slurm), lambda: (alive(odd_site.slurm), odd_site.hub.log_end()))
 
 
 @pytest.mark.users
 def test_a_neighbours_job_with_the_starts_comment_is_not_taken_for_the_persons(
-    site: OddSite, two_users: tuple[str, str], tmp_path: Path
+    odd_site: OddSite, two_users: tuple[str, str], tmp_path: Path
 ) -> None:
     """sbatch times out without submitting; a neighbour who has seen the comment has a job with the same comment."""
     forge = f"""
@@ -100,8 +73,8 @@ mv {tmp_path}/forged.part {tmp_path}/forged
 echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
 exit 1
 """
-    hub = site.hub
-    log = site.change({"sbatch": forge})
+    hub = odd_site.hub
+    log = odd_site.change({"sbatch": forge})
     visitor = Visitor(hub, "vera")
     start(hub, "vera", "light")
     hub.wait("vera", ready=False)
@@ -111,10 +84,10 @@ exit 1
     assert (page.status, "Slurm is not responding" in page.text) == (503, True)
     assert "sbatch failed: slurmctld is not responding." in log()
     assert "job_id" not in stored(hub, "vera")
-    assert not true_within(8, lambda: state(site.slurm, forged) not in ("PENDING", "RUNNING"))
+    assert not true_within(8, lambda: state(odd_site.slurm, forged) not in ("PENDING", "RUNNING"))
     assert f"job {forged}" not in log()
 
-    site.slurm.run("scancel", forged)
+    odd_site.slurm.run("scancel", forged)
 
 
 PLUGIN = """
@@ -146,11 +119,10 @@ def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
 ) -> None:
     """A server starts, survives a hub restart and stops; an orphaned job is cancelled; one warning is logged."""
     slurm, answered = slurm_with_a_plugin, tmp_path / "answered"
-    slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
-    slow = commands(tmp_path / "slow", slurm.bin_dir, {"sbatch": slow_answer})
-    odd = commands(tmp_path / "odd", slurm.bin_dir, {"sbatch": ODD["is killed after it has submitted"]})
+    folder = commands(tmp_path / "bin", slurm.bin_dir, {})
     with ExitStack() as stack:
-        hub = start_hub(stack, slurm, tmp_path / "hub", lines=CONFIG.replace("BIN", repr(slurm.bin_dir)))
+        hub = start_hub(stack, slurm, tmp_path / "hub", lines=CONFIG.replace("BIN", repr(str(folder))))
+        site = OddSite(hub, slurm, folder)
         job = hub.spawn("kept", {"profile": "light"})["job_id"]
         hub.spawn("second", {"profile": "light"})
         hub.end("second")
@@ -158,19 +130,17 @@ def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
         assert slurm.run("squeue", "-h", "-j", job, "-o", "%k") == "project 7"
         assert hub.log.read_text().count("something replaces comments") == 1
 
-        config = hub.config.read_text()
-        hub.config.write_text(f"{config}c.GPUSlurmSpawner.slurm_bin_dir = {str(odd)!r}\n")
-        hub.restart()
-        found = hub.spawn("odd", {"profile": "light"})["job_id"]
-        hub.config.write_text(f"{config}c.GPUSlurmSpawner.slurm_bin_dir = {str(slow)!r}\n")
-        hub.restart()
+        site.change({"sbatch": ODD["is killed after it has submitted"]})
+        odd_job = hub.spawn("odd", {"profile": "light"})["job_id"]
+        late_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
+        site.change({"sbatch": late_answer})
         start(hub, "una", "light")
         wait_until(answered.exists, hub.log_end)
         lost = answered.read_text().strip()
         hub.restart()
 
         assert in_the_end(slurm, lost) == "CANCELLED"
-        assert [state(slurm, each) for each in (job, found)] == ["RUNNING", "RUNNING"]
+        assert [state(slurm, number) for number in (job, odd_job)] == ["RUNNING", "RUNNING"]
         hub.wait("kept", ready=True)
         hub.wait("odd", ready=True)
 

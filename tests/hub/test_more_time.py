@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.extension import FRESH
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.visitor import Page, Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -83,10 +84,7 @@ def ada(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Visitor]:
 
 def wait_for_the_button(visitor: Visitor) -> None:
     """Until Slurm has been asked since the job, or the hub, has started, the card has none."""
-    ends_at = time.monotonic() + 60
-    while not card(visitor).soup.select(".gpuspawner-more-time"):
-        assert time.monotonic() < ends_at, card(visitor).text
-        time.sleep(0.2)
+    wait_until(lambda: card(visitor).soup.select(".gpuspawner-more-time"), lambda: card(visitor).text, seconds=60)
 
 
 def limit(slurm: PrivateSlurm, job: str) -> int:
@@ -121,8 +119,7 @@ def button(page: Page) -> tuple[bool, str]:
 
 def click(visitor: Visitor, owner: str = "", **fields: str) -> requests.Response:
     """A click on *More time*, without JavaScript."""
-    url = f"{visitor.hub.url}/hub/gpuspawner/extend/{owner or visitor.name}"
-    return visitor.session.post(url, data={"_xsrf": visitor._xsrf, **fields}, allow_redirects=False, timeout=60)
+    return visitor.click(f"/hub/gpuspawner/extend/{owner or visitor.name}", **fields)
 
 
 def until(page: Page) -> float:
@@ -152,7 +149,7 @@ def test_the_end_moves_everywhere_at_once(hub: HubProcess, slurm_cluster: Privat
     assert button(shown)[1].endswith(" You can do this once.")
     assert re.search(r"\b4\d min left", Visitor(hub, "admin").look("/hub/gpuspawner/cluster?text=ada").text)
 
-    again = hub.api("POST", "/gpuspawner/servers/ada/extend", token=token_of(ada))
+    again = hub.api("POST", "/gpuspawner/servers/ada/extend", token=ada.token())
 
     assert again.json() == {
         "version": 1,
@@ -173,13 +170,6 @@ def test_the_end_moves_everywhere_at_once(hub: HubProcess, slurm_cluster: Privat
     assert limit(slurm_cluster, job) == 20 * 60 + 2 * HALF_AN_HOUR
 
 
-def token_of(visitor: Visitor) -> str:
-    """A token of the visitor's, with all their scopes."""
-    url = f"{visitor.hub.url}/hub/api/users/{visitor.name}/tokens"
-    answer = visitor.session.post(url, json={}, headers={"X-XSRFToken": visitor._xsrf}, timeout=30)
-    return str(answer.json()["token"])
-
-
 def test_staff_extend_beside_the_profiles_rule(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
     """By any number of minutes; the card says who it was, and the user's own extensions are left."""
     job, teacher = job_of(hub, "ada"), Visitor(hub, "tea")
@@ -197,12 +187,12 @@ def test_a_friend_extends_as_the_servers_user_does(hub: HubProcess, slurm_cluste
     """With whom a server is shared has its profile's extensions, together with its user; the same over REST."""
     friend = Visitor(hub, "fay")
     share = {"user": "fay", "scopes": ["servers!server=ada/"]}
-    shared = hub.api("POST", "/shares/ada/", share, token=token_of(ada))
+    shared = hub.api("POST", "/shares/ada/", share, token=ada.token())
     asked = friend.look("/hub/gpuspawner/extend/ada").soup.select("input[name=minutes]")
     days = click(friend, "ada", minutes="1440")
     first = click(friend, "ada")
-    second = hub.api("POST", "/gpuspawner/servers/ada/extend", token=token_of(friend))
-    third = hub.api("POST", "/gpuspawner/servers/ada/extend", {"minutes": 1440}, token=token_of(friend))
+    second = hub.api("POST", "/gpuspawner/servers/ada/extend", token=friend.token())
+    third = hub.api("POST", "/gpuspawner/servers/ada/extend", {"minutes": 1440}, token=friend.token())
 
     assert (shared.status_code, asked) == (200, [])
     assert (days.status_code, "Choose at most 30 minutes." in days.text) == (400, True)
@@ -248,7 +238,7 @@ def test_a_session_is_told_to_its_own_token_alone(hub: HubProcess, ada: Visitor)
         "saves": [10, 2],
     }
     assert (picture.status_code, picture.headers["Content-Type"]) == (200, "image/svg+xml")
-    assert [hub.api("GET", "/gpuspawner/session", token=each).status_code for each in (token_of(ada), hub.token)] == [
+    assert [hub.api("GET", "/gpuspawner/session", token=each).status_code for each in (ada.token(), hub.token)] == [
         403,
         403,
     ]
@@ -274,7 +264,7 @@ REFUSED: dict[str, tuple[str, object, int, dict[str, str]]] = {
 def test_what_is_refused_changes_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
     """The answer names the field; Slurm is not asked."""
     job = job_of(hub, "ada")
-    tokens = {"ada": token_of(ada), "rea": token_of(Visitor(hub, "rea"))}
+    tokens = {"ada": ada.token(), "rea": Visitor(hub, "rea").token()}
     found = {
         name: hub.api("POST", "/gpuspawner/servers/ada/extend", body, token=tokens[who])
         for name, (who, body, *_) in REFUSED.items()
@@ -297,8 +287,8 @@ def test_a_profile_without_it_has_no_button(hub: HubProcess) -> None:
     hub.spawn("ben", {"profile": "fixed"})
     try:
         offered = card(ben).soup.select(".gpuspawner-more-time")
-        asked = hub.api("GET", "/gpuspawner/servers/ben/extend", token=token_of(ben)).json()
-        refused = hub.api("POST", "/gpuspawner/servers/ben/extend", token=token_of(ben))
+        asked = hub.api("GET", "/gpuspawner/servers/ben/extend", token=ben.token()).json()
+        refused = hub.api("POST", "/gpuspawner/servers/ben/extend", token=ben.token())
         by_staff = hub.api("POST", "/gpuspawner/servers/ben/extend", {"minutes": 10})
     finally:
         hub.end("ben")

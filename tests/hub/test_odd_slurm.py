@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
-from tests.hub.test_life import in_the_end, start, state, stored, why_it_ended
+from tests.hub.servers import in_the_end, start, state, stored, why_it_ended
 from tests.waiting import true_within, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -71,9 +72,9 @@ def hub(start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory
 @pytest.fixture
 def switch(hub: HubProcess) -> Iterator[Callable[[str], None]]:
     """Change what squeue does."""
-    found = re.search(r"slurm_bin_dir = '(.*)/bin'", hub.config.read_text())
-    assert found is not None
-    file = Path(found[1], "switch")
+    setting = re.search(r"slurm_bin_dir = '(.*)/bin'", hub.config.read_text())
+    assert setting is not None
+    file = Path(setting[1], "switch")
 
     def turn(to: str) -> None:
         part = file.with_suffix(".part")
@@ -119,13 +120,13 @@ def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], N
     kept = ready(hub, f"odd-{oddity}")
     switch("")
     wait_for_looks(hub, 1)
-    said = hub.log.read_text()[begun:]
+    log = hub.log.read_text()[begun:]
 
     assert kept
     assert ready(hub, f"odd-{oddity}")
     assert answers(hub, f"odd-{oddity}")
-    assert said.count("Slurm is not responding") <= 1
-    unknown = re.findall(r"Job (\d+) has the unknown state HIBERNATING", said)
+    assert log.count("Slurm is not responding") <= 1
+    unknown = re.findall(r"Job (\d+) has the unknown state HIBERNATING", log)
     assert bool(unknown) is (oddity == "unknown")
     assert len(unknown) == len(set(unknown))  # once for each server
 
@@ -149,6 +150,28 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
 
     assert (silent, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
     assert hub.log.read_text()[begun:].count("Slurm is not responding") == 2
+
+
+def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
+    hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """slurmctld hangs, a user stops the server, and the hub is killed: the next hub cancels the job."""
+    job = hub.spawn("wes", {"profile": "light"})["job_id"]
+    with hanging(slurm_cluster):
+        hub.end("wes")
+        hub.kill()
+
+    def ended() -> bool:
+        with suppress(SlurmFailed):
+            return slurm_cluster.run("squeue", "-h", "-j", job, "-t", "PD,R") == ""
+        return False
+
+    time.sleep(3)  # commands that were running have ended
+    lost = not ended()
+    hub.start()
+
+    wait_until(ended, hub.log_end, seconds=60)
+    assert (f"Job {job} (jupyterhub-gpuspawner/demo/wes/#" in hub.log.read_text()) is lost
 
 
 def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:

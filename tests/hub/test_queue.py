@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.fixtures.hubs import COMMAND, StartHub, stop_servers
 from tests.fixtures.slurm import hanging
-from tests.hub.test_life import in_the_end, start, stored
+from tests.hub.servers import in_the_end, start, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 

@@ -95,21 +95,11 @@ print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.templat
     ]
 
 
-HUBS = {
-    "imported after ours": "c.JupyterHub.spawner_class = 'gpu-profiles'\nimport batchspawner, batchspawner.api",
-    "imported before a class by its name": """
-import batchspawner
-c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.GPUProfilesSpawner'
-""",
-}
-
-
 @pytest.mark.slurm
 @pytest.mark.hub
-@pytest.mark.parametrize("lines", HUBS.values(), ids=HUBS.keys())
-def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub, lines: str) -> None:
+def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub) -> None:
     """The old URL answers 404 even to the server's own token, which batchspawner would accept; our URL exists."""
-    hub = start_light_hub(lines=lines)
+    hub = start_light_hub(lines="import batchspawner, batchspawner.api")
     hub.spawn("ann", {"profile": "light"})
     token = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
     model = hub.server("ann")

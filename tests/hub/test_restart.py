@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import requests
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets.config import Config
 
@@ -19,7 +18,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.hubs import COMMAND, STAND_IN, StartHub
-from tests.hub.test_life import start, state
+from tests.hub.servers import environment, job_id, start, state
 from tests.hub.visitor import Visitor, events
 from tests.waiting import wait_until
 
@@ -68,11 +67,6 @@ def full_name(user: str, server: str) -> str:
     return f"{user}/{server}" if server else user
 
 
-def job_id(hub: HubProcess, user: str, server: str = "") -> str:
-    """The job id of a server in the hub's database, once there is one."""
-    return str(wait_until(lambda: ((hub.server(user, server) or {}).get("state") or {}).get("job_id"), hub.log_end))
-
-
 def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
     """The placement that the hub shows for a server, once Slurm has confirmed the node's report."""
     path = f"/gpuspawner/placement/{full_name(user, server)}"
@@ -83,8 +77,7 @@ def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
 
 def job_of_server(hub: HubProcess, user: str, server: str = "") -> str:
     """The job in which the server behind the proxy runs."""
-    found: str = requests.get(f"{hub.url}/user/{full_name(user, server)}/environ", timeout=10).json()["SLURM_JOB_ID"]
-    return found
+    return environment(hub, user, server)["SLURM_JOB_ID"]
 
 
 SERVERS = [
@@ -180,8 +173,8 @@ def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
 ) -> None:
     """Pages say what the servers wait for; one can be reached while another is still waiting."""
     hub, first, second = restarted.hub, restarted.job_ids["waiting"], restarted.job_ids["waiting/named"]
-    said = events(hub, "waiting")
-    messages = [next(said)["message"], next(said)["message"]]
+    stream = events(hub, "waiting")
+    messages = [next(stream)["message"], next(stream)["message"]]
     page = Visitor(hub, "waiting").pending()
 
     assert messages[0] == "Server requested"
@@ -189,7 +182,7 @@ def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
     assert (page.status, "Waiting in line" in page.text) == (200, True)
 
     slurm_cluster.run("scancel", restarted.blockers["k80"])
-    last = list(said)[-1]
+    last = list(stream)[-1]
     hub.wait("waiting", ready=True)
 
     assert last["ready"] is True

@@ -14,7 +14,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from tests.fixtures.hubs import start_hub
-from tests.hub.test_life import state, stored
+from tests.hub.servers import state, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 

@@ -182,9 +182,7 @@ def test_ranks_from_a_notebook_and_a_terminal(hub: HubProcess) -> None:
     with closing(notebook.start_cell(LONG)) as cell:
         wait_until(lambda: len(running()) == 4, seconds=60)
         hub.end("eve")
-    ends_at = time.monotonic() + 60
-    while running() and time.monotonic() < ends_at:
-        time.sleep(0.1)
+    wait_until(lambda: not running(), seconds=60)
 
     ranks = sorted(
         (json.loads(line) for line in table.splitlines() if line.startswith("[")), key=lambda row: int(row[0])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import COMMAND, offer
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -76,6 +78,23 @@ def test_a_server_on_the_hubs_machine_runs_without_a_job(shared_hub: HubProcess)
     assert shared_hub.spawn("eli", {"profile": "local"})["status"] == 404
 
     shared_hub.end("eli")
+
+
+def test_a_server_on_the_hubs_machine_listens_within_its_profiles_ports(light_hub: HubProcess) -> None:
+    """Its launcher is the installation's own: no file is made for it that a cleaner might remove."""
+    fields = f"kind: local, port_range: 21300-21399, command: {COMMAND}"
+    offer(light_hub, "here", f"{{display_name: Here, slug: here, {fields}}}")
+    begins, temporary = len(light_hub.log.read_text()), Path(light_hub.environment["TMPDIR"])
+    before = sorted(temporary.iterdir())
+    light_hub.spawn("here", {"profile": "here"})
+    log, after = light_hub.log.read_text()[begins:], sorted(temporary.iterdir())
+    light_hub.end("here")
+
+    ports = re.findall(r"Adding user here to proxy /user/here/ => http://127\.0\.0\.1:(\d+)", log)
+    assert ports != []
+    assert [port for port in ports if not 21300 <= int(port) <= 21399] == []
+    assert "the launcher failed" not in log
+    assert after == before
 
 
 def test_a_server_answers_at_its_address(shared_hub: HubProcess) -> None:

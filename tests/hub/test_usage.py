@@ -58,10 +58,9 @@ def ada(hub: HubProcess) -> Iterator[Visitor]:
     """Ada, whose server runs, and has sent a summary."""
     visitor = Visitor(hub, "ada")  # signing in leads to a server that runs
     hub.spawn("ada", {"profile": "gpu"})
-    ends_at = time.monotonic() + 60
-    while asked(visitor, f"{PATH}/ada").status_code != 200:  # the first one comes after the second sample
-        assert time.monotonic() < ends_at, hub.log_end()
-        time.sleep(0.5)
+    wait_until(
+        lambda: asked(visitor, f"{PATH}/ada").status_code == 200, hub.log_end, seconds=60
+    )  # the first one comes after the second sample
     yield visitor
     hub.end("ada")
 

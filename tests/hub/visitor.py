@@ -53,6 +53,21 @@ class Visitor:
     def _xsrf(self) -> str:
         return next(cookie.value or "" for cookie in self.session.cookies if cookie.name == "_xsrf")
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that the hub's own pages send."""
+        return {"X-XSRFToken": self._xsrf, "Referer": f"{self.hub.url}/hub/"}
+
+    def token(self, **fields: Any) -> str:
+        """A token as the token page issues it: with all scopes of the user, or the ones in ``fields``."""
+        url = f"{self.hub.url}/hub/api/users/{self.name}/tokens"
+        return str(self.session.post(url, json=fields, headers=self.headers, timeout=60).json()["token"])
+
+    def click(self, path: str, **fields: str) -> requests.Response:
+        """Send a form of a page, without following where it leads."""
+        data = {"_xsrf": self._xsrf, **fields}
+        return self.session.post(f"{self.hub.url}{path}", data=data, allow_redirects=False, timeout=60)
+
     def _get(self, path: str) -> requests.Response:
         return self.session.get(f"{self.hub.url}{path}", timeout=60)
 

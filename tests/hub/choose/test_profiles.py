@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -41,22 +42,11 @@ def hub(start_light_hub: StartHub) -> HubProcess:
     return found
 
 
-def xsrf(person: Visitor) -> dict[str, str]:
-    """The headers that the hub's own pages send."""
-    token = next(cookie.value or "" for cookie in person.session.cookies if cookie.name == "_xsrf")
-    return {"X-XSRFToken": token, "Referer": f"{person.hub.url}/hub/"}
-
-
 @pytest.fixture(scope="module")
 def tokens(hub: HubProcess) -> dict[str, str]:
     """A token of ann's, and one of hers with read access only."""
     ann = Visitor(hub, "ann")
-
-    def made(body: dict[str, Any]) -> str:
-        url = f"{hub.url}/hub/api/users/ann/tokens"
-        return str(ann.session.post(url, json=body, headers=xsrf(ann), timeout=60).json()["token"])
-
-    return {"ann": made({}), "reading": made({"scopes": ["read:users!user=ann"]})}
+    return {"ann": ann.token(), "reading": ann.token(scopes=["read:users!user=ann"])}
 
 
 @pytest.fixture
@@ -174,10 +164,10 @@ def test_a_trial_of_free_devices_is_not_delayed_by_who_waits_for_others(
     jobs = [slurm_cluster.run("sbatch", "--parsable", *ask, "--wrap=sleep 300").strip() for _ in range(3)]
     waits = ("squeue", "-h", "-t", "PD", "-j", ",".join(jobs), "-o", "%r")
     try:
-        ends_at = time.monotonic() + 90
-        while not set(slurm_cluster.run(*waits).split()) & {"Resources", "Priority"}:
-            assert time.monotonic() < ends_at, slurm_cluster.run("squeue", "-a")
-            time.sleep(0.5)
+        wait_until(
+            lambda: set(slurm_cluster.run(*waits).split()) & {"Resources", "Priority"},
+            lambda: slurm_cluster.run("squeue", "-a"),
+        )
         eight = {"user_options": {"profile": "eight"}}
         # as bob: for half a minute ann has one answer to the same question, which another test asks, too
         document = hub.api("POST", "/gpuspawner/trial/bob", eight).json()
@@ -204,10 +194,10 @@ def test_trial_of_several_partitions_is_of_the_best(
             time.sleep(0.5)
     finally:
         slurm_cluster.run("scancel", job)
-        ends_at = time.monotonic() + 90
-        while profiles(hub.api("GET", "/gpuspawner/profiles/ann"))["eight"]["availability"]["chance"] != "now":
-            assert time.monotonic() < ends_at, "d1 does not become free"
-            time.sleep(0.5)
+        wait_until(
+            lambda: profiles(hub.api("GET", "/gpuspawner/profiles/ann"))["eight"]["availability"]["chance"] == "now",
+            "d1 does not become free",
+        )
     assert told in ("would start now on c1", "would start now on c2")
 
 
@@ -257,7 +247,7 @@ def test_person_in_a_browser_needs_the_cookie_and_its_xsrf_token(hub: HubProcess
     person = Visitor(hub, "ann")
     url, body = f"{hub.url}/hub/api/gpuspawner/trial", {"user_options": {"profile": "light"}}
     without = person.session.post(url, json=body, timeout=60)
-    good = person.session.post(url, json=body, headers=xsrf(person), timeout=60)
+    good = person.session.post(url, json=body, headers=person.headers, timeout=60)
     assert (without.status_code, good.status_code) == (403, 200)
     assert good.json()["chance"] == "now"
 
@@ -285,10 +275,11 @@ def test_trial_leaves_a_running_server_alone(hub: HubProcess) -> None:
 
 def until_well(slurm: PrivateSlurm) -> None:
     """A slurmctld that has just started does not know which nodes are up."""
-    ends_at = time.monotonic() + 120
-    while set(slurm.run("sinfo", "-h", "-N", "-o", "%T").split()) != {"idle"}:
-        assert time.monotonic() < ends_at, "the nodes did not come back"
-        time.sleep(0.2)
+    wait_until(
+        lambda: set(slurm.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"},
+        "the nodes did not come back",
+        seconds=120,
+    )
 
 
 def test_silent_slurm_leaves_what_was_known(

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 from jupyterhub import orm
 from sqlalchemy.orm import Session
+from traitlets import TraitError
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.estimate import ENOUGH, PastWaits
 from jupyterhub_gpuspawner.hub.records import keeper
-from jupyterhub_gpuspawner.hub.records.keeper import Recorder, complete_left, stored_sessions
+from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, Recorder, complete_left, records_file, stored_sessions
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.records.promises import Learned
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore
@@ -160,3 +162,28 @@ def test_a_locked_file_does_not_hold_the_end_of_the_hub(tmp_path: Path) -> None:
 
     assert ended.stderr.count("Sessions are not recorded") == 1
     assert "database is locked" in ended.stderr
+
+
+# --- where the records of sessions are ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("db_url", "expected"),
+    [
+        ("sqlite:///jupyterhub.sqlite", "sessions.sqlite"),
+        ("sqlite:////srv/hub/jupyterhub.sqlite", "/srv/hub/sessions.sqlite"),
+        ("sqlite:///:memory:", "sessions.sqlite"),
+        ("postgresql://hub@db/hub", "sessions.sqlite"),
+        ("/srv/hub/jupyterhub.sqlite", "/srv/hub/sessions.sqlite"),
+        ("not an address://", "sessions.sqlite"),
+    ],
+)
+def test_the_file_is_beside_the_hubs_database(db_url: str, expected: str) -> None:
+    """Where that is no file of SQLite, it is in the hub's working directory."""
+    assert str(records_file(db_url)) == expected
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    """The message names the bounds."""
+    with pytest.raises(TraitError, match="must be a whole number from 1 to 36500"):
+        GPUSessions(config=Config({"GPUSessions": {"keep_sessions": 0}}))

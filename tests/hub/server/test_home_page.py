@@ -27,9 +27,7 @@ def test_a_sites_own_parts_of_the_page_stay(start_light_hub: StartHub, tmp_path:
     visitor = Visitor(start_light_hub(lines=LINES.format(folder=str(tmp_path))), "ann")
     page = visitor.look("/hub/home")
     scripts = [script.get("src") or script.get_text() for script in page.soup.select("script")]
-    answer = visitor.session.post(
-        f"{visitor.hub.url}/hub/home", data={"_xsrf": visitor._xsrf, "name": "lab"}, timeout=30, allow_redirects=False
-    )
+    answer = visitor.click("/hub/home", name="lab")
 
     assert [element.get_text(strip=True) for element in page.soup.select(".announcement")] == ["Maintenance on Friday"]
     assert page.soup.select("input[name=name]") == []

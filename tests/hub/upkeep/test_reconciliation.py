@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,15 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
-from tests.fixtures.hubs import STAND_IN, StartHub, scrape, wait_for_looks
-from tests.hub.commands import commands
-from tests.hub.test_life import in_the_end, start, state, stored
+from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_looks
+from tests.hub.commands import OddSite
+from tests.hub.servers import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
@@ -51,9 +51,9 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("changed", "found"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("changed", "is_orphan"), CASES.values(), ids=CASES.keys())
 async def test_which_jobs_belong_to_no_server(
-    changed: dict[str, Any], found: bool, monkeypatch: pytest.MonkeyPatch
+    changed: dict[str, Any], is_orphan: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has not ended, its mark and recorded start are this hub's, its user owns it, and it has no server or start."""
     monkeypatch.setattr(submission, "IN_PROGRESS", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
@@ -64,7 +64,7 @@ async def test_which_jobs_belong_to_no_server(
     await looks.run_once()
     await looks.run_once()
 
-    assert site.cancelled == ([("ann", "12")] if found else [])
+    assert site.cancelled == ([("ann", "12")] if is_orphan else [])
 
 
 async def test_an_account_that_acts_for_all_may_be_any() -> None:
@@ -89,10 +89,10 @@ STATES: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("stored_state", "found"), STATES.values(), ids=STATES.keys())
-def test_whose_job_a_stored_state_names(stored_state: Any, found: set[str]) -> None:
+@pytest.mark.parametrize(("stored_state", "job_ids"), STATES.values(), ids=STATES.keys())
+def test_whose_job_a_stored_state_names(stored_state: Any, job_ids: set[str]) -> None:
     """In every form that a hub's database may hold."""
-    assert state_job_ids(stored_state) == found
+    assert state_job_ids(stored_state) == job_ids
 
 
 class Site:
@@ -277,6 +277,9 @@ async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
 from jupyterhub_gpuspawner.hub.site import slurm_settings
+slurm_settings.RECONCILE_INTERVAL = 0.2
+from jupyterhub_gpuspawner.hub import upkeep
+upkeep.CONFIRMED_AFTER = 1.0
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 """
@@ -308,40 +311,37 @@ def cancelled_after(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path, cancelled_after: list[str]
+    odd_site: OddSite, tmp_path: Path, cancelled_after: list[str]
 ) -> None:
     """The next hub cancels the job and says so on the user's page; servers and other hubs' jobs are left alone."""
-    answered = tmp_path / "answered"
-    slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": slow_answer})
-    hub = start_light_hub(lines=CONFIG)
+    hub, slurm, answered = odd_site.hub, odd_site.slurm, tmp_path / "answered"
     kept = hub.spawn("kept", {"profile": "light"})["job_id"]
-    hub.config.write_text(f"{hub.config.read_text()}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n")
-    hub.restart()
     visitor = Visitor(hub, "una")
+    odd_site.change(
+        {"sbatch": f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'}
+    )
     start(hub, "una", "light")
     wait_until(answered.exists, hub.log_end)
     lost = answered.read_text().strip()
-    elsewhere = comment(slurm_cluster, kept).replace("/kept/#", "/other/#ffffffff")
-    others = sleeper(slurm_cluster, elsewhere)
+    elsewhere = comment(slurm, kept).replace("/kept/#", "/other/#ffffffff")
+    others = sleeper(slurm, elsewhere)
     cancelled_after.append(others)
     assert "job_id" not in stored(hub, "una")  # only the job's own report may be there
 
     hub.restart()
 
-    assert in_the_end(slurm_cluster, lost) == "CANCELLED"
+    assert in_the_end(slurm, lost) == "CANCELLED"
     wait_until(lambda: f"Job {lost} is cancelled" in hub.log.read_text(), hub.log_end)
     assert hub.log.read_text().count(f"Job {lost} (jupyterhub-gpuspawner/demo/una/#") == 1
     assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
     page = visitor.pending()
     assert page.status == 503
-    told = f"Job {lost}, which had been submitted for it, has been cancelled. Please start your server again."
-    assert told in page.text
-    assert (state(slurm_cluster, kept), state(slurm_cluster, others)) == ("RUNNING", "RUNNING")
+    sentence = f"Job {lost}, which had been submitted for it, has been cancelled. Please start your server again."
+    assert sentence in page.text
+    assert (state(slurm, kept), state(slurm, others)) == ("RUNNING", "RUNNING")
     hub.wait("kept", ready=True)
 
     hub.end("kept")
-    hub.stop()
 
 
 @pytest.mark.slurm
@@ -350,7 +350,7 @@ def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, cancelled_after: list[str]
 ) -> None:
     """In a hub that checks five times a second servers start and run on; a second job of one start is cancelled."""
-    hub = start_light_hub(lines=f"{CONFIG}\nslurm_settings.RECONCILE_INTERVAL = 0.2")
+    hub = start_light_hub(lines=CONFIG)
     names = [f"vic{number}" for number in range(6)]
     for name in names:
         start(hub, name, "light")
@@ -369,37 +369,21 @@ def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     hub.stop()
 
 
-AS_USER = """
-c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"
-c.GPUSlurmSpawner.req_homedir = ""  # as the account database says
-"""
-
-
 @pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.users
 def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_another_is(
-    start_light_hub: StartHub,
+    users_hub: HubProcess,
     slurm_cluster: PrivateSlurm,
     two_users: tuple[str, str],
     cancelled_after: list[str],
-    public_folder: Path,
+    public_command: str,
 ) -> None:
     """Whatever Bob writes into his job's comment, neither his job nor Ann's server is cancelled."""
     ann, bob = two_users
-    stand_in = public_folder / f"reconciled-{STAND_IN.name}"
-    shutil.copy(STAND_IN, stand_in)
-    stand_in.chmod(0o644)
-    hub = start_light_hub(
-        lines=f"{CONFIG}\n{AS_USER}\nslurm_settings.RECONCILE_INTERVAL = 0.5",
-        profiles=f"""
-- display_name: Light
-  slug: light
-  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
-  command: [/usr/bin/python3, {stand_in}]
-""",
-    )
-    job = hub.spawn(ann, {"profile": "light"})["job_id"]
+    slurm = "{partition: batch, cpus: 1, memory: 100M}"
+    offer(users_hub, "tiny", f"{{display_name: Tiny, slug: tiny, slurm: {slurm}, command: {public_command}}}")
+    job = users_hub.spawn(ann, {"profile": "tiny"})["job_id"]
     hub_name, _, server = parse_tag(comment(slurm_cluster, job)) or ("", "", "")
     tag_of_ann = f"{tag(hub_name, ann, server)}#{comment(slurm_cluster, job).partition('#')[2]}"
     bobs = sleeper(slurm_cluster, tag_of_ann, f"--uid={bob}")
@@ -407,9 +391,8 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     cancelled_after += [bobs, anns]
 
     assert in_the_end(slurm_cluster, anns) == "CANCELLED"
-    wait_for_looks(hub, 3)
+    wait_for_looks(users_hub, 3)
     assert state(slurm_cluster, bobs) == "RUNNING"
     assert state(slurm_cluster, job) == "RUNNING"
 
-    hub.end(ann)
-    hub.stop()
+    users_hub.end(ann)

@@ -8,32 +8,26 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import COMMAND, StartHub
+from tests.fixtures.hubs import COMMAND, offer
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]
 
 WRITTEN = "what the server wrote"
 PROFILE = f"""
-- display_name: Light
-  slug: light
+- display_name: Writes
+  slug: writes
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
   environment: {{setup: "echo {WRITTEN}"}}
   command: {COMMAND}
 """
-LINES = """
-c.JupyterHub.load_roles += [
-    {"name": "with-access", "users": ["ben"], "scopes": ["servers!user=ann", "access:servers!user=ann"]},
-    {"name": "without-access", "users": ["con"], "scopes": ["servers!user=ann"]},
-]
-c.Authenticator.allowed_users = {"ann", "ben", "con"}
-"""
 
 
 @pytest.fixture(scope="module")
-def hub(start_light_hub: StartHub) -> HubProcess:
+def hub(light_hub: HubProcess) -> HubProcess:
     """A hub in which ben may use ann's servers and con may start and stop them."""
-    return start_light_hub(lines=LINES, profiles=PROFILE)
+    offer(light_hub, "writes", PROFILE)
+    return light_hub
 
 
 @pytest.mark.parametrize("path", ["/hub/home", "/hub/user/ann/", "/hub/spawn-pending/ann"])
@@ -52,7 +46,7 @@ def test_a_page_of_somebody_elses_server_shows_its_readers_messages(hub: HubProc
 
 def test_only_who_may_open_a_server_reads_what_it_wrote(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
     """The log page needs the scope ``access:servers``, and so do the lines of the log on the page of its end."""
-    hub.spawn("ann", {"profile": "light"})
+    hub.spawn("ann", {"profile": "writes"})
     slurm_cluster.run("scancel", str(hub.api("GET", "/gpuspawner/placement/ann").json()["job_id"]))
     hub.wait("ann", ready=False)
     readers = {name: Visitor(hub, name) for name in ("ann", "ben", "con")}
