@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node.main import VERBOSE
 from tests.cli.conftest import MACHINES
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -42,10 +43,10 @@ class Tasks:
         log = self.folder / "log"
         where = [f"--chdir={self.folder}", f"--output={log}"]
         job = self.slurm.run("sbatch", "--parsable", *where, *options.split(), str(path))
-        deadline = time.monotonic() + 90
-        while self.slurm.run("squeue", "-h", "--states=all", "-o", "%T", "--jobs", job) != "COMPLETED":
-            assert time.monotonic() < deadline, log.read_text() if log.exists() else "it never began"
-            time.sleep(0.2)
+        wait_until(
+            lambda: self.slurm.run("squeue", "-h", "--states=all", "-o", "%T", "--jobs", job) == "COMPLETED",
+            lambda: log.read_text() if log.exists() else "it never began",
+        )
         self.log = log.read_text()
         found = {}
         for out in sorted(self.folder.glob("out.*")):

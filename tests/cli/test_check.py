@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import run
+from tests.waiting import wait_until
 
 GOOD = """
 c.JupyterHub.spawner_class = "gpu-profiles"
@@ -190,9 +190,9 @@ def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -
     """Each profile that the user may use is tried without being submitted, and the seats of one are counted."""
     lines = GOOD + slurm_of(slurm_cluster) + ONE_ACCOUNT
     asked = ("--user", "ada", "--people", "2", "--profile", "gpu", "--json")
-    deadline = time.monotonic() + 120
-    while slurm_cluster.run("sinfo", "-h", "-p", "gpu", "-t", "unknown", "-o", "%N") and time.monotonic() < deadline:
-        time.sleep(0.5)  # a slurmctld that another test has restarted does not know its nodes at once
+    wait_until(
+        lambda: not slurm_cluster.run("sinfo", "-h", "-p", "gpu", "-t", "unknown", "-o", "%N"), seconds=120
+    )  # a slurmctld that another test has restarted does not know its nodes at once
     checked = run(tmp_path, lines, "check", *asked, environment=slurm_cluster.environment)
     document = json.loads(checked.stdout)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from tests.snapshots import cluster, node
+import pytest
+
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, capacity_of, first_in_line, queue_position
+from tests.slurm.recorded import VERSIONS
+from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
 
 
 def test_capacity_is_computed_once_and_goes_with_its_snapshot() -> None:
@@ -18,3 +22,77 @@ def test_capacity_is_computed_once_and_goes_with_its_snapshot() -> None:
     del first
     gc.collect()
     assert (snapshot(), capacity()) == (None, None)
+
+
+# --- a pending job's position in the queue --------------------------------------------------------
+
+
+def test_order_is_by_priority_and_then_by_age() -> None:
+    """Higher priority first, then the lower id; running and held jobs are in no queue."""
+    found = cluster(
+        node("g1"),
+        jobs=(
+            running("1", "g1"),
+            waiting("12", priority=5, starts_in=90),
+            waiting("9", priority=5),
+            waiting("100", priority=7),
+            waiting("3", priority=0, reason="JobHeldUser"),
+            waiting("4", priority=9, reason="Dependency"),
+            waiting("5", priority=9, reason="QOSMaxJobsPerUserLimit"),
+            waiting("6", priority=9, partitions=("batch",)),
+        ),
+    )
+    assert {job.job_id: queue_position(found, job.job_id) for job in found.jobs} == {
+        "1": None,
+        "100": QueuePosition(1, 3, "gpu"),
+        "9": QueuePosition(2, 3, "gpu", 1),
+        "12": QueuePosition(3, 3, "gpu", 2, NOW + 90),
+        "3": None,
+        "4": None,
+        "5": None,
+        "6": QueuePosition(1, 1, "batch"),
+    }
+
+
+def test_jobs_that_wait_for_something_else_come_last() -> None:
+    """By priority and age, as far as asked for; held jobs and those with a dependency follow."""
+    jobs = (
+        waiting("3", priority=0, reason="JobHeldUser"),
+        waiting("4", priority=9, reason="Dependency"),
+        waiting("12", priority=5),
+        waiting("9", priority=5),
+        waiting("100", priority=7),
+    )
+    assert [job.job_id for job in first_in_line(jobs, 10)] == ["100", "9", "12", "4", "3"]
+    assert [job.job_id for job in first_in_line(jobs, 2)] == ["100", "9"]
+
+
+def test_job_in_several_partitions_has_its_best_position() -> None:
+    """The best position counts."""
+    found = cluster(
+        node("g1"),
+        jobs=(waiting("1"), waiting("2", partitions=("gpu", "batch")), waiting("3", partitions=("batch",))),
+    )
+    assert queue_position(found, "2") == QueuePosition(1, 2, "batch")
+
+
+def test_job_that_slurm_does_not_list_has_no_position() -> None:
+    """It has ended, or is too new for the snapshot."""
+    assert queue_position(cluster(node("g1")), "7") is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_positions_in_a_real_queue(version: str) -> None:
+    """Two jobs are pending for K80s; the others can never run, wait for tomorrow, or are held."""
+    found = recorded_snapshot(version)
+    places = {job.job_id: queue_position(found, job.job_id) for job in found.jobs if job.reason}
+    estimates = {job.job_id: job.starts_at for job in found.jobs}
+    assert places == {
+        "14": QueuePosition(1, 2, "gpu", 0, estimates["14"]),
+        "15": QueuePosition(2, 2, "gpu", 1, estimates["15"]),
+        "16": None,
+        "17": None,
+        "18": None,
+        "19": None,
+    }
+    assert queue_position(replace(found, jobs=()), "14") is None

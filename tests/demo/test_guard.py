@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.demo.guard import Guard, GuardLost
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +32,9 @@ def run(guard: Guard, folder: Path, name: str, script: str) -> int:
 
 def content(path: Path) -> str:
     """A file's text, as soon as it has a whole line."""
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < deadline, f"{path} has no line"
-        time.sleep(0.02)
+    wait_until(
+        lambda: bool(path.exists() and path.read_text().endswith("\n")), lambda: f"{path} has no line", seconds=20
+    )
     return path.read_text()
 
 
@@ -45,9 +44,7 @@ def test_ends_are_told_by_status_and_signal(guard: Guard, tmp_path: Path) -> Non
     run(guard, tmp_path, "ill", "exit 3")
     run(guard, tmp_path, "killed", "kill -9 $$")
     run(guard, tmp_path, "running", "exec sleep 600")
-    deadline = time.monotonic() + 20
-    while len(guard.ended()) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: len(guard.ended()) >= 3, seconds=20)
     assert guard.ended() == {"well": 0, "ill": 3, "killed": -9}
 
 

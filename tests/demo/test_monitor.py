@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
+from tests.waiting import wait_until
 
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -51,10 +51,7 @@ def test_its_page_shows_what_nvidia_smi_reports(tmp_path: Path) -> None:
     command = [sys.executable, str(MONITOR), "app.sock"]
     with subprocess.Popen(command, cwd=tmp_path, env={**environ, "CUDA_VISIBLE_DEVICES": "3,4"}) as process:
         try:
-            ends_at = time.monotonic() + 60
-            while not (tmp_path / "app.sock").exists():
-                assert time.monotonic() < ends_at
-                time.sleep(0.05)
+            wait_until((tmp_path / "app.sock").exists, seconds=60)
             with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "app.sock")), timeout=30) as client:
                 soup = BeautifulSoup(client.get("http://localhost/").text, "html.parser")
         finally:

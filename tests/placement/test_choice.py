@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -313,3 +315,19 @@ def test_choice_on_machines_nobody_built(seed: int) -> None:
                 for policy in ("best-effort", "restricted"):
                     choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
                     assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)
+
+
+# --- the table in the documentation ---------------------------------------------------------------
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_table_of_losses_is_the_scripts_own() -> None:
+    """All figures in it come from the benchmark."""
+    printed = subprocess.run(
+        [sys.executable, "benchmarks/placement_table.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    page = (ROOT / "docs" / "explanation" / "placement-table.md").read_text("utf-8")
+
+    assert page.endswith(printed.stdout)

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
 from tests.standins.report_hub import ReportHub
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
@@ -71,15 +72,11 @@ def test_report_environment_and_slurm_agree(
 
 def _until_gone(slurm: PrivateSlurm, job: str) -> None:
     """Wait until the job has left its node, which the next test may need."""
-    ends_at = time.monotonic() + 60
-    while slurm.run("squeue", "-h", "-j", f"{job},999999") and time.monotonic() < ends_at:
-        time.sleep(0.1)
+    wait_until(lambda: not slurm.run("squeue", "-h", "-j", f"{job},999999"), seconds=60)
 
 
 def _report(hub: ReportHub, folder: Path) -> NodeReport:
-    ends_at = time.monotonic() + 60
-    while not hub.requests and time.monotonic() < ends_at:
-        time.sleep(0.05)
+    wait_until(lambda: hub.requests, seconds=60)
     log = folder / "log"
     assert hub.requests, log.read_text() if log.exists() else "the job has not started"
     return parse_report(hub.requests[0].body)

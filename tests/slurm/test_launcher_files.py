@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.fixtures.slurm import processes_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -64,11 +65,8 @@ class Job:
         ).stdout.strip()
         self.until(lambda: self.log.exists() and "serving" in self.log.read_text())
 
-    def until(self, true: object) -> None:
-        ends_at = time.monotonic() + 90
-        while not true():  # type: ignore[operator]
-            assert time.monotonic() < ends_at, self.log.read_text() if self.log.exists() else "it has not started"
-            time.sleep(0.1)
+    def until(self, true: Callable[[], object]) -> None:
+        wait_until(true, lambda: self.log.read_text() if self.log.exists() else "it has not started")
 
     def left(self) -> list[str]:
         return sorted(path.name for path in self.files.iterdir())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.node.run.four_nodes import CLUSTER, NAMES, WITHIN, Server, serving
+from tests.node.run.four_nodes import NAMES, WITHIN, Server, serving
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ VARIABLES = (
     *("CUDA_VISIBLE_DEVICES", "GPUSPAWNER_CPUS", "OMP_NUM_THREADS", "MASTER_ADDR", "GLOO_SOCKET_IFNAME"),
     *("NCCL_SOCKET_IFNAME", "SLURM_CPUS_PER_TASK", "JUPYTERHUB_API_TOKEN"),
 )
-
-
-@pytest.fixture(scope="module")
-def four_nodes(needs_slurm: None, site_folder: Path) -> Iterator[PrivateSlurm]:
-    with PrivateSlurm(CLUSTER, site_folder / "slurm") as slurm:
-        yield slurm
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.node.run.four_nodes import CLUSTER, Server, serving
+from tests.node.run.four_nodes import Server, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,15 +18,9 @@ SHOW = ("--no-label", "--", "sh", "-c", "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEV
 
 
 @pytest.fixture(scope="module")
-def two_nodes(needs_slurm: None, site_folder: Path) -> Iterator[PrivateSlurm]:
-    with PrivateSlurm(CLUSTER, site_folder / "slurm") as slurm:
-        yield slurm
-
-
-@pytest.fixture(scope="module")
-def server(two_nodes: PrivateSlurm, site_folder: Path) -> Iterator[Server]:
+def server(four_nodes: PrivateSlurm, site_folder: Path) -> Iterator[Server]:
     """Three GPUs and three CPUs on two nodes."""
-    with serving(two_nodes, site_folder, "--nodes=2", "--ntasks=3", "--gpus=3") as server:
+    with serving(four_nodes, site_folder, "--nodes=2", "--ntasks=3", "--gpus=3") as server:
         yield server
 
 
@@ -44,9 +38,9 @@ def test_what_slurm_cannot_give_is_named(server: Server) -> None:
     assert (done.returncode, done.stdout.partition(" ")[0]) == (0, "r1"), done
 
 
-def test_more_ranks_than_cpus_share_them(two_nodes: PrivateSlurm, site_folder: Path) -> None:
+def test_more_ranks_than_cpus_share_them(four_nodes: PrivateSlurm, site_folder: Path) -> None:
     """All of them run, and the first one on a node says so."""
-    with serving(two_nodes, site_folder, "--nodes=1", "--ntasks=1", "--gres=gpu:4") as server:
+    with serving(four_nodes, site_folder, "--nodes=1", "--ntasks=1", "--gres=gpu:4") as server:
         done = server.run(*SHOW)
     shared = "gpuspawner: 4 tasks share 1 CPUs on this node." in done.stderr.splitlines()
     gpus = sorted(line.partition(" ")[2] for line in done.stdout.splitlines())

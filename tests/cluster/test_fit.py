@@ -1,4 +1,4 @@
-"""Which nodes satisfy a job's ``--constraint``."""
+"""Which nodes satisfy a job's ``--constraint``, and how their GPUs are called."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.fit import satisfies
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 
 HAS = frozenset({"k80", "ib", "gpu:big"})
 
@@ -43,3 +44,37 @@ def test_constraint_reads_from_left_to_right_as_sbatch_does(constraint: str, goo
 def test_any_text_gets_an_answer(constraint: str) -> None:
     """True, False or None; never an exception."""
     assert satisfies(constraint, frozenset("a")) in (True, False, None)
+
+
+# --- the model shown for Slurm's GPU type ---------------------------------------------------------
+
+
+TYPES = {
+    "k80": "K80 (12 GB)",
+    "a100": "A100",
+    "p100": "P100",
+    "V100s": "V100S (32 GB)",
+    "nvidia_a100-sxm4-80gb": "A100 (80 GB)",
+    "nvidia_h100_80gb_hbm3": "H100 (80 GB)",
+    "tesla_v100-sxm2-16gb": "V100 (16 GB)",
+    "a100_40g": "A100 (40 GB)",
+    "nvidia_geforce_rtx_3090": "RTX 3090 (24 GB)",
+    "rtx_6000_ada": "RTX 6000 Ada",
+    "nvidia_l40s": "L40S (48 GB)",
+    "1g.10gb": "MIG 1g.10gb (10 GB)",
+    "nvidia_a100_1g.5gb": "A100 MIG 1g.5gb (5 GB)",
+    "1g.10gb.me": "MIG 1g.10gb.me (10 GB)",
+    "big": "big",
+    "Gamer_cards": "Gamer_cards",
+}
+
+
+def test_a_type_in_words() -> None:
+    """The model without vendor and form factor; memory where type or model determine it."""
+    assert {gres_type: str(gpu_model(gres_type)) for gres_type in TYPES} == TYPES
+
+
+@pytest.mark.parametrize("gres_type", ["", "-", "gpu", "1g", "80gb", "nvidia"])
+def test_an_odd_type_is_shown_as_it_is(gres_type: str) -> None:
+    """Nothing is guessed."""
+    assert gpu_model(gres_type).name == gres_type

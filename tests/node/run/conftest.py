@@ -1,0 +1,18 @@
+"""A real Slurm of four nodes with four GPUs each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.node.run.four_nodes import CLUSTER
+
+
+@pytest.fixture(scope="session")
+def four_nodes(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+    """The cluster of all tests of gpuspawner-run; a module's server on it ends with the module."""
+    with PrivateSlurm(CLUSTER, public_folder / "four") as slurm:
+        yield slurm
