@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LOGS_REFUSALS_AS_UNHANDLED
 from tests.fixtures.hubs import COMMAND, IN_THE_END, LIGHT, STAND_IN, StartHub, new_hub
-from tests.hub.test_life import why_it_ended
+from tests.hub.servers import why_it_ended
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
