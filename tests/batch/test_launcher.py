@@ -116,9 +116,9 @@ def test_what_has_no_effect_at_run_time_goes(source: str, expected: str) -> None
 
 
 def _codes(code: CodeType) -> list[CodeType]:
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return [code, *(found for each in inner for found in _codes(each))]
 
 
 def _names(code: CodeType, operation: str) -> set[str]:
-    return {str(each.argval) for each in dis.get_instructions(code) if each.opname == operation}
+    return {str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname == operation}

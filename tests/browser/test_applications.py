@@ -116,7 +116,9 @@ def its_placement_is_at_home_and_it_is_for_ada_alone(
     (gate,) = [each for each in processes_of(slurm, job) if _is_the_sign_in(each)]
     application = {each.pid for each in gate.children(recursive=True)}
     assert application
-    listening = [each.pid for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    listening = [
+        connection.pid for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN
+    ]
     assert (gate.pid in listening, application & set(listening)) == (True, set())
 
 

@@ -692,7 +692,7 @@ def open_map(page: Page, hub: HubProcess, *words: str) -> None:
     page.goto(hub.url + MAP)
     for _ in range(60):
         told = page.locator("#gpuspawner-map").inner_text()
-        if all(each in told for each in words):
+        if all(word in told for word in words):
             return
         page.wait_for_timeout(1000)
         page.reload()
@@ -768,7 +768,7 @@ def test_health_shows_what_servers_report_and_which_nodes_differ(
         page.wait_for_timeout(1000)
     assert (status, document["version"], document["slurm_asked"]) == (200, 1, True)
     assert min(known[name]["grants"]["grants"] for name in ("d1", "g1")) > 0
-    assert [each["kind"] for each in known["d4"]["differences"]] == ["links", "pcie-width"]
+    assert [difference["kind"] for difference in known["d4"]["differences"]] == ["links", "pcie-width"]
 
     page.goto(hub.url + MAP)
     first = page.locator(".gpuspawner-health > li").first

@@ -29,6 +29,6 @@ def gpuspawner() -> Call:
     """The program, called within this process."""
 
     def call(*arguments: object, stdin: str = "") -> Result:
-        return cli_runner().invoke(main, [str(each) for each in arguments], input=stdin)
+        return cli_runner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 
     return call

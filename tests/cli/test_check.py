@@ -198,7 +198,9 @@ def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -
 
     assert (checked.exit_code, document["version"]) == (0, 1)
     assert [
-        (each["severity"], each["code"]) for each in document["findings"] if each["where"].startswith("profile gpu")
+        (finding["severity"], finding["code"])
+        for finding in document["findings"]
+        if finding["where"].startswith("profile gpu")
     ] == [
         ("ok", "profile"),
         ("ok", "trial"),

@@ -289,8 +289,8 @@ def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: P
     (courses / "wrong.yaml").write_text("name: [\n")
     told = run(config, slurm_cluster, "check", "--json")
     with_old = run(config, slurm_cluster, "check", "--json", "--all")
-    found = {each["course"]: each for each in json.loads(told.stdout)["courses"]}
-    past = {each["course"]: len(each["sessions"]) for each in json.loads(with_old.stdout)["courses"]}
+    found = {course["course"]: course for course in json.loads(told.stdout)["courses"]}
+    past = {course["course"]: len(course["sessions"]) for course in json.loads(with_old.stdout)["courses"]}
 
     assert told.exit_code == with_old.exit_code == 1
     assert {name: len(each["sessions"]) for name, each in found.items()} == {"deep": 1, "old": 0, "wrong": 0}

@@ -160,7 +160,7 @@ def test_this_node_without_its_name(gpuspawner: Call) -> None:
     nameless, named = gpuspawner("topology", "record", "-"), gpuspawner("topology", "record", "--hostname", "-")
     here = os.uname().nodename
     node = from_document(json.loads(nameless.stdout))
-    assert {cpu for each in node.numa_nodes for cpu in each.cpus} >= os.sched_getaffinity(0)
+    assert {cpu for numa_node in node.numa_nodes for cpu in numa_node.cpus} >= os.sched_getaffinity(0)
     assert (node.hostname, from_document(json.loads(named.stdout)).hostname) == ("", here)
     assert f'"{here}"' not in nameless.stdout
 

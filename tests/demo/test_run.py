@@ -63,7 +63,7 @@ def test_a_node_is_its_machine(node: SimulatedNode) -> None:
     machine = topology(node)
     assert len(machine.packages) == node.sockets
     assert [len(package) for package in machine.packages] == [node.cores_per_socket * node.threads] * node.sockets
-    assert node.memory_mib <= sum(each.memory_mib or 0 for each in machine.numa_nodes)
+    assert node.memory_mib <= sum(numa_node.memory_mib or 0 for numa_node in machine.numa_nodes)
 
 
 @pytest.mark.parametrize("node", DEMO_CLUSTER.nodes, ids=lambda node: node.name)

@@ -34,7 +34,7 @@ def test_the_container_gets_no_key_that_would_act_as_everybody() -> None:
     """Neither munge's key nor Slurm's, by either way."""
     for name in ("compose.yaml", "compose.munge.yaml"):
         volumes = yaml.safe_load((FOLDER / name).read_text())["services"]["hub"]["volumes"]
-        assert [each for each in volumes if re.search(r"\.key|/etc/munge|jwt", each)] == []
+        assert [volume for volume in volumes if re.search(r"\.key|/etc/munge|jwt", volume)] == []
 
 
 SSH = "ssh -F {etc}/ssh_config login"
@@ -58,6 +58,8 @@ def test_the_configuration_loads(
     slurm = site.config.GPUSlurmSpawner
     site.spawner("nobody").check()
 
-    assert (slurm.get("query_prefix", ""), slurm.exec_prefix) == tuple(each.format(etc=tmp_path) for each in prefixes)
+    assert (slurm.get("query_prefix", ""), slurm.exec_prefix) == tuple(
+        prefix.format(etc=tmp_path) for prefix in prefixes
+    )
     assert (slurm.req_partition, slurm.hub_name, site.config.JupyterHub.hub_ip) == ("mine", "jupyter", "10.0.0.10")
     assert site.config.GPUProfilesSpawner.profiles_dir == str(tmp_path / "profiles")

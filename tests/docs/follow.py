@@ -274,7 +274,7 @@ class Reader:
 
     def connect(self) -> Any:
         """Open a WebSocket to ada's server, as JupyterLab does."""
-        cookies = "; ".join(f"{each.name}={each.value}" for each in self.visitor.session.cookies)
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.visitor.session.cookies)
         url = self.hub.url.replace("http:", "ws:")
         return websocket.create_connection(f"{url}/user/ada/api/events/subscribe", cookie=cookies, timeout=60)
 

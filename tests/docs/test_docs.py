@@ -166,7 +166,7 @@ def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -
                 break
             command, words = inner, words[1:]
         assert command is not gpuspawner, line
-        known = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
+        known = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
         assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line
 
 

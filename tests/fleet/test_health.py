@@ -84,8 +84,8 @@ def test_the_health_of_a_fleet_in_words() -> None:
         ("g2", False, 2, "4 of 4 GPUs seen, by 1 job"),
         ("g3", False, 2, "4 of 4 GPUs seen, by 1 job"),
     ]
-    assert [str(each) for each in one.differences] == ["0000:07:00.0: PCIe lanes 8; 2 siblings have 16"]
-    assert [str(each) for each in one.contradictions] == [
+    assert [str(difference) for difference in one.differences] == ["0000:07:00.0: PCIe lanes 8; 2 siblings have 16"]
+    assert [str(contradiction) for contradiction in one.contradictions] == [
         "gres.conf names no Cores=, though the GPUs are on sockets 0-1"
     ]
     assert one.gains == (

@@ -123,7 +123,7 @@ def test_a_bound_thread_leaves_the_process_as_it_was(node: int) -> None:
             seen.extend([os.sched_getaffinity(0), bind.read_memory(), buffer.memory_on])
 
     host.on(node, work)
-    near = next(each.cpus for each in HERE.numa_nodes if each.id == node)
+    near = next(numa_node.cpus for numa_node in HERE.numa_nodes if numa_node.id == node)
     assert seen == [set(near) & before[0], f"bind:{node}", (node,)]
     assert (os.sched_getaffinity(0), bind.read_memory()) == before
 

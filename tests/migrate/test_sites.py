@@ -91,7 +91,7 @@ def test_the_result_is_without_fault(migrated: Migrated) -> None:
     documents = (*migrated.migration.in_files, *migrated.migration.in_configuration)
 
     assert [each for each in found if each.severity is not Severity.OK and each.where != "Slurm"] == []
-    assert {each["slug"] for each in documents} <= {
+    assert {document["slug"] for document in documents} <= {
         each.where.split()[1] for each in found if each.where.startswith("profile ")
     }
 
@@ -99,8 +99,8 @@ def test_the_result_is_without_fault(migrated: Migrated) -> None:
 @pytest.mark.parametrize("migrated", ["comet", "isambard", "workshop", "wrapspawner"], indirect=True)
 def test_jobs_differ_as_the_list_says_and_in_nothing_else(migrated: Migrated) -> None:
     """Every profile's options in batchspawner's own script, against those of ours."""
-    documents = {each["display_name"]: each["slug"] for each in migrated.migration.in_files}
-    listed = [each for each in migrated.migration.differences if each.where.startswith("--")]
+    documents = {profile["display_name"]: profile["slug"] for profile in migrated.migration.in_files}
+    listed = [difference for difference in migrated.migration.differences if difference.where.startswith("--")]
     for name, was in old_options(migrated.old).items():
         slug = documents[name]
         now = new_options(migrated.folder, slug)
@@ -147,7 +147,7 @@ c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.SlurmSpawner.exec_prefix = {prefix!r}
 """)
     found = migrate(old)
-    told = [each.where.rpartition(".")[2] for each in found.differences if each.kind is Kind.DECIDE]
+    told = [difference.where.rpartition(".")[2] for difference in found.differences if difference.kind is Kind.DECIDE]
 
     assert (found.settings.get("query_prefix"), [each for each in told if "prefix" in each]) == (asked, decide)
 
@@ -182,10 +182,10 @@ def test_presets_of_a_form_are_profiles(
 
 def test_every_setting_is_in_the_list(migrated: Migrated) -> None:
     """Nothing is dropped silently."""
-    told = " ".join(each.where for each in migrated.migration.differences)
-    settings = [str(each) for each in read_old_hub(migrated.old).all_settings()]
+    told = " ".join(difference.where for difference in migrated.migration.differences)
+    settings = [str(setting) for setting in read_old_hub(migrated.old).all_settings()]
 
-    assert [each for each in settings if each not in told] == []
+    assert [setting for setting in settings if setting not in told] == []
 
 
 def test_nothing_of_the_old_packages_is_left(migrated: Migrated) -> None:

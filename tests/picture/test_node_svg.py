@@ -119,7 +119,7 @@ def test_a_screen_reader_is_told() -> None:
     root = seen(K80, (2, 3), (12, 13, 14, 15)).root
     named = {each.attrib["id"]: each.text for each in root if "id" in each.attrib}
     assert root.attrib["role"] == "img"
-    assert [named[each] for each in root.attrib["aria-labelledby"].split()] == [
+    assert [named[word] for word in root.attrib["aria-labelledby"].split()] == [
         "Node g1",
         "4 × Tesla K80, 2 packages, 2 NUMA nodes, 24 cores, 64 GiB of memory. Yours: GPU 2, GPU 3, CPUs 12-15.",  # noqa: RUF001
     ]

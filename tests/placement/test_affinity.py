@@ -75,7 +75,7 @@ UNKNOWN = NodeTopology(gpus=(Gpu(0, cpus=(4, 5, 6, 7)), Gpu(1)))
 )
 def test_cpus(machine: NodeTopology, granted: str, count: int | None, gpus: tuple[int, ...], cpus: str) -> None:
     """The CPUs kept are granted ones, nearest to the GPUs, by whole cores, shared out among the GPUs."""
-    granted_cpus = [int(each) for each in granted.split(",")] if granted == "3,3,4" else parse_cpulist(granted)
+    granted_cpus = [int(word) for word in granted.split(",")] if granted == "3,3,4" else parse_cpulist(granted)
     assert format_cpulist(choose_cpus(machine, granted=granted_cpus, count=count, gpus=gpus)) == cpus
 
 

@@ -211,11 +211,16 @@ class Exhaustive:
     def way(self, gpu: int) -> int:
         """Sum of NUMA distances from the CPUs."""
         device = self.machine.gpus[gpu]
-        ids = [each.id for each in self.machine.numa_nodes]
+        ids = [numa_node.id for numa_node in self.machine.numa_nodes]
         if device.numa_node not in ids:
             return sum(10 if cpu in device.cpus else 20 for cpu in self.cpus)
         at = ids.index(device.numa_node)
-        return sum(each.distances[at] for cpu in self.cpus for each in self.machine.numa_nodes if cpu in each.cpus)
+        return sum(
+            numa_node.distances[at]
+            for cpu in self.cpus
+            for numa_node in self.machine.numa_nodes
+            if cpu in numa_node.cpus
+        )
 
     def rank(self, chosen: tuple[int, ...], free: tuple[int, ...], nodes_first: bool) -> tuple[object, ...]:
         """Greater is better."""

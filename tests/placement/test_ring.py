@@ -42,7 +42,7 @@ PETERSEN = "01 12 23 34 40 05 16 27 38 49 57 79 96 68 85"
 def test_ring_through_all(edges: str, members: str, answer: bool) -> None:
     """A triangle has a ring; two that share a corner do not; Petersen's graph has one only without a vertex."""
     near = ring.neighbours(graph(edges), 2)
-    assert ring.has_ring(sum(1 << int(each) for each in members), near) is answer
+    assert ring.has_ring(sum(1 << int(member) for member in members), near) is answer
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -95,7 +95,7 @@ def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
     export(records, tmp_path, kind=PARQUET, key=KEY, group=5, created=MADE)
     table = parquet.read_table(tmp_path / "sessions.parquet")
 
-    assert [field.metadata[b"description"].decode() for field in table.schema] == [each.meaning for each in COLUMNS]
+    assert [field.metadata[b"description"].decode() for field in table.schema] == [column.meaning for column in COLUMNS]
     assert [
         {name: "" if value is None else str(value) for name, value in row.items()}
         | {name: str(row[name]).lower() for name in ("aligned", "simulated")}
@@ -115,7 +115,7 @@ def test_a_carriage_return_stays_in_its_cell(tmp_path: Path) -> None:
 
 def test_no_name_is_in_an_export(folder: Path) -> None:
     """Nor the name of a server, the id of a job or of a session."""
-    text = "".join(each.read_text() for each in folder.iterdir())
+    text = "".join(path.read_text() for path in folder.iterdir())
 
     assert [word for word in ("person-", "secret-project", "session-", "job-") if word in text] == []
 

@@ -43,7 +43,7 @@ def test_sessions_are_found_by_what_is_known_of_them(path: Path) -> None:
     """By time, course, profile and user."""
     with closing(filled(path, "ada", "ben")) as store:
         asked = [{"username": "ben"}, {"course": "dl"}, {"profile": "none"}, {"since": NOON + 1}]
-        assert [[each.username for each in store.sessions(**some)] for some in asked] == [  # type: ignore[arg-type]
+        assert [[session.username for session in store.sessions(**some)] for some in asked] == [  # type: ignore[arg-type]
             ["ben"],
             ["ada", "ben"],
             [],
@@ -61,7 +61,7 @@ def test_a_hub_that_was_killed_leaves_sessions_that_the_next_one_completes(path:
         assert store.close_lost({"gone"}) == 1
         store.take(replace(ENDED, session="runs", username="runs"))
         store.take(replace(ENDED, session="gone", username="gone"))
-        found = {each.username: each.cause for each in store.sessions()}
+        found = {session.username: session.cause for session in store.sessions()}
 
         assert found == {"runs": ENDED.cause, "gone": UNKNOWN}
         assert store.under_way() == []
@@ -73,7 +73,7 @@ def test_old_sessions_expire_and_those_under_way_do_not(path: Path) -> None:
         store.take(replace(SUBMITTED, session="open", username="ben"))
 
         assert [store.expire(NOON), store.expire(NOON + 10_000)] == [0, 1]
-        assert [each.username for each in store.sessions()] == ["ben"]
+        assert [session.username for session in store.sessions()] == ["ben"]
 
 
 def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
@@ -98,7 +98,7 @@ def test_nothing_of_a_forgotten_user_is_left_in_the_files(path: Path) -> None:
         hub.take(replace(ENDED, session="new", username="ben", job_id=""))
 
         assert (user.encode() in bytes_before, user.encode() in bytes_after) == (True, False)
-        assert [each.username for each in hub.sessions()] == ["ben", "ben"]
+        assert [session.username for session in hub.sessions()] == ["ben", "ben"]
 
 
 def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_step_that_fails_changes_nothing(path: Path, monkeypatch: pytest.Monke
         SessionStore(path)
     monkeypatch.setattr(steps, (*STEPS, add))
     with closing(SessionStore(path)) as store:
-        assert [each.username for each in store.sessions()] == ["ada"]
+        assert [session.username for session in store.sessions()] == ["ada"]
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (3,)
 

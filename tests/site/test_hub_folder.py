@@ -142,4 +142,4 @@ async def test_a_folder_of_profiles_beside_the_configuration_is_found(site: Path
     config.write_text(LINES + "c.GPUProfilesSpawner.profiles_dir = 'profiles'\n")
     context = await run.context_of(load_site(config))
 
-    assert [each.slug for each in context.profiles] == ["here", "a"]
+    assert [profile.slug for profile in context.profiles] == ["here", "a"]

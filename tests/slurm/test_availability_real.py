@@ -89,7 +89,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
         start = found.estimate.latest if found.chance is Chance.LATER else now if found.chance is Chance.NOW else None
         told[str(asked)] = start and round((start - now) / 60)
         script = "\n".join(
-            ["#!/bin/sh", *(f"#SBATCH {each}" for each in options(resources, "best-effort")), "true", ""]
+            ["#!/bin/sh", *(f"#SBATCH {option}" for option in options(resources, "best-effort")), "true", ""]
         )
         try:
             said[str(asked)] = round(((await busy.test_only(script)).starts_at - now) / 60)
@@ -180,7 +180,7 @@ async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder
         for asked in ({"partition": name, **size} for name in ("batch", *OWN) for size in SIZES):
             resources = resolved(**{"time": 600, **asked})
             told[str(asked)] = availability(resources, snapshot, now=now).chance.value
-            lines = [f"#SBATCH {each}" for each in options(resources, "none")]
+            lines = [f"#SBATCH {option}" for option in options(resources, "none")]
             try:
                 start = (await client.test_only("\n".join(["#!/bin/sh", *lines, "true", ""]))).starts_at
                 said[str(asked)] = "now" if start - now < 60 else "later"

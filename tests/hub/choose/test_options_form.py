@@ -161,9 +161,9 @@ def held(page: BeautifulSoup) -> dict[str, object]:
         "profile": radio and radio["value"],
         **{str(field["name"]).partition("--")[2]: field.get("value") for field in fields},
         **{
-            str(each["name"]).partition("--")[2]: option["value"]
-            for each in selects
-            for option in each.select("option[selected]")
+            str(select["name"]).partition("--")[2]: option["value"]
+            for select in selects
+            for option in select.select("option[selected]")
         },
     }
 

@@ -85,7 +85,7 @@ def test_what_is_old_is_deleted(engine: Engine, monkeypatch: pytest.MonkeyPatch)
 
     kept = store.read()
     assert [each.node for each in kept.records] == ["g2", "g3", "g4", "g5"]
-    assert [each.job_id for each in kept.grants] == ["4", "5"]
+    assert [grant.job_id for grant in kept.grants] == ["4", "5"]
 
 
 def test_the_hub_can_write_while_old_nodes_are_looked_for(

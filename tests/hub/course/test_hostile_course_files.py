@@ -107,7 +107,7 @@ async def seen(folder: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
     await spawner.refresh_profiles()
-    return {each.slug: each.faults for each in book.courses()}, [each.slug for each in spawner.offered()]
+    return {course.slug: course.faults for course in book.courses()}, [each.slug for each in spawner.offered()]
 
 
 @pytest.mark.parametrize(("fields", "fault"), HOSTILE.values(), ids=HOSTILE.keys())
@@ -212,7 +212,7 @@ async def test_a_course_that_exceeds_its_profile_is_told_to_its_instructors_unti
 
     async def seen() -> tuple[dict[str, tuple[str, ...]], list[str]]:
         await book.refresh(0)
-        return {each.slug: each.faults for each in book.courses()}, [each.slug for each in participant.offered()]
+        return {course.slug: course.faults for course in book.courses()}, [each.slug for each in participant.offered()]
 
     wrong = "wide.yaml:5: profile.cpus: must be at most 4, as profile k80 allows"
     assert await seen() == ({"good": (), "wide": (wrong,)}, ["k80", "course-good"])

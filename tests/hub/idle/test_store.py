@@ -96,7 +96,9 @@ def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, 
 
     document = json.loads(asked(tmp_path, url, "--since", "3650d", "--json")[1])
     assert (document["gpu_hours"], document["gpu_hours_after_due"]) == (8.0, 4.0)
-    assert [(each["user"], each["due_at"]) for each in document["servers"]] == [("ben", "2026-03-02T07:30:00+00:00")]
+    assert [(server["user"], server["due_at"]) for server in document["servers"]] == [
+        ("ben", "2026-03-02T07:30:00+00:00")
+    ]
 
 
 def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:

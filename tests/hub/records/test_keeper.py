@@ -47,7 +47,7 @@ async def test_events_are_written_in_their_order(tmp_path: Path) -> None:
     await asyncio.to_thread(recorder.close)
 
     with closing(SessionStore(tmp_path / "sessions.sqlite")) as store:
-        assert [each.cause for each in store.sessions()] == [ENDED.cause]
+        assert [session.cause for session in store.sessions()] == [ENDED.cause]
 
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")  # of JupyterHub's own type of column

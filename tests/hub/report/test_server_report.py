@@ -233,7 +233,7 @@ def test_the_other_nodes_of_a_job_report_before_and_after_slurms_word() -> None:
     server.report.accept(replace(OTHER, placement=PlacementDocument(node="g3")))
 
     assert server.report.placement is not None
-    reported = [each.placement for each in server.report.placement.other_nodes]
+    reported = [other_node.placement for other_node in server.report.placement.other_nodes]
     assert reported == [OTHER.placement, PlacementDocument(node="g3")]
 
 

@@ -177,7 +177,7 @@ GOT: dict[str, tuple[PlacementDocument, NodeTopology | None, tuple[str, ...]]] =
 @pytest.mark.parametrize(("placement", "node", "words"), GOT.values(), ids=GOT.keys())
 def test_what_a_server_got(placement: PlacementDocument, node: NodeTopology | None, words: tuple[str, ...]) -> None:
     """GPUs with the memory of their model, cores, memory: in the form's words, and only what is known."""
-    assert got(placement, node) == tuple(each.replace(" x ", " \N{MULTIPLICATION SIGN} ") for each in words)
+    assert got(placement, node) == tuple(word.replace(" x ", " \N{MULTIPLICATION SIGN} ") for word in words)
 
 
 PLACED = {

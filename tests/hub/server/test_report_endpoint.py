@@ -49,7 +49,7 @@ class Started:
         hub.api("POST", f"/users/{user}")
         hub.api("POST", f"/users/{user}/server", {"profile": "silent"})
         home = hub.folder / "homes" / user
-        text = _until(lambda: next((each.read_text() for each in home.glob("environ.*")), ""), "JUPYTERHUB_API_TOKEN=")
+        text = _until(lambda: next((path.read_text() for path in home.glob("environ.*")), ""), "JUPYTERHUB_API_TOKEN=")
         self.environ = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
         self.token, self.job = self.environ["JUPYTERHUB_API_TOKEN"], self.environ["SLURM_JOB_ID"]
 

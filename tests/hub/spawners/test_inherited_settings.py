@@ -96,7 +96,7 @@ async def test_a_setting_does_what_the_table_says(setting: Any) -> None:
     values: dict[str, Any] = {setting.name: VALUES.get(setting.name, "word")}
     template = f"#!/bin/bash\n# {{{setting.name.removeprefix('req_')}}}\n{{cmd}}\n"
     changes = await effect_of(**values) != await effect_of()
-    named = [each.where for each in spawner_of(**values).ignored_settings()]
+    named = [ignored_setting.where for ignored_setting in spawner_of(**values).ignored_settings()]
 
     kept = setting.effect is Effect.KEPT
     assert (changes, named) == (kept, [] if kept else [f"c.SlurmSpawner.{setting.name}"])

@@ -68,7 +68,7 @@ async def test_a_server_that_nobody_watches_is_taken_up_or_stopped() -> None:
 
     check = Unfinished(SimpleNamespace(users={1: User()}, proxy=Proxy(), db=None)).run_once
     await check()
-    assert [each.done for each in spawners.values()] == [[], [], [], []]
+    assert [spawner.done for spawner in spawners.values()] == [[], [], [], []]
     await check()
 
     assert {name: each.done for name, each in spawners.items()} == {
