@@ -22,7 +22,7 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
-from jupyterhub_gpuspawner.cluster.estimate import PastWaits, expected, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
@@ -80,12 +80,12 @@ def _unknown(sentence: str) -> Availability:
 
 
 def undelayed(trial: Availability, by_snapshot: Availability | None) -> Availability:
-    """The trial of a job that is able to start now by the snapshot: Slurm may refuse it, but not delay it.
+    """The trial of a job of which the snapshot says when it starts: Slurm may refuse it, but not delay it.
 
     As soon as a job is pending in the partition, ``sbatch --test-only`` predicts a start after it, also where it waits
-    for other devices than these, and the job then starts at once.
+    for other devices than these, and the job then starts earlier. So form and trial say the same of a choice.
     """
-    if by_snapshot is not None and by_snapshot.chance is Chance.NOW and trial.chance is Chance.LATER:
+    if trial.chance is Chance.LATER and by_snapshot is not None and by_snapshot.estimate != UNKNOWN:
         return by_snapshot
     return trial
 

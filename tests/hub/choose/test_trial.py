@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import cast
 
 import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
-from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.api import (
     CONCURRENT_TRIALS,
@@ -48,7 +48,7 @@ def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, se
     assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, nodes=nodes)
 
 
-FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free")
+FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free", starts_now())
 TAKEN = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE))
 LATER = Availability(Chance.LATER, "would start on m1 within 1 h", expected(NINE + HOUR, now=NINE), nodes=("m1",))
 REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
@@ -58,7 +58,8 @@ REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slur
     ("trial", "found", "told"),
     [
         (LATER, FREE, FREE),
-        (LATER, TAKEN, LATER),
+        (LATER, TAKEN, TAKEN),
+        (LATER, replace(TAKEN, estimate=UNKNOWN), LATER),
         (LATER, None, LATER),
         (REFUSED, FREE, REFUSED),
     ],

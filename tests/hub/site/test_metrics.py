@@ -65,6 +65,8 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
     } <= at_first.keys()
 
     began = time.time()
+    hub.api("POST", "/users/rae")
+    hub.api("GET", "/gpuspawner/profiles/rae")  # as the form does: what it says is kept
     hub.spawn("rae", {"profile": "two-k80"})
     took = time.time() - began
     started = scrape(hub)
@@ -74,6 +76,7 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
     assert started["slurm_command_seconds_count", ("sbatch",)] == 1.0
     assert started["slurm_command_seconds_count", ("squeue",)] >= 1.0
     assert started["gpus_in_use", ("gpu", "Tesla K80")] == 2.0
+    assert started["promised_starts_total", ("two-k80", "click", "within")] == 1.0
     assert not any(name == "slurm_failures_total" for name, _ in started)
 
     hub.api("POST", "/users/sam")
