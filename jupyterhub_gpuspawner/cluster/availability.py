@@ -7,7 +7,7 @@ Limits of accounts and QOS, licences and priorities are known to Slurm alone and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -196,7 +196,12 @@ class _Fit:
     asker: _Asker
 
     def availability(self) -> Availability:
-        chosen = list(islice(filter(self._is_open, self.nodes.fitting(self.need)), self.count))
+        chosen = list(islice(filter(self._is_allowed, self._open_nodes()), self.count))
+        if len(chosen) < self.count and len(list(islice(self._open_nodes(), self.count))) == self.count:
+            name, most = self.partition.name, self.partition.max_cpus_per_node
+            return Availability(
+                Chance.LATER, f"not available now: jobs hold the {most} CPUs of a node that partition {name} allows"
+            )
         if len(chosen) < self.count:
             if self.competition is None and self._may_preempt():
                 return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
@@ -210,9 +215,22 @@ class _Fit:
         ahead = self._ahead(self.competition, verb=True)
         return self._later(f"{free} {'is' if number == 1 else 'are'} free, but {ahead}", self._behind(self.competition))
 
+    def _open_nodes(self) -> Iterator[NodeFit]:
+        """Nodes on which it fits now, and that no reservation for others takes before its end."""
+        return filter(self._is_open, self.nodes.fitting(self.need))
+
     def _is_open(self, node: NodeFit) -> bool:
         """Whether no reservation for others begins on the node before the job's end."""
         return node.open_at(self.asker.now, self.length) == self.asker.now
+
+    def _is_allowed(self, node: NodeFit) -> bool:
+        """Whether the partition's jobs leave CPUs of the node that it allows them together (MaxCPUsPerNode)."""
+        most = self.partition.max_cpus_per_node
+        if most is None:
+            return True
+        jobs = (self.snapshot.job_table[at] for at in node.jobs)
+        held = sum(job.cpus // job.node_count for job in jobs if job.partition == self.partition.name)
+        return held + node.used_by(self.need)[0] <= most
 
     def _delays_none(self, competition: Competition) -> bool:
         """Whether no pending job is delayed.

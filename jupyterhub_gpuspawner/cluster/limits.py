@@ -280,11 +280,23 @@ def _of_nodes(
             return
         nodes = narrowed
     yield from _of_kinds(need, nodes, where)
+    if not resources.qos:
+        yield from _of_whole_nodes(need, nodes, partition)
     able = nodes.count_capable(need)
     if able < resources.node_count:
         yield Fault(
             "nodes", f"{count_is(resources.node_count, 'node')} more than the {able} of {where} with these resources"
         )
+
+
+def _of_whole_nodes(need: Need, nodes: NodeSet, partition: Partition) -> Iterator[Fault]:
+    """Limits that no node is within of which a job gets all memory, or all CPUs."""
+    per_cpu, per_node = partition.max_memory_per_cpu_mib or inf, partition.max_memory_per_node_mib or inf
+    if need.all_memory and all(kind.memory > min(per_node, per_cpu * kind.cpus) for kind in nodes.kinds):
+        yield Fault("memory", f"all the memory of a node is more than partition {partition.name} allows")
+    most = partition.max_cpus_per_node
+    if need.exclusive and most is not None and all(kind.cpus > most for kind in nodes.kinds):
+        yield Fault("exclusive", f"a whole node has more than the {most} CPUs that partition {partition.name} allows")
 
 
 def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:

@@ -476,6 +476,18 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
             "8 cores are more than the limit of 4",
             "cpus",
         ),
+        (
+            {"max_cpus_per_node": 4},
+            {"exclusive": True},
+            "a whole node has more than the 4 CPUs that partition gpu allows",
+            "exclusive",
+        ),
+        (
+            {"max_memory_per_cpu_mib": 100},
+            {"memory": 0},
+            "all the memory of a node is more than partition gpu allows",
+            "memory",
+        ),
         ({"allow_accounts": ("a", "b")}, {"account": "c"}, "partition gpu does not allow account c", "account"),
         ({"deny_accounts": ("c",)}, {"account": "c"}, "partition gpu does not allow account c", "account"),
         ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu does not allow QOS low", "qos"),
@@ -488,6 +500,15 @@ def test_bounds_of_a_partition(partition: dict[str, Any], asked: dict[str, Any],
     """What slurm.conf does not allow is never possible; the result names the field."""
     found = cluster(node("g1", G4), node("g2", G4), **partition)
     assert told(found, **asked) == ("never", clause, f"slurm.{field}")
+
+
+def test_jobs_of_a_partition_share_the_cpus_that_it_allows_on_a_node() -> None:
+    found = cluster(node("n1"), jobs=(running("1", "n1", partitions=("gpu",)),), max_cpus_per_node=6)
+    answers = [availability(resolved("gpu", cpus=cpus), found, now=NOW) for cpus in (2, 3)]
+    assert [(answer.chance.value, answer.sentence) for answer in answers] == [
+        ("now", "starts now, 12 of 16 cores free"),
+        ("later", "not available now: jobs hold the 6 CPUs of a node that partition gpu allows"),
+    ]
 
 
 def test_qos_may_lift_a_partitions_bounds() -> None:

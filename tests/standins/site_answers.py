@@ -33,14 +33,15 @@ def node(
     memory: int = 64000,
     state: str = "IDLE",
     features: str = "(null)",
+    used: tuple[int, int, str] = (0, 0, ""),
     more: str = "",
 ) -> str:
-    """A line of ``scontrol show node -d -o``; ``cores`` are those of a socket."""
+    """A line of ``scontrol show node -d -o``; ``cores`` are those of a socket, ``used`` CPUs, MiB and gres."""
     cpus = sockets * cores * threads
     return (
-        f"NodeName={name} Arch=x86_64 CoresPerSocket={cores} CPUAlloc=0 CPUEfctv={cpus} CPUTot={cpus} CPULoad=0.01 "
-        f"AvailableFeatures={features} ActiveFeatures={features} Gres={gres} GresDrain=N/A GresUsed= "
-        f"NodeAddr={name} NodeHostName={name} Version=22.05.8 RealMemory={memory} AllocMem=0 FreeMem={memory} "
+        f"NodeName={name} Arch=x86_64 CoresPerSocket={cores} CPUAlloc={used[0]} CPUEfctv={cpus} CPUTot={cpus} "
+        f"AvailableFeatures={features} ActiveFeatures={features} Gres={gres} GresDrain=N/A GresUsed={used[2]} "
+        f"NodeAddr={name} NodeHostName={name} Version=22.05.8 RealMemory={memory} AllocMem={used[1]} FreeMem={memory} "
         f"Sockets={sockets} Boards=1 State={state} ThreadsPerCore={threads} TmpDisk=0 Weight=1 Owner=N/A "
         f"MCS_label=N/A Partitions=gpu {more}\n"
     )

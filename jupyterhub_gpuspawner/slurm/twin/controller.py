@@ -46,8 +46,8 @@ ENDLESS = 3600.0
 TICK = 0.02
 
 _CONFIG = """
-SelectType SelectTypeParameters GresTypes DefMemPerCPU DefMemPerNode MaxMemPerCPU MaxMemPerNode JobDefaults
-EnforcePartLimits PreemptType PreemptMode Licenses MaxTasksPerNode
+SelectType SelectTypeParameters GresTypes DefMemPerCPU DefMemPerNode MaxMemPerCPU MaxMemPerNode DefCpuPerGPU
+DefMemPerGPU EnforcePartLimits PreemptType PreemptMode Licenses MaxTasksPerNode
 """
 _NODE = """
 NodeName CPUs Boards SocketsPerBoard CoresPerSocket ThreadsPerCore RealMemory MemSpecLimit CoreSpecCount CpuSpecList
@@ -55,8 +55,8 @@ TmpDisk Weight Feature Gres
 """
 _PARTITION = """
 PartitionName Nodes Default State DefaultTime MaxTime MinNodes MaxNodes MaxCPUsPerNode MaxCPUsPerSocket DefMemPerCPU
-DefMemPerNode MaxMemPerCPU MaxMemPerNode JobDefaults OverSubscribe ExclusiveUser LLN ReqResv PriorityTier PreemptMode
-SelectTypeParameters
+DefMemPerNode MaxMemPerCPU MaxMemPerNode DefCpuPerGPU DefMemPerGPU OverSubscribe LLN ReqResv PriorityTier
+PreemptMode SelectTypeParameters
 """
 _OPTIONS = """
 array constraint contiguous core-spec cores-per-socket cpus-per-gpu cpus-per-task distribution exclude exclusive
@@ -70,6 +70,8 @@ GRES = frozenset(["NodeName", "Name", "Type", "Count", "File", "MultipleFiles", 
 RESERVATION = frozenset(["ReservationName", "Nodes", "PartitionName", "Flags", "CoreCnt", "Licenses"])
 SINCE = {"MaxCPUsPerSocket": (23, 2)}
 """Parameters that an older slurmctld would refuse."""
+HARMLESS = re.compile(r"MailProg|state file|NOTE|mpi|MPI|MessageTimeout|Zero Bytes|munge_")
+"""Errors that a slurmctld reports which has no state, no mail and no nodes."""
 WORD = re.compile(r"[^\s\"'\\#\0]*")
 ONE_LINE = re.compile(r"[^\0\r\n]*")
 
@@ -389,10 +391,11 @@ class Twin:
         return (self.folder / "slurmctld.out").read_text(errors="replace")
 
     def _fault(self) -> str:
-        """The last line of the log that says what is wrong."""
-        written = [line for line in self._log().splitlines() if line.strip()]
-        bad = [line for line in written if "fatal" in line] or [line for line in written if "error" in line] or written
-        return re.sub(r"^(\[[^]]*\] |slurmctld: )+", "", bad[-1])[:300] if bad else "it wrote no message"
+        """What slurmctld says is wrong: its first error that ended it, and how it ended."""
+        written = [re.sub(r"^(\[[^]]*\] |slurmctld: )+", "", line) for line in self._log().splitlines()]
+        errors = [line for line in written if "error: " in line and not HARMLESS.search(line)]
+        fatal = [line for line in written if line.startswith("fatal: ")]
+        return "; ".join([*errors[:1], *fatal[-1:]])[:400] or "it wrote no message"
 
 
 def lines(records: Sequence[dict[str, str]]) -> str:

@@ -127,7 +127,6 @@ _CONFIG = (
     "DefMemPerNode",
     "MaxMemPerCPU",
     "MaxMemPerNode",
-    "JobDefaults",
     "EnforcePartLimits",
     "PreemptMode",
     "PreemptType",
@@ -146,7 +145,6 @@ _PARTITION = (
     "DefMemPerNode",
     "MaxMemPerCPU",
     "MaxMemPerNode",
-    "JobDefaults",
     "OverSubscribe",
     "ExclusiveUser",
     "LLN",
@@ -223,6 +221,8 @@ def _records(text: str, first: str) -> Iterator[dict[str, str]]:
 def _words_of(record: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     """The parameters that are set, and can be written into slurm.conf as they are."""
     chosen = {key: present(record.get(key)) for key in keys}
+    # scontrol prints DefCpuPerGPU and DefMemPerGPU together
+    chosen |= dict(re.findall(r"\b(DefCpuPerGPU|DefMemPerGPU)=([0-9]+)", present(record.get("JobDefaults"))))
     return {key: value for key, value in chosen.items() if value.upper() not in _UNSET and _WORD.fullmatch(value)}
 
 

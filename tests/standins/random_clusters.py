@@ -1,0 +1,235 @@
+"""Small clusters at random, with jobs that run, and a request: the same for the form and for Slurm's scheduler.
+
+Each is a partition with nodes of its own, so that many of them are one site and are asked about at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
+from jupyterhub_gpuspawner.slurm.twin.site import Site
+from jupyterhub_gpuspawner.units import parse_gres
+from tests.standins.resources import resolved
+from tests.standins.site_answers import NOW, config, job, node, partition
+
+PARAMETERS = ("CR_CORE_MEMORY", "CR_CPU_MEMORY", "CR_SOCKET_MEMORY", "CR_CORE")
+LIMITS = (
+    "MaxCPUsPerNode=6",
+    "MaxMemPerCPU=2000",
+    "MaxNodes=1",
+    "DefMemPerCPU=1500",
+    "JobDefaults=DefCpuPerGPU=3",
+    "OverSubscribe=EXCLUSIVE",
+    "OverSubscribe=FORCE:2",
+    "LLN=YES",
+    "ExclusiveUser=YES",
+)
+"""What may be special about a partition."""
+
+
+@dataclass
+class Machine:
+    """A node that is filled."""
+
+    name: str
+    sockets: int
+    cores: int
+    threads: int
+    memory: int
+    gpus: dict[int, str]
+    """Types of the free GPUs, by index."""
+    shards: int
+    unit: int
+    """CPUs that a job gets together."""
+    out: bool
+    features: str
+    gres: str = ""
+    cpus: list[int] = field(default_factory=list)
+    """Free ones."""
+    used: dict[str, int] = field(default_factory=lambda: {"cpus": 0, "memory": 0, "shards": 0})
+    taken: list[int] = field(default_factory=list)
+
+    def line(self) -> str:
+        """``scontrol show node -d -o``."""
+        of_type = {kind: [i for i in self.taken if self.kinds[i] == kind] for kind in dict.fromkeys(self.kinds)}
+        used = [f"gpu:{kind}:{len(ids)}(IDX:{format_cpulist(ids) or 'N/A'})" for kind, ids in of_type.items()]
+        return node(
+            self.name,
+            self.gres or "(null)",
+            sockets=self.sockets,
+            cores=self.cores,
+            threads=self.threads,
+            memory=self.memory,
+            state="IDLE+DRAIN" if self.out else "MIXED" if self.used["cpus"] else "IDLE",
+            features=self.features,
+            used=(self.used["cpus"], self.used["memory"], ",".join(used)),
+        )
+
+    def __post_init__(self) -> None:
+        self.kinds = [self.gpus[number] for number in sorted(self.gpus)]
+        self.gres = ",".join(f"gpu:{kind}:{self.kinds.count(kind)}" for kind in dict.fromkeys(self.kinds))
+        self.cpus = [*range(self.sockets * self.cores * self.threads)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster and a request."""
+
+    name: str
+    """The partition's."""
+    machines: tuple[Machine, ...]
+    limit: str
+    """What is special about the partition."""
+    jobs: str
+    """``scontrol show job -d -o``."""
+    running: tuple[ClusterJob, ...]
+    resources: Resources
+    asked: dict[str, Any]
+
+    def __str__(self) -> str:
+        nodes = "; ".join(
+            f"{m.sockets}x{m.cores}x{m.threads} {m.memory} MiB {m.gres}{' drained' if m.out else ''}, used {m.used} "
+            f"gpus {m.taken}"
+            for m in self.machines
+        )
+        return f"{self.name} [{self.limit}] {self.asked} on {nodes}"
+
+
+def cases(seed: int, count: int, parameters: str) -> tuple[Case, ...]:
+    """So many clusters with these SelectTypeParameters; the same for the same seed."""
+    return tuple(_case(random.Random(f"{seed} {number} {parameters}"), number, parameters) for number in range(count))
+
+
+def _case(chance: random.Random, number: int, parameters: str) -> Case:
+    name = f"p{number}"
+    kinds: tuple[str, ...] = chance.choice((("t4",), ("t4",), ("a100", "v100"), ()))
+    sockets, cores, threads = chance.choice((1, 2)), chance.choice((4, 6, 8)), chance.choice((1, 1, 2))
+    unit = {"CR_CPU_MEMORY": 1, "CR_SOCKET_MEMORY": cores * threads}.get(parameters, threads)
+    machines = []
+    for at in range(chance.choice((1, 2, 2, 3))):
+        gpus = dict(enumerate(sorted(chance.choice(kinds) for _ in range(chance.choice((2, 4)))))) if kinds else {}
+        machines.append(
+            Machine(
+                f"{name}n{at}",
+                sockets,
+                cores,
+                threads,
+                chance.choice((16000, 32000)),
+                gpus,
+                0,
+                unit,
+                chance.random() < 0.08,
+                chance.choice(("old", "new,fast")),
+            )
+        )
+    limit = chance.choice((*[""] * 6, *LIMITS))
+    jobs, running = [], []
+    for of_case in range(chance.randrange(5)):
+        machine = chance.choice(machines)
+        held = _hold(chance, machine, parameters, limit)
+        if held is None or machine.out:
+            continue
+        cpus, memory, gres = held
+        ends_in = chance.choice((1800, 7200, 86000))
+        job_id = 1000 * (number + 1) + of_case
+        jobs.append(job(job_id, machine.name, cpus, gres, memory=memory, partition=name, ends_in=ends_in))
+        running.append(
+            ClusterJob(
+                str(job_id),
+                Phase.RUNNING,
+                "RUNNING",
+                user="ada",
+                partitions=(name,),
+                nodes=(machine.name,),
+                cpus=len(cpus.split(",")),
+                memory_mib=memory,
+                gpus=parse_gres(gres),
+                ends_at=NOW + ends_in,
+            )
+        )
+    asked = _asked(chance, kinds, machines[0])
+    return Case(name, tuple(machines), limit, "".join(jobs), tuple(running), resolved(name, **asked), asked)
+
+
+def _hold(chance: random.Random, machine: Machine, parameters: str, limit: str) -> tuple[str, int, str] | None:
+    """What a job holds on a machine: CPUs, memory in MiB, gres; None where nothing is left."""
+    count = chance.choice((1, 2, 3, 4)) * machine.unit
+    if limit in ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES"):
+        count = machine.sockets * machine.cores * machine.threads
+    memory = chance.choice((500, 2000, 6000))
+    if limit == "MaxCPUsPerNode=6" and machine.used["cpus"] + count > 6:
+        return None
+    if len(machine.cpus) < count or machine.used["memory"] + memory > machine.memory:
+        return None
+    cpus, machine.cpus = machine.cpus[:count], machine.cpus[count:]
+    free = [number for number in machine.gpus if number not in machine.taken]
+    take = free[: chance.choice((0, 1, 1, 2))]
+    kind = machine.gpus[take[0]] if take else ""
+    take = [number for number in take if machine.gpus[number] == kind]
+    machine.taken += take
+    machine.used["cpus"] += count
+    machine.used["memory"] += 0 if parameters == "CR_CORE" else memory
+    gres = f"gpu:{kind}:{len(take)}(IDX:{format_cpulist(take)})" if take else ""
+    return ",".join(map(str, cpus)), 0 if parameters == "CR_CORE" else memory, gres
+
+
+def _asked(chance: random.Random, kinds: tuple[str, ...], machine: Machine) -> dict[str, Any]:
+    asked: dict[str, Any] = {"time": chance.choice((*[600, 3600] * 6, 2 * 86400))}
+    if kinds and chance.random() < 0.8:
+        asked["gpus"] = chance.choice((*[1, 2] * 4, 3, 5))
+        if chance.random() < 0.5:
+            asked["gpu_type"] = chance.choice((*kinds * 5, "h100"))
+    if chance.random() < 0.8:
+        asked["cpus"] = chance.choice((1, 2, 3, 4, 6, machine.sockets * machine.cores * machine.threads))
+    if chance.random() < 0.7:
+        asked["memory"] = chance.choice((*[500, 2000] * 3, 8000, 20000, 0))
+    if chance.random() < 0.1:
+        asked["exclusive"] = True
+    if chance.random() < 0.15:
+        asked["nodes"] = 2
+    if chance.random() < 0.2:
+        asked["constraint"] = chance.choice((*["old", "fast", "old|fast", "new&fast"] * 2, "huge"))
+    return asked
+
+
+def site_of(of: Sequence[Case], parameters: str) -> Site:
+    """One site with all of them."""
+    return Site(
+        config=_config(parameters),
+        nodes="".join(machine.line() for case in of for machine in case.machines),
+        partitions="".join(_partitions(of)),
+        jobs="".join(case.jobs for case in of),
+    )
+
+
+def snapshot_of(of: Sequence[Case], parameters: str) -> ClusterSnapshot:
+    """The same as the form sees it."""
+    site = site_of(of, parameters)
+    read = parse_config(site.config)
+    return ClusterSnapshot(
+        nodes=parse_nodes(site.nodes),
+        partitions=parse_partitions(site.partitions),
+        reservations=(),
+        jobs=tuple(job for case in of for job in case.running),
+        memory=DefaultMemory(per_cpu_mib=read.default_memory_per_cpu_mib, allocated=read.memory_is_allocated),
+        cpu_allocation=CpuAllocation(read.cpu_unit, read.default_cpus_per_gpu),
+        taken_at=NOW,
+    )
+
+
+def _config(parameters: str) -> str:
+    return config(SelectTypeParameters=parameters, DefMemPerCPU="500", GresTypes="gpu")
+
+
+def _partitions(of: Sequence[Case]) -> Iterator[str]:
+    for case in of:
+        names = ",".join(machine.name for machine in case.machines)
+        yield partition(case.name, names, case.limit, default=False)
