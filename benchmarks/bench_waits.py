@@ -97,7 +97,7 @@ def backfill(starts: int, dice: random.Random) -> Iterator[Wish]:
     """Short jobs of one GPU beside large ones, which Slurm lets small ones pass where they delay nobody."""
     at = 0.0
     for _ in range(starts):
-        at += dice.expovariate(1 / 3.2)
+        at += dice.expovariate(1 / 5.5)
         large = dice.random() < 0.15
         yield Wish(at, dice.uniform(20, 100) if large else dice.uniform(8, 55), 2 if large else 1, 6 if large else 1)
 
@@ -125,11 +125,11 @@ def cluster() -> ClusterDescription:
 
 
 class WithFastBackfill(PrivateSlurm):
-    """With a backfill cycle of 40 pretended seconds: Slurm's default is 30."""
+    """With a backfill that runs each 20 pretended seconds and plans by the minute; Slurm's defaults: 30 and 60 s."""
 
     def _write_files(self) -> None:
         super()._write_files()
-        self.conf.write_text(self.conf.read_text().replace("bf_interval=5", "bf_interval=2"))
+        self.conf.write_text(self.conf.read_text().replace("bf_interval=5", "bf_interval=1,bf_resolution=3"))
 
 
 class Clock:

@@ -76,7 +76,7 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
     assert started["slurm_command_seconds_count", ("sbatch",)] == 1.0
     assert started["slurm_command_seconds_count", ("squeue",)] >= 1.0
     assert started["gpus_in_use", ("gpu", "Tesla K80")] == 2.0
-    assert started["promised_starts_total", ("two-k80", "click", "within")] == 1.0
+    assert started["promised_starts_total", ("within", "click", "two-k80")] == 1.0
     assert not any(name == "slurm_failures_total" for name, _ in started)
 
     hub.api("POST", "/users/sam")
