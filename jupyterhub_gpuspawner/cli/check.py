@@ -11,7 +11,7 @@ import click
 
 from jupyterhub_gpuspawner.check import run
 from jupyterhub_gpuspawner.check.finding import Finding, Options
-from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG
+from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, OPTION, choice_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
@@ -79,23 +79,18 @@ def check(
 @click.command()
 @click.argument("profile")
 @click.option("--user", required=True, help="User to show the script for; the account must exist on this machine.")
-@click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="Value of a profile option; may be repeated.")
+@OPTION
 @click.option("--group", multiple=True, help="JupyterHub group of the user; may be repeated.")
 @click.option("--server", default="", help="Name of the server, if it is a named server.")
 @CONFIG
 def show(
-    *, profile: str, user: str, option: tuple[str, ...], group: tuple[str, ...], server: str, config: Path
+    *, profile: str, user: str, options: tuple[str, ...], group: tuple[str, ...], server: str, config: Path
 ) -> None:
     """Print the complete batch script for PROFILE, without submitting it.
 
     For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next.
     """
-    choice: dict[str, object] = {"profile": profile}
-    for pair in option:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{pair!r} must be NAME=VALUE", param_hint="--option")
-        choice[name] = value
+    choice = choice_of(profile, options)
     job = asyncio.run(job_of(load_site(config), choice, user=user, groups=group, server=server))
     for note in job.notes:
         click.echo(f"note: {note}", err=True)

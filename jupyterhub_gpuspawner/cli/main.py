@@ -41,6 +41,7 @@ COMMANDS = {
     "sessions": ("records", "Read, export and delete the records of sessions."),
     "show": ("check", "Print the complete batch script for PROFILE, without submitting it."),
     "topology": ("topology", "Show a node's GPUs, the links between them, and the CPUs and memory closest to them."),
+    "what-if": ("what_if", "Show which servers of a profile would run, and on what: today, and after a change."),
 }
 """The module of each command, and the first sentence of its help: without it, ``--help`` would import them all."""
 
@@ -57,7 +58,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         module = import_module(f"jupyterhub_gpuspawner.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -22,6 +22,9 @@ CONFIG = click.option(
     help="The hub's configuration file.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+OPTION = click.option(
+    "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="Value of a profile option; may be repeated."
+)
 EXIT_CONFIG, EXIT_SLURM = 1, 3
 _UNITS = {"min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGO = re.compile(r"([0-9]{1,5})(min|h|d|w)", re.ASCII)
@@ -40,6 +43,17 @@ def since(_context: click.Context, _option: click.Parameter, value: str | None) 
         raise click.BadParameter(
             f"{value!r} is not a time: use for example 90min, 12h, 30d, 4w or 2026-03-02."
         ) from None
+
+
+def choice_of(profile: str, options: Sequence[str]) -> dict[str, object]:
+    """The choice of a profile with the values of ``--option``; raises BadParameter."""
+    choice: dict[str, object] = {"profile": profile}
+    for pair in options:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} must be NAME=VALUE", param_hint="--option")
+        choice[name] = value
+    return choice
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:

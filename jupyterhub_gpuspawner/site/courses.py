@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, rehearsal_with
-from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
+from jupyterhub_gpuspawner.hub.site.account import Account, account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_defaults
@@ -220,9 +220,18 @@ def _may_be_folder(path: str) -> bool:
 
 
 async def job_of(
-    site: Site, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = ""
+    site: Site,
+    choice: Mapping[str, object],
+    *,
+    user: str,
+    groups: Sequence[str] = (),
+    server: str = "",
+    account: Account | None = None,
 ) -> BatchJob:
-    """The job for a user's ``choice``; that of a course is as of its session. Raises ConfigError or RequestError."""
+    """The job for a user's ``choice``; that of a course is as of its session. Raises ConfigError or RequestError.
+
+    ``account`` is for where the account's home does not matter; the user's own need not exist then.
+    """
     spawner = site.spawner(user, groups, server)
     notes = tuple[str, ...]()
     if isinstance(spawner, GPUProfilesSpawner):
@@ -237,7 +246,7 @@ async def job_of(
     else:
         settings = spawner.job_settings()
         request = plain_request(settings, username=user, server_name=server)
-    job = batch_job(settings, request, await spawner.account(settings), start_id="")
+    job = batch_job(settings, request, account or await spawner.account(settings), start_id="")
     return replace(job, notes=(*notes, *job.notes))
 
 
