@@ -123,13 +123,12 @@ class SubmitRejected(GPUSpawnerError):
     reason = "submit_rejected"
     usual_for_user = "Slurm refused the job."
 
-    def __init__(
-        self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "", field: str = "", for_user: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, stderr: str = "", hint: str = "", field: str = "", for_user: str = "") -> None:
         super().__init__(message, hint=hint, for_user=for_user)
         self.field = field
         self.stderr = stderr[:2000]
-        self.exit_code = exit_code
+        self.why = ""
+        """Why, in the words of the form, where its view of the cluster tells more than sbatch."""
 
 
 class SlurmUnavailable(GPUSpawnerError):

@@ -100,7 +100,7 @@ class SlurmClient:
         if (signal := _signal(answer.code)) is not None:
             raise SlurmUnavailable(f"sbatch was ended by signal {signal} before it answered.")
         if answer.code != 0:
-            raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
+            raise failure("sbatch", answer.stderr) or rejected(answer.stderr)
         lines = answer.stdout.strip().splitlines()
         job = _SUBMITTED.fullmatch(lines[-1].strip()) if lines else None
         if job is None:
@@ -122,7 +122,7 @@ class SlurmClient:
             env = {**(environment or {}), "SLURM_TIME_FORMAT": "%s"}
             answer = await self._slurm.run("sbatch", "--test-only", prefix=prefix, environment=env, stdin=script)
         if answer.code != 0:
-            raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
+            raise failure("sbatch", answer.stderr) or rejected(answer.stderr)
         return parse_trial(answer.stderr)
 
     async def cancel(

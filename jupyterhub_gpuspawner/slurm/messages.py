@@ -238,7 +238,7 @@ def rejection(stderr: str) -> Rejection:
     return Rejection("", own[:500].rstrip(".") or "sbatch gave no reason")
 
 
-def rejected(stderr: str, exit_code: int) -> SubmitRejected:
+def rejected(stderr: str) -> SubmitRejected:
     """The error for a job that sbatch rejected."""
     reason = rejection(stderr)
     hint = f"Check `{reason.field}` in the profile." if reason.field else ""
@@ -248,7 +248,6 @@ def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     return SubmitRejected(
         message,
         stderr=stderr.strip(),
-        exit_code=exit_code,
         hint=hint,
         field=field,
         for_user=f"{clause[:1].upper()}{clause[1:].rstrip('.')}.",

@@ -442,7 +442,7 @@ MISTAKES: dict[str, Mistake] = {
         "use it in this partition. Check `account` in the profile. [trial-refused]",
         "The account does not exist, or you are not allowed to use it in this partition.",
         options=Options("games"),
-        trial=rejected(recorded("22.05", "sbatch", "bad_account").stderr, 1),
+        trial=rejected(recorded("22.05", "sbatch", "bad_account").stderr),
         refusal="bad_account",
     ),
     "sudo that refuses": Mistake(

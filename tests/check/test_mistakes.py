@@ -36,7 +36,7 @@ def site(folder: Path, mistake: Mistake) -> Context:
 def read_by_user(where: Context, mistake: Mistake) -> str:
     """What a user reads beside the profile, or when a start is refused."""
     if mistake.refusal:
-        return rejected(recorded("22.05", "sbatch", mistake.refusal).stderr, 1).for_user
+        return rejected(recorded("22.05", "sbatch", mistake.refusal).stderr).for_user
     (status, *_) = profile_statuses(
         where.profiles,
         username=mistake.user,

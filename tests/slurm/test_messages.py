@@ -145,15 +145,15 @@ def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> No
     told = OF_A_TRIAL[answer.name]
     assert failure("sbatch", answer.stderr) is None
     assert rejection(answer.stderr) == Rejection(*told)
-    assert rejected(answer.stderr, answer.code).field == ("" if "," in told[0] else f"slurm.{told[0]}")
+    assert rejected(answer.stderr).field == ("" if "," in told[0] else f"slurm.{told[0]}")
 
 
 def test_refusal_becomes_an_error_with_both_words() -> None:
     """The error has our sentence, which names the field, and the complete message of sbatch."""
     answer = recorded("24.11", "sbatch", "bad_partition")
-    error = rejected(answer.stderr, answer.code)
+    error = rejected(answer.stderr)
     assert str(error) == "Slurm refused the job: there is no partition nosuch. Check `partition` in the profile."
-    assert (error.exit_code, error.status_code, error.field) == (1, 400, "slurm.partition")
+    assert (error.status_code, error.field) == (400, "slurm.partition")
     assert error.stderr == (
         "sbatch: error: invalid partition specified: nosuch\n"
         "sbatch: error: Batch job submission failed: Invalid partition name specified"
@@ -184,7 +184,7 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
 def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -> None:
     """A job_submit plugin writes for the user, so its message is passed on, as is an unknown error of sbatch."""
     assert rejection(stderr) == told
-    assert rejected(stderr, 1).field == ""
+    assert rejected(stderr).field == ""
 
 
 silent = [
@@ -236,7 +236,7 @@ def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) 
     """If a job_submit plugin refuses with a message that contains Slurm's own phrases, the job was refused."""
     stderr = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: {outcome}\n"
     assert failure("sbatch", stderr) is None
-    assert rejected(stderr, 1).stderr == stderr.strip()
+    assert rejected(stderr).stderr == stderr.strip()
 
 
 @pytest.mark.parametrize("words", [*SITES_WORDS[:-3], "Invalid account: ask your PI", "Invalid qos"])

@@ -39,6 +39,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.words import counted, duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
@@ -73,8 +74,10 @@ class Ending:
     """The title of the course for which the server was started, where nobody opened it."""
     unconfirmed: bool = False
     """Slurm has not taken the request to cancel the job."""
+    printed: str = ""
+    """What sbatch printed when it refused the job."""
     quoted: Words = NO_WORDS
-    """Words in the place of the cause's own: those of an error, of the form, or stored by version 0.1. Escape them."""
+    """Words in the place of the cause's own: those of an error, of the form, or stored by version 0.1."""
     log: str = ""
     """The path of the job's log on the node."""
     lines: str = ""
@@ -190,22 +193,30 @@ def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT) -
 
 
 def _of_facts(ending: Ending, title: str, contact: str) -> Words:
-    job, fault = ending.job or Job(ending.job_id, Phase.ENDED), ending.cause.fault
+    job = ending.job or Job(ending.job_id, Phase.ENDED)
     of_job = job_words(job, contact=contact)
     if ending.stopped:
         return Words(_of_stop(ending, title))
-    if ending.served and job.phase is not Phase.ENDED:
+    if ending.failed:
+        return _of_start(ending, of_job)
+    if job.phase is not Phase.ENDED:
         return Words("Slurm requeued the job, which ended its server.", _WAIT_AGAIN)
-    if ending.served:
-        return Words(of_job.sentence, of_job.advice)
-    if ending.job is not None and job.phase is Phase.ENDED:
+    return Words(of_job.sentence, of_job.advice)
+
+
+def _of_start(ending: Ending, of_job: Words) -> Words:
+    job, fault = ending.job, ending.cause.fault
+    if job is not None and job.phase is Phase.ENDED:
         silent = job.end in _BY_ITSELF and ending.stage is not Stage.STARTING and not ending.lines.strip()
         text = f"Job {ending.job_id} ended before your server was ready: {of_job.sentence}"
         return Words(text, SILENT if silent else of_job.advice)
-    if ending.job is not None and fault == SubmitRejected.reason:
+    if job is not None and fault == SubmitRejected.reason:
         return replace(of_job, hint=f"Job {ending.job_id}: {of_job.sentence} {of_job.hint}".strip())
+    if ending.printed:
+        refusal = rejected(ending.printed)
+        return Words(refusal.for_user, _REFUSED, refusal.for_admin)
     of_start = _STARTS_IN_WORDS.get((fault, ending.stage)) or _STARTS_IN_WORDS.get((fault, None), _UNEXPLAINED)
-    last_state = words.SUBMITTED_AS if ending.job is None else words.ABOUT_JOB
+    last_state = words.SUBMITTED_AS if job is None else words.ABOUT_JOB
     facts = {"job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
     return replace(of_start, sentence=of_start.sentence.format(**facts))
@@ -239,12 +250,15 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
 
     What the admin should know is logged, with the name of the server; ``contact`` is whom the participant may ask.
     """
+    ending = Ending(start_failed(error.reason), at=time.time())
     if isinstance(error, RequestError):
-        quoted = Words(error.message, error.hint)
+        ending = replace(ending, quoted=Words(error.message, error.hint))
     else:
         get_logger().error("The start of %s failed: %s", server, error)
-        quoted = Words(error.for_user, hint=error.for_admin)
-    ending = Ending(start_failed(error.reason), at=time.time(), quoted=quoted)
+        if isinstance(error, SubmitRejected) and error.stderr:
+            ending = replace(ending, printed=error.stderr, quoted=Words(error.why))
+        else:
+            ending = replace(ending, quoted=Words(error.for_user, hint=error.for_admin))
     return start_error(ending, error.status_code, contact=contact)
 
 

@@ -259,8 +259,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
             await self._readiness().wait()
         except SubmitRejected as error:
             since = self.attempt.reached[Stage.SUBMITTED]
-            why = await endings.why_never(self.connection(), self.exec_prefix, self.request, since=since)
-            error.for_user = why or error.for_user
+            error.why = await endings.why_never(self.connection(), self.exec_prefix, self.request, since=since)
             raise
         finally:
             self.life.waited_for(tuple(self.attempt.reasons))

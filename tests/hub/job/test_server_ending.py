@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase
+from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import Words
 
 DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
@@ -389,6 +390,15 @@ TRY_LATER = (
             Words("There is no such QOS.", REFUSED, "Slurm refused the job: no such QOS. Check `qos`."),
         ),
         (
+            rejected("sbatch: error: Batch job submission failed: Invalid qos specification"),
+            Words(
+                "The QOS does not exist, or you are not allowed to use it.",
+                REFUSED,
+                "Slurm refused the job: the QOS does not exist, or you are not allowed to use it. "
+                "Check `qos` in the profile.",
+            ),
+        ),
+        (
             SlurmUnavailable("slurmctld is not responding.", hint="Check `scontrol ping`."),
             Words(
                 "Slurm is not responding at the moment.",
@@ -414,6 +424,18 @@ def test_each_of_our_errors_says_who_can_do_what(error: GPUSpawnerError, shown: 
     assert ending is not None
     assert words_of(ending, contact=DESK) == shown
     assert vars(failure)["jupyterhub_message"] == f"{shown.sentence} {shown.advice}".strip()
+
+
+def test_of_a_refusal_what_sbatch_printed_is_kept_and_the_form_knows_better() -> None:
+    """The message is Slurm's, and the words for it are of today; the form's reason comes before both."""
+    error = rejected("sbatch: error: Batch job submission failed: Invalid qos specification")
+    error.why = "There is no QOS fast."
+    ending = ending_of(spawn_failure(error))
+
+    assert ending is not None
+    assert (ending.printed, ending.quoted) == (error.stderr, Words("There is no QOS fast."))
+    assert words_of(ending).sentence == "There is no QOS fast."
+    assert words_of(replace(ending, quoted=Words())).sentence == error.for_user
 
 
 def test_a_failure_has_words_for_every_place_where_the_hub_shows_it() -> None:

@@ -61,7 +61,7 @@ def errors() -> Iterator[tuple[str, GPUSpawnerError]]:
         yield text, found
     for answer in all_recorded("sbatch"):
         if answer.code != 0:
-            yield f"{answer.version} {answer.name}", rejected(answer.stderr, answer.code)
+            yield f"{answer.version} {answer.name}", rejected(answer.stderr)
     forbidden = not_cancelled("7", "scancel: error: Kill job error on job id 7: Access/permission denied")
     assert forbidden is not None
     yield "scancel", forbidden
