@@ -186,7 +186,7 @@ def rehearsal(folder: Path, client: Refusing) -> Rehearsal:
 async def test_the_sites_slurm_is_asked_as_each_person_whether_it_would_take_the_job(tmp_path: Path) -> None:
     """From the session's beginning on; those whom the profile keeps out are not asked about."""
     sentence = "Slurm refused the job: the account does not exist."
-    client = Refusing({"t1": SubmitRejected(sentence, stderr="", exit_code=1)})
+    client = Refusing({"t1": SubmitRejected(sentence, stderr="")})
     session = replace(plan(TWO, 3), at=time.time() + 3600, excluded={"t2": "cannot use the profile."})
     (report,) = await rehearsal(tmp_path, client).reports([session])
 
