@@ -165,7 +165,7 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
     if in_allowed_group(partition, asker.groups) is None:
         members = " or ".join(partition.allow_groups)
         return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")
-    if own is not None and own.start is not None and own.start > asker.now:
+    if own is not None and own.start is not None and own.start > asker.now and "FLEX" not in own.flags:
         return Availability(
             Chance.LATER,
             f"not yet: reservation {own.name} starts {{time}}",

@@ -54,7 +54,7 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
     cpus, memory, gpus = resources.cpus, resources.memory, resources.gpus or 0
     if cpus is None:
         per_gpu = (partition.default_cpus_per_gpu, snapshot.cpu_allocation.per_gpu)
-        cpus = max(1, gpus * next((amount for amount in per_gpu if amount is not None), 1))
+        cpus = max(1, gpus * next((amount for amount in per_gpu if amount is not None), 0))
     per_cpu = 0
     if memory is None:
         memory, per_cpu = _default_memory(cpus, gpus, partition, snapshot.memory)

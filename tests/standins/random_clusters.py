@@ -13,12 +13,12 @@ from typing import Any
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
 from jupyterhub_gpuspawner.slurm.twin.site import Site
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.standins.resources import resolved
-from tests.standins.site_answers import NOW, config, job, node, partition
+from tests.standins.site_answers import NOW, config, job, node, partition, reservation
 
 PARAMETERS = ("CR_CORE_MEMORY", "CR_CPU_MEMORY", "CR_SOCKET_MEMORY", "CR_CORE")
 LIMITS = (
@@ -91,8 +91,20 @@ class Case:
     jobs: str
     """``scontrol show job -d -o``."""
     running: tuple[ClusterJob, ...]
+    reservation: str
+    """``scontrol show reservation -o``; empty without one."""
     resources: Resources
     asked: dict[str, Any]
+
+    @property
+    def waits_for_reservation(self) -> bool:
+        """Whether the request names a reservation that has not begun."""
+        return "reservation" in self.asked and f"StartTime={NOW - 60:.0f}" not in self.reservation
+
+    @property
+    def has_flexible_reservation(self) -> bool:
+        """Whether the request names a reservation with the flag FLEX."""
+        return "reservation" in self.asked and "FLEX" in self.reservation
 
     def __str__(self) -> str:
         nodes = "; ".join(
@@ -100,7 +112,7 @@ class Case:
             f"gpus {m.taken}"
             for m in self.machines
         )
-        return f"{self.name} [{self.limit}] {self.asked} on {nodes}"
+        return f"{self.name} [{self.limit}] {self.asked} on {nodes} {self.reservation}"
 
 
 def cases(seed: int, count: int, parameters: str) -> tuple[Case, ...]:
@@ -155,8 +167,14 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
                 ends_at=NOW + ends_in,
             )
         )
-    asked = _asked(chance, kinds, machines[0])
-    return Case(name, tuple(machines), limit, "".join(jobs), tuple(running), resolved(name, **asked), asked)
+    asked, reserved = _asked(chance, kinds, machines[0]), ""
+    if chance.random() < 0.2:
+        begins_in = chance.choice((-60, 1800, 3600, 7200))
+        flags = chance.choice(("SPEC_NODES", "SPEC_NODES", "MAINT,SPEC_NODES", "FLEX,SPEC_NODES"))
+        reserved = reservation(f"r{name}", machines[0].name, begins_in=begins_in, ends_in=10800, flags=flags)
+        if chance.random() < 0.5:
+            asked["reservation"] = f"r{name}"
+    return Case(name, tuple(machines), limit, "".join(jobs), tuple(running), reserved, resolved(name, **asked), asked)
 
 
 def _hold(chance: random.Random, machine: Machine, parameters: str, limit: str) -> tuple[str, int, str] | None:
@@ -206,6 +224,7 @@ def site_of(of: Sequence[Case], parameters: str) -> Site:
         config=_config(parameters),
         nodes="".join(machine.line() for case in of for machine in case.machines),
         partitions="".join(_partitions(of)),
+        reservations="".join(case.reservation for case in of),
         jobs="".join(case.jobs for case in of),
     )
 
@@ -217,7 +236,7 @@ def snapshot_of(of: Sequence[Case], parameters: str) -> ClusterSnapshot:
     return ClusterSnapshot(
         nodes=parse_nodes(site.nodes),
         partitions=parse_partitions(site.partitions),
-        reservations=(),
+        reservations=parse_reservations(site.reservations) if site.reservations else (),
         jobs=tuple(job for case in of for job in case.running),
         memory=DefaultMemory(per_cpu_mib=read.default_memory_per_cpu_mib, allocated=read.memory_is_allocated),
         cpu_allocation=CpuAllocation(read.cpu_unit, read.default_cpus_per_gpu),

@@ -467,7 +467,9 @@ def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
         starts = epoch(values.get("StartTime"), "StartTime") or at
         yield _Held(
             partition=values.get("Partition", ""),
-            allocations=parse_allocations(record[middle.start() : command.start()]),
+            # select/linear gives whole nodes, and need not name their CPUs
+            allocations=parse_allocations(record[middle.start() : command.start()])
+            or tuple(map(NodeAllocation, expand_nodelist(present(values.get("NodeList"))))),
             minutes=None if ends is None else max(1, int(ends - max(at, starts)) // 60),
             exclusive=values.get("OverSubscribe") in ("NO", "USER", "MCS"),
             licenses={gres.name: gres.count for gres in parse_gres(_license(present(values.get("Licenses"))))},
