@@ -67,7 +67,7 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
         cpus=cpus,
         memory=memory or 0,
         memory_per_cpu=per_cpu,
-        all_memory=memory == 0,
+        all_memory=memory == 0 and (snapshot.memory is None or snapshot.memory.allocated),
         exclusive=bool(resources.exclusive) or partition.exclusive,
     )
 
@@ -281,7 +281,8 @@ def _of_nodes(
         nodes = narrowed
     yield from _of_kinds(need, nodes, where)
     if not resources.qos:
-        yield from _of_whole_nodes(need, nodes, partition)
+        whole = replace(need, all_memory=need.all_memory or resources.memory == 0)  # even where none is allocated
+        yield from _of_whole_nodes(whole, nodes, partition)
     able = nodes.count_capable(need)
     if able < resources.node_count:
         yield Fault(

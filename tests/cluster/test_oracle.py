@@ -61,7 +61,9 @@ async def test_the_form_promises_what_slurm_does(needs_slurm: None) -> None:
     found = await asyncio.gather(*(verdicts(parameters, COUNT // len(PARAMETERS)) for parameters in PARAMETERS))
     compared = [each for group in found for each in group]
     wrong = [
-        f"{form.value}, Slurm {slurm.value}: {case}" for form, slurm, case in compared if not agree(form, slurm, case)
+        f"form {form.value}, Slurm {slurm.value}: {case}"
+        for form, slurm, case in compared
+        if not agree(form, slurm, case)
     ]
     assert wrong == []
     assert set(Counter(form for form, _, _ in compared)) == {Chance.NOW, Chance.LATER, Chance.NEVER}
