@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON
+from jupyterhub_gpuspawner.cli.records import file_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.fleet.gres_conf import GresConf
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
 from jupyterhub_gpuspawner.fleet.health import PARTIAL, FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import StoredFleet, forget_in_database, read_database
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import Site, load_site
+from jupyterhub_gpuspawner.site.replay import replay as replay_of
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted
+
+MONTH = 30 * 86400.0
 
 
 @click.command()
@@ -49,13 +57,15 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
         return
     stored = read_database(db_url, db_kwargs)
     if gres_conf is not None:
-        click.echo(_lines(stored, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
+        lines = _lines(stored, gres_conf, numa_node_as_socket=numa_node_as_socket)
+        gain = asyncio.run(_gain(site, config, gres_conf, lines))
+        click.echo(replace(lines, notes=(*gain, *lines.notes)).text(gres_conf), nl=False)
         return
     report = health(stored.records, stored.grants, asyncio.run(_configured(site)))
     click.echo(json.dumps(report.to_json(), indent=2) if as_json else "\n".join(listing(report)))
 
 
-def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> str:
+def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> GresConf:
     """The lines for a node; raises ConfigError if not all of its GPUs have been seen together."""
     record = next((record for record in stored.records if record.node == node), None)
     if record is None:
@@ -66,7 +76,21 @@ def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> str:
     if gone := [record.topology.gpus[position].pci for position in record.gone]:
         notes.append(f"These GPUs are missing at the moment: {', '.join(gone)}.")
     lines = gres_conf_of(record.topology, numa_node_as_socket=numa_node_as_socket)
-    return replace(lines, notes=(*notes, *lines.notes)).text(node)
+    return replace(lines, notes=(*notes, *lines.notes))
+
+
+async def _gain(site: Site, config: Path, node: str, lines: GresConf) -> list[str]:
+    """What the lines would have been worth in the last month; nothing where that is not known, or cannot be asked."""
+    spawner = site.spawner("nobody")
+    try:
+        with closing(SessionStore(file_of(config, None), create=False)) as store:
+            records = list(store.sessions(since=time.time() - MONTH))
+        result = await replay_of(
+            spawner.connection().client.installation, records, node, lines.text(), spawner.gpus_option
+        )
+    except GPUSpawnerError:
+        return []
+    return [str(result)] if result is not None else []
 
 
 async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:

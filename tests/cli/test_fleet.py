@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import create_engine
@@ -12,10 +15,16 @@ from sqlalchemy import create_engine
 from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
+from jupyterhub_gpuspawner.hub.records.keeper import records_file
+from jupyterhub_gpuspawner.placement.topology import load
+from jupyterhub_gpuspawner.records.record import Placed, Submitted
+from jupyterhub_gpuspawner.records.store import SessionStore
+from tests.cli.conftest import MACHINES
 from tests.fixtures.databases import disposed, with_tables
 from tests.fleet.nodes import DAY, only, topology, view, with_gpu
 
 if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
     from tests.cli.conftest import Call
 
 NO_SLURM = "gpuspawner: Slurm's configuration is that of the last reports: "
@@ -122,3 +131,39 @@ def test_what_excludes_each_other_is_refused(gpuspawner: Call, config: Path) -> 
     result = gpuspawner("fleet", "-f", config, "--forget", "g1", "--gres-conf", "g1")
     assert (result.exit_code, "Use only one of --json, --gres-conf and --forget." in result.stderr) == (2, True)
     assert "g1" in gpuspawner("fleet", "-f", config).stdout
+
+
+@pytest.mark.slurm
+def test_lines_for_gres_conf_say_what_they_would_have_been_worth(
+    gpuspawner: Call, slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Slurm's scheduler is asked again for the servers that were on the node: three at once, as they are recorded.
+
+    Jobs reported the GPUs at the other socket than today's gres.conf has them. With 8 of 12 cores of a socket each, the
+    third server gets cores of both.
+    """
+    monkeypatch.setenv("SLURM_CONF", slurm_cluster.environment["SLURM_CONF"])
+    database = tmp_path / "hub.sqlite"
+    database.touch()
+    with disposed(create_engine(f"sqlite:///{database}")) as engine:
+        machine = load(str(MACHINES / "k80-2socket.json"))
+        gpus = tuple(replace(gpu, numa_node=1 - (gpu.numa_node or 0), cpus=()) for gpu in machine.gpus)
+        whole = replace(machine, gpus=gpus, simulated=False)
+        FleetStore(with_tables(engine)).add(view("g1", whole), lambda _: None)
+    now = time.time()
+    with closing(SessionStore(records_file(f"sqlite:///{database}"))) as store:
+        for number in range(3):
+            name: dict[str, Any] = {"session": str(number), "username": "ada", "job_id": str(number)}
+            asked: dict[str, Any] = {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 8, "memory_mib": 4000}
+            store.take(Submitted(**name, at=now, begun_at=now, profile="k80", **asked))
+            got: dict[str, Any] = {"node": "g1", "partition": "gpu", "gpus": 1, "cpus": 8, "allocated_at": now + number}
+            store.take(Placed(**name, at=now + number, **got))
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(f"c.JupyterHub.spawner_class = 'gpu-slurm'\nc.JupyterHub.db_url = 'sqlite:///{database}'\n")
+    result = gpuspawner("fleet", "-f", config, "--gres-conf", "g1")
+
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        0,
+        "# Of 3 servers of the last month that Slurm's scheduler was asked about again, 2 would have their cores "
+        "beside their GPUs with these lines, and 0 with today's.",
+    )
