@@ -148,7 +148,8 @@ def _lines(checked: Checked, *, named: bool) -> Iterator[str]:
         yield from map(_indented, everywhere)
     for report in checked.reports:
         yield from _printed(report, everywhere)
-    for hint in dict.fromkeys(hint.text for report in checked.reports for hint in report.hints):
+    hints = (hint for report in checked.reports for hint in report.hints if hint.kind != "seats")
+    for hint in dict.fromkeys(hint.text for hint in hints):
         yield textwrap.fill(f"Note: {hint}", _width(), subsequent_indent=" " * 6)
 
 
@@ -165,6 +166,7 @@ def _printed(report: SessionReport, everywhere: Collection[str]) -> Iterator[str
     head = "ok   " if report.fits else "WRONG"
     yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.wanted)}, {fit_in_words(report)}"
     yield from (_indented(problem.text) for problem in report.problems if problem.text not in everywhere)
+    yield from (_indented(hint.text) for hint in report.hints if hint.kind == "seats")
 
 
 def _indented(text: str) -> str:

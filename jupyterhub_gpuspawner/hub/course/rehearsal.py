@@ -36,6 +36,8 @@ from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, gpu_cores
 SESSIONS_AT_ONCE = 3
 """Sessions whose seats are counted at the same time."""
 T = TypeVar("T")
+PATIENCE_SECONDS = 120.0
+"""Seconds after which Slurm's scheduler is not waited for."""
 AT_ONCE = 4
 """People as whom Slurm is asked at the same time: each question makes slurmctld evaluate the cluster."""
 LATER = "Counted by hand, as an estimate, since there is more than a week until then."
@@ -216,8 +218,10 @@ async def count_seats(
 
     async def answers(options: Mapping[str, str], number: int) -> Answers:
         requests = [*first, *requests_with(options, number)]
-        told = await what_runs(site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs)
-        return replace(told, answers=told.answers[len(first) :])
+        every = await what_runs(
+            site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs, timeout=PATIENCE_SECONDS
+        )
+        return replace(every, answers=every.answers[len(first) :])
 
     async def with_less(option: str, value: int) -> Smaller:
         return Smaller(option, value, (await answers(with_value(options, option, value), wanted)).running)

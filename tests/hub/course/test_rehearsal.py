@@ -78,6 +78,13 @@ COUNTS: dict[str, tuple[Site, int, dict[str, Any], tuple[str, ...], SeatCount]] 
         (*ONE, "-c 2", "--exclusive"),
         SeatCount(3, 5, 2, waiting={"Resources": 1}, with_gpu=2, beside=2),
     ),
+    "shards, which are of one GPU each": (
+        site([node("s1", "gpu:3,shard:12")], [partition("gpu", "s1")]),
+        4,
+        {"gpus": None, "shards": 3},
+        ("--partition=gpu", "--gres=shard:3", "--mem=1000", "--time=120"),
+        SeatCount(4, 6, 3, waiting={"Resources": 1}),
+    ),
     "no such device": (
         TWO,
         2,
