@@ -181,7 +181,6 @@ def _partition(record: Mapping[str, str]) -> Partition:
         allow_qos=words(record.get("AllowQos"), everyone="ALL"),
         deny_qos=words(record.get("DenyQos")),
         needs_reservation=record.get("ReqResv") == "YES",
-        qos=present(record.get("QoS")),
         exclusive=record.get("OverSubscribe") == "EXCLUSIVE",
         jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
         priority_tier=value("PriorityTier", partial(_number, default=1), 1),

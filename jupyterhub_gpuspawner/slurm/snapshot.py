@@ -232,8 +232,6 @@ class Partition:
     deny_qos: tuple[str, ...] = ()
     needs_reservation: bool = False
     """ReqResv: only jobs with a reservation."""
-    qos: str = ""
-    """The partition's QOS, whose limits come before those of the job's; empty without one."""
     exclusive: bool = False
     """OverSubscribe=EXCLUSIVE: every job gets whole nodes."""
     jobs_per_cpu: int = 1

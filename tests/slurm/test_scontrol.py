@@ -143,9 +143,7 @@ def test_partitions_of_each_version(version: str) -> None:
         allow_groups=("alice",),
         preemptable=True,
     )
-    assert found["hid"] == Partition(
-        name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), qos="tiny", preemptable=True
-    )
+    assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), preemptable=True)
     tiers = {name: (found[name].priority_tier, found[name].preemptable) for name in ("hi", "gpu", "lowcan", "lowreq")}
     assert tiers == {"hi": (100, False), "gpu": (1, False), "lowcan": (1, True), "lowreq": (1, True)}
     assert {one.name: one.state for one in found.values() if one.state != "UP"} == {
