@@ -27,60 +27,6 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_
 from jupyterhub_gpuspawner.site.courses import SETTING, course_site, hub_limits
 from jupyterhub_gpuspawner.words import moment, people
 
-SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
-FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
-LIMIT = Code("seats-limit", "A setting of the hub concerns so many people at once.")
-_LONG = timedelta(hours=8).total_seconds()
-"""The length of a job that has no time limit."""
-
-
-async def check_seats(context: Context) -> AsyncIterator[Finding]:
-    """Count the seats of the profile that was asked for, or of each."""
-    if not context.options.people or context.snapshot is None or not context.has_profiles:
-        return
-    rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client)
-    for profile in context.chosen():
-        async for finding in _seats(profile, rehearsal, context):
-            yield finding
-
-
-def _people(profile: Profile, context: Context) -> list[str]:
-    """As many of the profile's people as were asked for; empty if fewer are known."""
-    wanted = context.options.people
-    names = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
-    return names[:wanted] if len(names) >= wanted else []
-
-
-async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> AsyncIterator[Finding]:
-    where, wanted, known = context.location(profile), context.options.people, _people(profile, context)
-    names = known or [f"person {number}" for number in range(1, wanted + 1)]
-    try:
-        request = context.request(Case(profile), now=context.now)
-    except RequestError as error:
-        yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
-        return
-    length = min([*lengths_of(request.resources, rehearsal.snapshot).values(), _LONG])
-    date = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
-    plan = plan_of(date, request, rehearsal.snapshot, names, opens=context.now.timestamp())
-    report = await rehearsal.report(plan, plan.asked_as if known else ())
-    by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
-    texts = [problem.text for problem in report.problems if known or problem.kind != "people"]
-    if report.fit >= wanted and not texts:
-        yield SEATS.ok(where, f"{people(wanted)} could start now{by_hand}")
-    else:
-        counted = any(problem.kind == "seats" for problem in report.problems)
-        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{by_hand}."]
-        yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
-    limits = hub_limits(context.site)
-    limits = replace(
-        limits,
-        start_timeout=request.profile.start_timeout or limits.start_timeout,
-        queue_timeout=queue_limit(request.profile.queue_timeout, limits.queue_timeout),
-    )
-    for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
-        yield LIMIT.warning(where, problem.text)
-
-
 # What Slurm itself says of each profile for one user: ``sbatch --test-only``, run as that user. Submits nothing.
 
 TRIAL = Code("trial", "Slurm would start the job of this user.")
@@ -150,6 +96,62 @@ async def _answer(
     likely = trial.estimate.likely
     time = moment(context.now.fromtimestamp(likely, context.now.tzinfo)) if likely is not None else ""
     return TRIAL.ok(where, trial.sentence.format(time=time))
+
+
+# How many people could start a profile at once.
+
+SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
+FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
+LIMIT = Code("seats-limit", "A setting of the hub concerns so many people at once.")
+_LONG = timedelta(hours=8).total_seconds()
+"""The length of a job that has no time limit."""
+
+
+async def check_seats(context: Context) -> AsyncIterator[Finding]:
+    """Count the seats of the profile that was asked for, or of each."""
+    if not context.options.people or context.snapshot is None or not context.has_profiles:
+        return
+    rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client)
+    for profile in context.chosen():
+        async for finding in _seats(profile, rehearsal, context):
+            yield finding
+
+
+def _people(profile: Profile, context: Context) -> list[str]:
+    """As many of the profile's people as were asked for; empty if fewer are known."""
+    wanted = context.options.people
+    names = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
+    return names[:wanted] if len(names) >= wanted else []
+
+
+async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> AsyncIterator[Finding]:
+    where, wanted, known = context.location(profile), context.options.people, _people(profile, context)
+    names = known or [f"person {number}" for number in range(1, wanted + 1)]
+    try:
+        request = context.request(Case(profile), now=context.now)
+    except RequestError as error:
+        yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
+        return
+    length = min([*lengths_of(request.resources, rehearsal.snapshot).values(), _LONG])
+    date = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
+    plan = plan_of(date, request, rehearsal.snapshot, names, opens=context.now.timestamp())
+    report = await rehearsal.report(plan, plan.asked_as if known else ())
+    by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
+    texts = [problem.text for problem in report.problems if known or problem.kind != "people"]
+    if report.fit >= wanted and not texts:
+        yield SEATS.ok(where, f"{people(wanted)} could start now{by_hand}")
+    else:
+        counted = any(problem.kind == "seats" for problem in report.problems)
+        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{by_hand}."]
+        yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
+    limits = hub_limits(context.site)
+    limits = replace(
+        limits,
+        start_timeout=request.profile.start_timeout or limits.start_timeout,
+        queue_timeout=queue_limit(request.profile.queue_timeout, limits.queue_timeout),
+    )
+    for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
+        yield LIMIT.warning(where, problem.text)
 
 
 # Whether everybody fits in the sessions of each course.
