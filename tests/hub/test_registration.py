@@ -183,9 +183,11 @@ async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypa
 
     assert sorted(loop.get_name() for loop in loops) == [
         "Keeping the reports of nodes",
+        "Learning from past waits",
         "Looking for courses that are to be started",
         "Setting the hub's objects aside from garbage collections",
         "The check for servers that are not polled",
+        "The check of courses",
         "The completion of sessions that were left open",
         "The deletion of old idle times",
         "The deletion of old records of starts",
