@@ -128,7 +128,7 @@ async def test_a_course_gets_what_its_reservation_has_left(slurm: Installation) 
 HARD = {
     "CR_CORE_MEMORY": (
         (node("s1", "gpu:t4:3,shard:t4:12", cores=8), "", "--gres=shard:3", 3),
-        (node("e1", "gpu:t4:4(S:0)", cores=4), "", "--gres=gpu:1; --gres-flags=enforce-binding; -c 2", 2),
+        (node("e1", "gpu:t4:4(S:0)", cores=4), "", "--gres=gpu:1; --gres-flags=enforce-binding; -c 4", 1),
         (node("x1", "gpu:t4:4"), "", "--gres=gpu:1; --exclusive", 1),
         (node("u1", "gpu:t4:4"), "ExclusiveUser=YES", "--gres=gpu:1; -c 1", 1),
         (node("f1", sockets=1, cores=6), "OverSubscribe=FORCE:3", "-c 4", 3),

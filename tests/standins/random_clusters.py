@@ -183,6 +183,8 @@ def _hold(chance: random.Random, machine: Machine, parameters: str, limit: str) 
     if limit in ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES"):
         count = machine.sockets * machine.cores * machine.threads
     memory = chance.choice((500, 2000, 6000))
+    if limit == "MaxMemPerCPU=2000" and memory > 2000 * count:
+        return None
     if limit == "MaxCPUsPerNode=6" and machine.used["cpus"] + count > 6:
         return None
     if len(machine.cpus) < count or machine.used["memory"] + memory > machine.memory:

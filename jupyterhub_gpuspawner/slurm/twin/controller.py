@@ -2,8 +2,8 @@
 """Run a slurmctld of nodes that exist only in its configuration, submit jobs to it, and print what it gave them.
 
 Standard input: one JSON object, see :func:`checked`. Standard output: one JSON object, see :func:`answer`. There are no
-arguments. It runs as any account, needs no slurmd, listens on 127.0.0.1 alone, and leaves nothing behind however it
-ends. Nodes are ``State=CLOUD`` and resuming one never ends, so a job that gets its resources stays CONFIGURING with
+arguments. It runs as any account, needs no slurmd, answers only to itself, and leaves nothing behind however it ends.
+Nodes are ``State=CLOUD`` and resuming one never ends, so a job that gets its resources stays CONFIGURING with
 them, and nothing runs.
 
 A hub whose machine has no Slurm runs this file on a login node, as the script ``twin`` of its wrappers. So what comes
@@ -226,6 +226,7 @@ class Twin:
 
     def __init__(self, folder: Path, question: Question) -> None:
         self.folder = folder
+        self.private, self.address = loopback()
         self.process: subprocess.Popen[bytes] | None = None
         self.daemons: list[subprocess.Popen[bytes]] = []
         self.path = f"{os.environ.get('PATH', '')}:{PROGRAMS}".strip(":")
@@ -248,7 +249,7 @@ class Twin:
             (folder / "slurm.conf").write_text(self._conf(question, port, proof))
             self.process = self._start("slurmctld", "-D", "-f", f"{folder}/slurm.conf")
             while not self.ended:
-                if listens(socket.AF_INET, ("127.0.0.1", port)) and self._responds():
+                if listens(socket.AF_INET, (self.address, port)) and self._responds():
                     return
                 time.sleep(TICK)
             if "in use" not in self._log():
@@ -331,15 +332,17 @@ class Twin:
         for path in MUNGE_SOCKETS:
             if listens(socket.AF_UNIX, path):
                 return ["AuthType=auth/munge", "CredType=cred/munge", f"AuthInfo=socket={path}"]
+        if not self.private:
+            raise Refused("missing", "munge is not installed on this machine.")
         return ["AuthType=auth/none", "CredType=cred/none"]
 
     def _conf(self, question: Question, port: int, proof: list[str]) -> str:
         account = name_of_account()
         own = [
             "ClusterName=twin",
-            f"SlurmctldHost={socket.gethostname().partition('.')[0]}(127.0.0.1)",
+            f"SlurmctldHost=localhost({self.address})",
             f"SlurmctldPort={port}",
-            "CommunicationParameters=NoCtldInAddrAny",
+            *(["CommunicationParameters=NoCtldInAddrAny"] if self.private else []),
             *proof,
             f"SlurmUser={account}",
             f"SlurmdUser={account}",
@@ -409,12 +412,25 @@ def listens(family: int, address: Any) -> bool:
         return probe.connect_ex(address) == 0
 
 
+def loopback() -> tuple[bool, str]:
+    """Whether slurmctld can listen at the loopback interface alone, and the address at which to ask it.
+
+    It listens at the address of this machine's name, which often is in 127.0.0.0/8, or at all addresses. Whoever has
+    no key of its munge can ask it nothing either way.
+    """
+    try:
+        address = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        address = ""
+    return (True, address) if address.startswith("127.") else (False, "127.0.0.1")
+
+
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens at, below those of outgoing connections."""
+    """A port that nobody listens at, below those of outgoing connections."""
     for _ in range(1000):
         port = 20000 + int.from_bytes(os.urandom(2), "big") % 12000
         with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("", port))
             return port
     raise Refused("start", "There is no free port from 20000 to 31999.")
 
