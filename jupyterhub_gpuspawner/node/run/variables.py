@@ -101,8 +101,8 @@ _RENDEZVOUS = (
     "--master-port",
 )
 _PROCESSES = "--nproc-per-node"
-_FLAGS = ("--standalone", "--no-python", "--module")
-"""Options without a value."""
+_FLAGS = ("--standalone", "--no-python", "--module", "-m", "--run-path", "--virtual-local-rank", "--help", "-h")
+"""Options without a value (torch.distributed.run.get_args_parser)."""
 _PLATFORM_FILE = "/var/run/nvidia-topologyd/virtualTopology.xml"
 """The topology file of the platform, which NCCL reads by itself."""
 
@@ -184,7 +184,7 @@ def _torchrun_options(command: Sequence[str]) -> tuple[int, dict[str, str]]:
     They end at the script, or at ``--``; a script's own options do not count. torchrun accepts its options with ``-``
     and with ``_``.
     """
-    start = list(command).index("-m") + 2 if "-m" in command[:2] else 1
+    start = 3 if command[0].rpartition("/")[2].startswith("python") else 1  # python -m torch.distributed.run
     options: dict[str, str] = {}
     unfinished = ""  # an option whose value is the next word
     for word in command[start:]:
@@ -194,7 +194,7 @@ def _torchrun_options(command: Sequence[str]) -> tuple[int, dict[str, str]]:
             name, equals, value = word.partition("=")
             name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
             options[name] = value
-            unfinished = name if name.startswith("--") and not equals and name not in _FLAGS else ""
+            unfinished = name if not equals and name not in _FLAGS else ""
         else:
             options[unfinished] = word
             unfinished = ""

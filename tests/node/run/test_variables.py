@@ -74,6 +74,13 @@ def test_interfaces(environ: dict[str, str], interface: str | None, infiniband: 
             "torchrun --nproc_per_node=8 --rdzv_backend=c10d --nnodes 4 a.py",
         ),
         ("torchrun --standalone --nproc-per-node=1 a.py", "torchrun --standalone --nproc-per-node=1 a.py"),
+        ("torchrun --run-path a.py --nnodes=9", f"torchrun {STATIC} --nproc_per_node=8 --run-path a.py --nnodes=9"),
+        (
+            "torchrun --virtual_local_rank a.py --nnodes=9",
+            f"torchrun {STATIC} --nproc_per_node=8 --virtual_local_rank a.py --nnodes=9",
+        ),
+        ("torchrun -m pkg.train --nnodes=9", f"torchrun {STATIC} --nproc_per_node=8 -m pkg.train --nnodes=9"),
+        ("torchrun -t 3 --nproc-per-node=2 a.py", f"torchrun {STATIC} -t 3 --nproc-per-node=2 a.py"),
         (
             "python -m torch.distributed.run a.py",
             f"python -m torch.distributed.run {STATIC} --nproc_per_node=8 a.py",
