@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.hub.times import parse_time, silence
 from jupyterhub_gpuspawner.words import duration, memory, people
 
 HEADING = "Your servers"
-LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first, then open the link again."
+LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first."
 LINK_USABLE = "The server that was in the way of the link has ended."
 OPEN_LINK = "Open the link again"
 NO_SERVER = "You have no running server."

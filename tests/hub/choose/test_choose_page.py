@@ -63,8 +63,7 @@ def test_a_link_to_another_profile_says_that_a_server_is_in_its_place(light_hub:
 
     assert notice is not None
     assert notice.get_text(" ", strip=True) == (
-        "The link has started nothing: Light is still there. Stop it first, then open the link again. "
-        "Open the link again"
+        "The link has started nothing: Light is still there. Stop it first. Open the link again"
     )
     assert notice.a is not None
     assert (notice.a["href"], urlsplit(same).path) == (
