@@ -32,9 +32,11 @@ class Kind(str, Enum):
     STOPPED_BY_USER = "stopped by user"
     """The server's own user stopped it."""
     STOPPED_BY_INSTRUCTOR = "stopped by instructor"
-    """An instructor stopped it, or somebody else with the right to do so."""
+    """An instructor of a course of its user's stopped it."""
     STOPPED_BY_ADMIN = "stopped by admin"
     """An administrator of the hub stopped it, not from the page of a course."""
+    STOPPED_BY_OTHER_USER = "stopped by other user"
+    """Another user with the right to stop it did, such as one with whom the server is shared."""
     IDLE = "idle"
     """The idle policy of the hub stopped it, since its GPUs were not used."""
     CULLED = "culled"
@@ -55,7 +57,14 @@ class Kind(str, Enum):
     """Nobody saw the end, or Slurm no longer knows the job."""
 
 
-STOPS = (Kind.STOPPED_BY_USER, Kind.STOPPED_BY_INSTRUCTOR, Kind.STOPPED_BY_ADMIN, Kind.IDLE, Kind.CULLED)
+STOPS = (
+    Kind.STOPPED_BY_USER,
+    Kind.STOPPED_BY_INSTRUCTOR,
+    Kind.STOPPED_BY_ADMIN,
+    Kind.STOPPED_BY_OTHER_USER,
+    Kind.IDLE,
+    Kind.CULLED,
+)
 """Those where the hub stopped the server, because somebody or a policy wanted it."""
 
 

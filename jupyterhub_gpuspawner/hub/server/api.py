@@ -76,10 +76,20 @@ def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
     return user.name in filters.get("user", ()) or not groups.isdisjoint(filters.get("group", ()))
 
 
+def teaches_user(handler: BaseHandler, user_name: str) -> bool:
+    """Whether whoever sends the request is an instructor of a course of this user's."""
+    return bool(_taught_courses(handler, user_name))
+
+
 def _teaches(handler: BaseHandler, spawner: Spawner) -> bool:
-    book, profile = course_book(handler.settings), server_of(spawner, with_start=False).profile
-    courses = book.courses_of(spawner.user.name) if book is not None else ()
-    return any(slug_of(course.slug) == profile and teaches(handler.parsed_scopes, course.slug) for course in courses)
+    profile = server_of(spawner, with_start=False).profile
+    return profile in map(slug_of, _taught_courses(handler, spawner.user.name))
+
+
+def _taught_courses(handler: BaseHandler, user_name: str) -> list[str]:
+    book = course_book(handler.settings)
+    courses = book.courses_of(user_name) if book is not None else ()
+    return [course.slug for course in courses if teaches(handler.parsed_scopes, course.slug)]
 
 
 class _RunningServerHandler(RESTHandler):

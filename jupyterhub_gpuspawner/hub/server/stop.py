@@ -22,8 +22,8 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle import NotKept
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, posted_options
-from jupyterhub_gpuspawner.hub.server.api import staff_for
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
+from jupyterhub_gpuspawner.hub.server.api import staff_for, teaches_user
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -36,10 +36,10 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_title,
     stop_record,
     stop_server,
-    stopper_of,
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
+from jupyterhub_gpuspawner.records.record import Kind
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 
@@ -104,7 +104,7 @@ async def stop_as(handler: BaseHandler, user: Any, server_name: str, *, by: str 
     """
     spawner = user.spawners[server_name]
     server = server_of(spawner)
-    stopper = stopper_of(handler.current_user, user, handler.parsed_scopes)
+    stopper = stopper_of(handler, user)
     record = stop_record(server, at=time.time(), by=by, stopper=stopper)
 
     async def stop() -> bool:
@@ -112,6 +112,18 @@ async def stop_as(handler: BaseHandler, user: Any, server_name: str, *, by: str 
         return not spawner.ready or bool(spawner.pending)
 
     return await stop_server(spawner, record, stop)
+
+
+def stopper_of(handler: BaseHandler, owner: Any) -> Kind:
+    """As what the sender of a request acts who may stop a server of ``owner``."""
+    requester: Any = handler.current_user
+    if requester.kind == "service":
+        return Kind.CULLED
+    if requester.name == owner.name:
+        return Kind.STOPPED_BY_USER
+    if is_admin(handler.parsed_scopes):
+        return Kind.STOPPED_BY_ADMIN
+    return Kind.STOPPED_BY_INSTRUCTOR if teaches_user(handler, owner.name) else Kind.STOPPED_BY_OTHER_USER
 
 
 def _runs_since(since: datetime, *, now: float) -> str:
@@ -227,6 +239,5 @@ class ServerHandler(UserServerAPIHandler):
 
     async def stop_single_user(self, user: Any, server_name: str = "") -> Any:
         """JupyterHub calls this once it has checked that the requester may stop the server."""
-        stopper = stopper_of(self.current_user, user, self.parsed_scopes)
-        note_stopper(user.spawners[server_name], stopper)
+        note_stopper(user.spawners[server_name], stopper_of(self, user))
         return await super().stop_single_user(user, server_name)

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended,
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_admin, last_start, log_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -398,15 +398,6 @@ async def stop_server(spawner: Any, record: Ending, stop: Callable[[], Awaitable
         if not stopped:
             keep_stop(spawner, None)
     return stopped
-
-
-def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) -> Kind:
-    """As what the requester of a stop acts, who has the right to it: a user or a service of the hub."""
-    if requester.kind == "service":
-        return Kind.CULLED
-    if requester.name == owner.name:
-        return Kind.STOPPED_BY_USER
-    return Kind.STOPPED_BY_ADMIN if is_admin(parsed_scopes) else Kind.STOPPED_BY_INSTRUCTOR
 
 
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind.STOPPED_BY_USER) -> Ending:

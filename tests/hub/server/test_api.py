@@ -13,10 +13,12 @@ from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
 from jupyterhub_gpuspawner.hub.server.api import more_time_document, session_document, staff_for
+from jupyterhub_gpuspawner.hub.server.stop import stopper_of
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.records.record import Kind as CauseKind
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
 
@@ -118,6 +120,20 @@ BOOK = SimpleNamespace(courses_of=lambda user: [SimpleNamespace(slug="deep")] if
 
 SHARED = ["servers!server=ada/", "servers!server=ada/lab"]
 TEACHES = [*instructor_scopes("course-deep"), *SHARED]
+ADMIN = ["admin:servers", "delete:servers"]
+
+
+def sender(kind: str, name: str, scopes: list[str]) -> Any:
+    """The handler of a request by a user or a service of this name."""
+    parsed = parse_scopes(frozenset(scopes))
+    return SimpleNamespace(
+        current_user=SimpleNamespace(kind=kind, name=name),
+        parsed_scopes=parsed,
+        settings={SETTING: BOOK},
+        has_scope=lambda scope: has_scope(scope, parsed),
+    )
+
+
 CASES: dict[str, tuple[str, str, list[str], Any, bool]] = {
     "its user": ("user", "ada", ["servers!user=ada"], THESIS, False),
     "its user, who is an administrator": ("user", "ada", ["admin:servers", "servers"], THESIS, False),
@@ -135,12 +151,27 @@ CASES: dict[str, tuple[str, str, list[str], Any, bool]] = {
 @pytest.mark.parametrize(("kind", "name", "scopes", "server", "is_staff"), CASES.values(), ids=CASES.keys())
 def test_who_is_staff_for_a_server(kind: str, name: str, scopes: list[str], server: Any, is_staff: bool) -> None:
     """Neither the server's own user nor anybody with whom the server is shared."""
-    parsed = parse_scopes(frozenset(scopes))
-    handler: Any = SimpleNamespace(
-        current_user=SimpleNamespace(kind=kind, name=name),
-        parsed_scopes=parsed,
-        settings={SETTING: BOOK},
-        has_scope=lambda scope: has_scope(scope, parsed),
-    )
+    assert staff_for(sender(kind, name, scopes), server) == (name if is_staff else "")
 
-    assert staff_for(handler, server) == (name if is_staff else "")
+
+STOPPERS: dict[str, tuple[str, str, list[str], CauseKind]] = {
+    "its user": ("user", "ada", ["delete:servers!user=ada"], CauseKind.STOPPED_BY_USER),
+    "its user, who is an administrator": ("user", "ada", ADMIN, CauseKind.STOPPED_BY_USER),
+    "an administrator": ("user", "eve", ADMIN, CauseKind.STOPPED_BY_ADMIN),
+    "who teaches a course of its user's": ("user", "tea", TEACHES, CauseKind.STOPPED_BY_INSTRUCTOR),
+    "who teaches another course": (
+        "user",
+        "ina",
+        [*instructor_scopes("course-ml"), *SHARED],
+        CauseKind.STOPPED_BY_OTHER_USER,
+    ),
+    "a friend": ("user", "ben", ["delete:servers!server=ada/"], CauseKind.STOPPED_BY_OTHER_USER),
+    "a service": ("service", "cull-idle", ["delete:servers"], CauseKind.CULLED),
+    "a service of its user's name": ("service", "ada", ADMIN, CauseKind.CULLED),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "scopes", "stopper"), STOPPERS.values(), ids=STOPPERS.keys())
+def test_whoever_stops_a_server_acts_as_something(kind: str, name: str, scopes: list[str], stopper: CauseKind) -> None:
+    """By kind, name and rights: with whom a server is shared is no instructor."""
+    assert stopper_of(sender(kind, name, scopes), ADA) is stopper

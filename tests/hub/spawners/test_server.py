@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 from jupyterhub import orm
-from jupyterhub.scopes import Scope
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
@@ -28,7 +27,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     running_log,
     server_of,
     servers_with_jobs,
-    stopper_of,
     updated_server,
     waits_in_queue,
     with_current_end,
@@ -246,35 +244,6 @@ async def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
 
 
 # --- who stopped it ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Requester:
-    """A user or a service of the hub."""
-
-    name: str
-    kind: str = "user"
-
-
-ADMIN = {"admin:servers": Scope.ALL, "delete:servers": Scope.ALL}
-
-
-@pytest.mark.parametrize(
-    ("requester", "scopes", "stopper"),
-    [
-        (Requester("ada"), {"delete:servers": {"user": {"ada"}}}, Kind.STOPPED_BY_USER),
-        (Requester("ada"), ADMIN, Kind.STOPPED_BY_USER),
-        (Requester("root"), ADMIN, Kind.STOPPED_BY_ADMIN),
-        (Requester("ina"), {"delete:servers": {"group": {"dl"}}}, Kind.STOPPED_BY_INSTRUCTOR),
-        (Requester("cull-idle", "service"), {"delete:servers": Scope.ALL}, Kind.CULLED),
-        (Requester("ada", "service"), ADMIN, Kind.CULLED),
-    ],
-)
-def test_whoever_stops_a_server_acts_as_something(
-    requester: Requester, scopes: dict[str, object], stopper: Kind
-) -> None:
-    """By kind, name and rights of the requester."""
-    assert stopper_of(requester, Requester("ada"), scopes) is stopper
 
 
 async def test_a_stop_is_noted_with_the_session() -> None:
