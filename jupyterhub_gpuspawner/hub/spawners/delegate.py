@@ -97,8 +97,19 @@ def _is_json(value: object) -> bool:
         return False
 
 
-def hand_over(spawner: Spawner, delegate: Spawner, request: JobRequest, *, own: Collection[str]) -> None:
-    """Give the delegate what it needs for one start: the hub's values, the request's, and the settings in ``own``."""
+def hand_over(
+    spawner: Spawner,
+    delegate: Spawner,
+    request: JobRequest,
+    *,
+    own: Collection[str],
+    variables: Mapping[str, Any],
+    removed: Collection[str],
+) -> None:
+    """Give the delegate what it needs for one start: the hub's values, the request's, and the settings in ``own``.
+
+    Of the environment it has what its own class has, without ``removed``, and with ``variables``.
+    """
     for name in (*OF_ONE_START, *(set(SETTINGS) & set(own) - set(request.profile.traits))):
         if delegate.has_trait(name) or hasattr(delegate, name):
             setattr(delegate, name, getattr(spawner, name, None))
@@ -106,9 +117,8 @@ def hand_over(spawner: Spawner, delegate: Spawner, request: JobRequest, *, own: 
         delegate.cmd = list(request.command)
     if request.default_url:
         delegate.default_url = request.default_url
-    if "environment" in own:
-        delegate.environment = {**delegate.environment, **spawner.environment}
-    delegate.environment = {**delegate.environment, **request.environment.variables}
+    inherited = {name: value for name, value in delegate.environment.items() if name not in removed}
+    delegate.environment = {**inherited, **variables, **request.environment.variables}
 
 
 def bind(delegate: LocalProcessSpawner, request: JobRequest, policy: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import abc
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -137,19 +137,19 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._join_environments()
+        self.environment = self._environment_of(type(self).__mro__)
         names = (*delegate.SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
         self._before: dict[str, Any] = {}  # the values of settings that the profile has set
         self._stored_traits: Mapping[str, Any] = {}  # of a delegate that was restored
 
-    def _join_environments(self) -> None:
-        """Variables of all spawners, of all jobs and of this class are joined; the nearest class wins."""
+    def _environment_of(self, classes: Sequence[type]) -> dict[str, Any]:
+        """The configured variables of these classes, such as all spawners, all jobs and this one; the first wins."""
         environment: dict[str, Any] = {}
-        for cls in reversed(type(self).__mro__):
+        for cls in reversed(classes):
             value = self.config.get(cls.__name__, {}).get("environment", {})
             environment.update(value.get_value({}) if isinstance(value, LazyConfigValue) else value)
-        self.environment = environment
+        return environment
 
     @default("options_form")
     def _default_options_form(self) -> Any:
@@ -276,10 +276,13 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         for name in TIMES:
             setattr(starter, name, getattr(self, name))
 
+    def _own_classes(self) -> list[type]:
+        """The classes whose configuration is not that of Slurm jobs."""
+        return [cls for cls in type(self).__mro__ if cls not in GPUSlurmSpawner.__mro__]
+
     def _own_settings(self) -> frozenset[str]:
         """Names of settings that a hook, a group or the configuration of this class has set, not that of Slurm jobs."""
-        classes = [cls for cls in type(self).__mro__ if cls not in GPUSlurmSpawner.__mro__]
-        configured = {name for cls in classes for name in self.config.get(cls.__name__, {})}
+        configured = {name for cls in self._own_classes() for name in self.config.get(cls.__name__, {})}
         changed = {name for name, value in self._configured.items() if getattr(self, name) != value}
         return frozenset(configured | (changed - set(self._before)))
 
@@ -349,7 +352,16 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Start a server that is no job; one that does not watch its own time is ended as JupyterHub would end it."""
         starter, request = self.child_spawner, self.request
         assert request is not None  # noqa: S101 - for mypy: it was chosen for this start
-        delegate.hand_over(self, starter, request, own=self._own_settings())
+        before, own = self._configured["environment"], self._environment_of(self._own_classes())
+        changed = {name: value for name, value in self.environment.items() if before.get(name) != value}
+        delegate.hand_over(
+            self,
+            starter,
+            request,
+            own=self._own_settings(),
+            variables={**own, **changed},
+            removed=before.keys() - self.environment.keys(),
+        )
         if request.profile.kind == "local":
             await self._refuse_account(own=isinstance(starter, SimpleLocalProcessSpawner))
             try:

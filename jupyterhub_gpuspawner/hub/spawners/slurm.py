@@ -7,6 +7,7 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -77,6 +78,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         self.explained = endings.ServerEnding(self.watch, self.job_log)
         self.attempt = Attempt()
         self._deadline_task: asyncio.Future[None] | None = None
+        self._before_overrides: dict[str, Any] = {}  # the values of settings that a group's overrides have changed
         self.extension = Extension(self, self.watch, self.row, name=self._log_name)
 
     @default("apply_user_options")
@@ -141,11 +143,21 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         owner = GPUSlurmSpawner if GPUSlurmSpawner.class_traits().get(name) is not None else type(self)
         return f"c.{next(holders, owner).__name__}.{name}"
 
+    async def apply_group_overrides(self) -> None:
+        """Apply the overrides of the user's groups; those of an earlier start, which has failed, are taken back."""
+        for name, value in self._before_overrides.items():
+            setattr(self, name, value)
+        self._before_overrides.clear()
+        await super().apply_group_overrides()  # type: ignore[misc]
+
     def _apply_overrides(self, spawner_override: dict[str, Any]) -> None:
         """Apply the overrides of a user's group; raises HTTPError for a value that is not valid."""
         where = "c.Spawner.group_overrides"
         if "idle" in spawner_override:
             self.log.warning("%s: idle has no effect for a group. Set it in a profile.", where)
+        for name in spawner_override:
+            value = getattr(self, name, None)
+            self._before_overrides.setdefault(name, copy.deepcopy(value) if isinstance(value, dict) else value)
         try:
             super()._apply_overrides(spawner_override)  # type: ignore[misc]
         except TraitError as error:

@@ -217,6 +217,10 @@ class ElsewhereSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]
 
     namespace = Unicode("default", config=True)
 
+    async def start(self) -> str:
+        """It runs elsewhere."""
+        return "http://elsewhere"
+
 
 @pytest.mark.parametrize(
     ("profiles", "environment"), [((ELSEWHERE_THEN,), {"TOKEN": "secret"}), ((), {})], ids=["as it was", "removed"]
@@ -276,6 +280,18 @@ async def test_group_overrides_of_any_setting_reach_the_job() -> None:
     assert settings(spawner, override) == {**override, "slurm_timeout": 60.0}
     assert {name: spawner.site_value(name) for name in override} == override
     assert spawner.get_state()["connection"] == {"slurm_bin_dir": "/opt/b/bin"}
+
+
+async def test_overrides_of_a_failed_start_do_not_stay() -> None:
+    """The next start has those of the groups in which its user is then."""
+    override = {"req_partition": "gpu", "environment": {"A": "group"}, "idle": {"action": "stop"}}
+    spawner = await overridden(override)
+    spawner.clear_state()
+    spawner.user.groups = []
+    await spawner.apply_group_overrides()
+    spawner.prepare(request())
+
+    assert settings(spawner, override) == {"req_partition": "", "environment": {}, "idle": {"gpu": "90min"}}
 
 
 async def test_a_group_override_of_a_table_is_merged_and_its_lack_of_effect_told(
@@ -391,6 +407,34 @@ async def test_a_child_that_does_not_watch_its_own_time_is_given_up_by_its_spawn
 
     assert read == NO_TIME_LIMIT
     assert spawner.start_timeout == 1
+
+
+ENVIRONMENT = {
+    "configured": ({}, {"A": "server", "B": "server", "D": "profiles"}),
+    "and what a hook adds": ({"H": "hook"}, {"A": "server", "B": "server", "D": "profiles", "H": "hook"}),
+    "and what a hook changes": ({"A": "hook", "B": "hook"}, {"A": "hook", "B": "hook", "D": "profiles"}),
+    "without what a hook removes": ({"A": None, "C": None}, {"B": "server", "D": "profiles"}),
+}
+
+
+@pytest.mark.parametrize(("hook", "expected"), ENVIRONMENT.values(), ids=ENVIRONMENT.keys())
+async def test_the_variables_of_a_server_that_is_no_job(hook: dict[str, str | None], expected: dict[str, str]) -> None:
+    """Those of its own class and of the hub's, and what a hook changes; those of jobs are not for it."""
+    spawner: Any = spawner_of(
+        Spawner={"environment": {"A": "server", "B": "server"}},
+        GPUSlurmSpawner={"environment": {"B": "job", "C": "job"}},
+        GPUProfilesSpawner={"environment": {"D": "profiles"}},
+    )
+    spawner.prepare(request(kind="other", spawner_class=ELSEWHERE))
+    for name, value in hook.items():
+        if value is None:
+            del spawner.environment[name]
+        else:
+            spawner.environment[name] = value
+
+    await spawner.start_server()
+
+    assert settings(spawner, ["environment"]) == {"environment": expected}
 
 
 REFUSED_HERE = {"root": "Servers are not started for this account", "no-such-person": "You have no account"}
