@@ -125,6 +125,63 @@ async def test_a_course_gets_what_its_reservation_has_left(slurm: Installation) 
     assert answers.notes == ()
 
 
+async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm: Installation) -> None:
+    """Its state and limits are for new jobs; and a node that is drained does not free the others of a job."""
+    of = site(
+        [*(node(name) for name in ("g1", "g2", "g3")), node("g4", state="MIXED+DRAIN")],
+        [
+            partition("gpu", "g[1-4]"),
+            partition("down", "g1", "State=DOWN", default=False),
+            partition("few", "g[2-4]", "MaxNodes=1", time="00:10:00", default=False),
+        ],
+        jobs=job(1, "g1", "0-19", partition="down")
+        + "".join(job(number, f"g{number}", "0-19", partition="few") for number in (2, 3, 4)),
+    )
+    four, small = "-c 4; --mem=10; --time=10", "--mem=10; --time=10"
+    answers = await ask(
+        slurm, of, four, four, four, four, f"-p down; {small}", f"-p few; -N 2; {small}", "-p few; --mem=10; --time=20"
+    )
+    assert [words(answer).partition(" ")[0] for answer in answers.answers] == [
+        *("g1", "g2", "g3"),
+        "Resources",
+        "PartitionDown",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+    ]
+    assert answers.notes == ()
+
+
+async def test_reservations_hold_licences_and_cores_and_overlap(slurm: Installation) -> None:
+    """Cores are counted on the only node before Slurm reports which they are; a light node is used before the others.
+
+    A reservation that may not overlap others loses the nodes that a later one takes.
+    """
+    of = site(
+        [
+            *(node(name).replace("Weight=1", f"Weight={weight}") for name, weight in (("g1", 5), ("g2", 1))),
+            *(node(name, sockets=1, cores=6) for name in ("r1", "r2", "r3")),
+        ],
+        [partition("gpu", "g[1-2]"), partition("r", "r[1-3]", default=False)],
+        licenses="LicenseName=matlab Total=4 Used=0 Free=4 Reserved=3 Remote=no\n",
+        reservations=reservation("later", "r2", begins_in=-30, ends_in=7200, flags="OVERLAP,SPEC_NODES")
+        + reservation("class", "r[1-2]", begins_in=-60, ends_in=7200)
+        + reservation("cores", "r3", begins_in=-1, ends_in=7200, more="CoreCnt=2")
+        + reservation("licences", "(null)", begins_in=-1, ends_in=7200, flags="ANY_NODES", more="Licenses=matlab:3"),
+    )
+    licence, room = "-L matlab:1; --mem=10; --time=10", "-p r; --reservation=class; -c 6; --mem=10; --time=10"
+    cores = "-p r; -c 3; --mem=10; --time=10"
+    answers = await ask(slurm, of, licence, licence, room, room, cores, cores)
+    assert [words(answer) for answer in answers.answers] == [
+        "g2  (0,)",
+        "Licenses",
+        "r1  (0, 1, 2, 3, 4, 5)",
+        "Resources",
+        "r3  (2, 3, 4)",
+        "Resources",
+    ]
+    assert answers.notes == ()
+
+
 HARD = {
     "CR_CORE_MEMORY": (
         (node("s1", "gpu:t4:3,shard:t4:12", cores=8), "", "--gres=shard:3", 3),

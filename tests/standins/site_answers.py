@@ -83,11 +83,13 @@ def job(
     )
 
 
-def reservation(name: str, nodes: str, *, begins_in: float, ends_in: float, flags: str = "SPEC_NODES") -> str:
+def reservation(
+    name: str, nodes: str, *, begins_in: float, ends_in: float, flags: str = "SPEC_NODES", more: str = ""
+) -> str:
     """A line of ``scontrol show reservation -o``; times in seconds after NOW."""
     return (
         f"ReservationName={name} StartTime={NOW + begins_in:.0f} EndTime={NOW + ends_in:.0f} Nodes={nodes} "
-        f"PartitionName=(null) Flags={flags} Users=ada Accounts=(null) State=ACTIVE\n"
+        f"{more} PartitionName=(null) Flags={flags} Users=ada Accounts=(null) State=ACTIVE\n"
     )
 
 

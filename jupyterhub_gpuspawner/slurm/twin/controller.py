@@ -68,6 +68,8 @@ time time-min tmp tres-per-task use-min-nodes
 CONFIG, NODE, PARTITION, OPTIONS = (frozenset(names.split()) for names in (_CONFIG, _NODE, _PARTITION, _OPTIONS))
 GRES = frozenset(["NodeName", "Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags"])
 RESERVATION = frozenset(["ReservationName", "Nodes", "PartitionName", "Flags", "CoreCnt", "Licenses"])
+LIMITS = frozenset(["State", "MinNodes", "MaxNodes", "MaxTime", "MaxMemPerCPU", "MaxMemPerNode", "ReqResv"])
+"""Parameters of a partition that jobs which run already need not meet: they may be newer, or the job changed."""
 SINCE = {"MaxCPUsPerSocket": (23, 2)}
 """Parameters that an older slurmctld would refuse."""
 HARMLESS = re.compile(r"MailProg|state file|NOTE|mpi|MPI|MessageTimeout|Zero Bytes|munge_")
@@ -302,7 +304,7 @@ class Twin:
         return path
 
     def _version(self) -> str:
-        for name in ("slurmctld", "sbatch", "scontrol", "squeue", "sdiag", "scancel"):
+        for name in ("slurmctld", "sbatch", "scontrol", "squeue", "sinfo", "sdiag", "scancel"):
             self._program(name)
         _, output, _ = self.run("slurmctld", "-V", timeout=ENDLESS)
         match = re.search(r"\d+\.\d+(\.\d+)?", output)
@@ -368,7 +370,7 @@ class Twin:
             "bf_max_job_test=100000,bf_continue,bf_window=20160,bf_resolution=60,bf_max_job_array_resv=1000",
         ]
         config = {key: value for key, value in question.config.items() if self._knows(key)}
-        partitions = [{k: v for k, v in each.items() if self._knows(k)} for each in question.partitions]
+        partitions = [{k: v for k, v in each.items() if self._knows(k)} for each in without_limits(question)]
         own += [f"{key}={value}" for key, value in config.items()]
         nodes = [{**node, "State": "CLOUD"} for node in question.nodes]
         return "\n".join(own) + "\n" + lines(nodes) + lines(partitions)
@@ -399,6 +401,20 @@ class Twin:
         errors = [line for line in written if "error: " in line and not HARMLESS.search(line)]
         fatal = [line for line in written if line.startswith("fatal: ")]
         return "; ".join([*errors[:1], *fatal[-1:]])[:400] or "it wrote no message"
+
+
+def limited_later(question: Question) -> list[dict[str, str]]:
+    """The partitions with jobs that hold resources already."""
+    options = {option for job in question.held for option in job}
+    return [each for each in question.partitions if f"--partition={each['PartitionName']}" in options]
+
+
+def without_limits(question: Question) -> list[dict[str, str]]:
+    """The partitions as they are until such jobs are placed."""
+    later = limited_later(question)
+    return [
+        {k: v for k, v in each.items() if k not in LIMITS} if each in later else each for each in question.partitions
+    ]
 
 
 def lines(records: Sequence[dict[str, str]]) -> str:
@@ -453,6 +469,8 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
     """
     if question.drained:
         twin.asked("scontrol", "update", f"NodeName={question.drained}", "State=DRAIN", "Reason=twin")
+    if order_matters(question):
+        power_up(twin)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         held = [*threads.map(lambda options: submitted(twin, options), question.held)]
     unplaced = [each["refusal"] for each in held if each["refusal"]]
@@ -461,6 +479,9 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
     if waiting:
         unplaced += [line.partition(" ")[2] for line in waiting]
         twin.asked("scancel", *(line.partition(" ")[0] for line in waiting))
+    for partition in limited_later(question):
+        limits = [f"{key}={value}" for key, value in partition.items() if key in LIMITS]
+        twin.asked("scontrol", "update", f"PartitionName={partition['PartitionName']}", *limits)
     unplaced += [sentence for each in question.reservations if (sentence := reserve(twin, each))]
     requests = [submitted(twin, options) for options in question.requests]
     settle(twin)
@@ -470,6 +491,22 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
         "jobs": twin.asked("scontrol", "show", "job", "-a", "-d", "-o")[1],
         "unplaced": unplaced,
     }
+
+
+def order_matters(question: Question) -> bool:
+    """Whether more may fit on some nodes if others are used first: of another weight, or by jobs of several nodes."""
+    several = any(
+        option.startswith("--nodes=") and option != "--nodes=1" for job in question.requests for option in job
+    )
+    return several or len({node.get("Weight") for node in question.nodes}) > 1
+
+
+def power_up(twin: Twin) -> None:
+    """Let all nodes have power, as a site's have: Slurm prefers these to nodes of a smaller weight."""
+    twin.asked("scontrol", "update", "NodeName=ALL", "State=POWER_UP")
+    began = time.monotonic()  # all get it together, after a second; nodes without power are not listed
+    while not twin.asked("sinfo", "-h", "-N", "-o", "%N")[1] and time.monotonic() < began + PATIENCE:
+        time.sleep(TICK)
 
 
 def submitted(twin: Twin, options: Sequence[str]) -> dict[str, str]:
@@ -484,14 +521,19 @@ def reserve(twin: Twin, reservation: dict[str, Any]) -> str:
     account = name_of_account()
     other = "nobody" if account == "root" else "root"
     now, values = int(time.time()), reservation["values"]
-    code, _, errors = twin.asked(
-        *("scontrol", "create", "reservation"),
-        f"StartTime={local(now + reservation['starts']) if reservation['starts'] > 0 else 'now'}",
-        f"EndTime={local(now + reservation['ends'])}",
-        f"Users={account if reservation['own'] else other}",
-        *(f"{key}={value}" for key, value in values.items()),
-    )
-    return f"reservation {values['ReservationName']}: {errors.strip()}" if code != 0 else ""
+    starts = local(now + reservation["starts"]) if reservation["starts"] > 0 else "now"
+    errors = ""
+    for more in ("", ",OVERLAP"):  # the site's may have been changed since it was made, so that it overlaps now
+        code, _, errors = twin.asked(
+            *("scontrol", "create", "reservation"),
+            f"StartTime={starts}",
+            f"EndTime={local(now + reservation['ends'])}",
+            f"Users={account if reservation['own'] else other}",
+            *(f"{key}={value}{more if key == 'Flags' else ''}" for key, value in values.items()),
+        )
+        if code == 0:
+            return ""
+    return f"reservation {values['ReservationName']}: {errors.strip()}"
 
 
 def local(moment: float) -> str:

@@ -181,6 +181,7 @@ def question_of(
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw=site.nodes[:200])
     reservations = [line for line in site.reservations.splitlines() if _matters(line, at, nodes)]
     held = [*_held(site.jobs, at, without)]
+    drained = [name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])]
     licenses = _licenses(site.licenses, held)
     arguments: list[dict[str, str]] = []
     for request in requests:
@@ -196,9 +197,9 @@ def question_of(
         "nodes": [_node(record, features) for record in nodes.values()],
         "partitions": [_partition(record, nodes) for record in partitions],
         "gres": _gres_lines(nodes, site.gres_conf, notes),
-        "drained": host_list(name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])),
-        "held": _holders(held, nodes),
-        "reservations": [_reservation(line, at, own) for line in reservations],
+        "drained": host_list(drained),
+        "held": _holders(held, nodes.keys() - drained),
+        "reservations": [_reservation(line, at, own, nodes, licenses) for line in sorted(reservations, key=_overlaps)],
         "requests": groups,
         "seconds": seconds,
     }
@@ -494,7 +495,7 @@ def _licenses(text: str, held: Iterable[_Held]) -> dict[str, int]:
 
 _PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
 """Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
-_FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC"])
+_FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC", "ANY_NODES", "OVERLAP"])
 """Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""
 
 
@@ -516,23 +517,61 @@ def _matters(line: str, at: float, nodes: Collection[str]) -> bool:
         return False
     record = fields(line)
     members = expand_nodelist(present(record.get("Nodes")))
-    return _times(record, at)[1] > at and any(name in nodes for name in members)
+    of_these = present(record.get("Licenses")) or any(name in nodes for name in members)
+    return _times(record, at)[1] > at and bool(of_these)
+
+
+def _overlaps(line: str) -> bool:
+    """Whether a reservation may only be made after those that it overlaps.
+
+    Without that flag its jobs keep off the nodes of others that overlap it.
+    """
+    return not {"OVERLAP", "MAINT"}.isdisjoint(words(fields(line).get("Flags")))
+
+
+def _core_counts(record: Mapping[str, str], nodes: Mapping[str, Mapping[str, str]]) -> list[int]:
+    """How many cores of each node are reserved; empty where all are.
+
+    In the first seconds of a reservation Slurm reports their sum alone; this supposes as many on each node.
+    """
+    names = expand_nodelist(present(record.get("Nodes")))
+    cores = [
+        int(nodes[name]["Sockets"]) * int(nodes[name]["CoresPerSocket"]) - int(nodes[name].get("CoreSpecCount") or 0)
+        for name in names
+        if name in nodes
+    ]
+    total = int(record.get("CoreCnt") or 0)
+    if not 0 < total < sum(cores):
+        return []
+    return [total * (number + 1) // len(names) - total * number // len(names) for number in range(len(names))]
 
 
 _SLACK = 60.0
 """Seconds that the twin may take from its now to its last request: what lies ahead is moved by as much."""
 
 
-def _reservation(line: str, at: float, own: Collection[str]) -> dict[str, Any]:
+def _reservation(
+    line: str,
+    at: float,
+    own: Collection[str],
+    nodes: Mapping[str, Mapping[str, str]],
+    licenses: Mapping[str, int],
+) -> dict[str, Any]:
     record = fields(line)
     start, end = _times(record, at)
     flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS]
     cores = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
+    reserved = {
+        name: min(gres.count, licenses[name])  # the others are held, and not among the twin's
+        for gres in parse_gres(present(record.get("Licenses")))
+        if licenses.get(name := _license(gres.name))
+    }
     values = {
         "ReservationName": record["ReservationName"],
         "Nodes": present(record.get("Nodes")),
-        "CoreCnt": ",".join(map(str, cores)),
-        "Flags": ",".join([*flags, "IGNORE_JOBS", "OVERLAP"]),
+        "CoreCnt": ",".join(map(str, cores or _core_counts(record, nodes))),
+        "Licenses": ",".join(f"{name}:{count}" for name, count in reserved.items()),
+        "Flags": ",".join([*flags, "IGNORE_JOBS"]),
     }
     return {
         "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
