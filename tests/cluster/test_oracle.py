@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,9 +20,11 @@ from jupyterhub_gpuspawner.slurm.twin.site import Request
 from tests.standins.random_clusters import PARAMETERS, Case, cases, site_of, snapshot_of
 from tests.standins.site_answers import NOW
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 
 COUNT = int(os.environ.get("GPUSPAWNER_CASES", "52"))
+AT_ONCE = 50
+"""Clusters of one twin."""
 SEED = int(os.environ.get("GPUSPAWNER_SEED", "1"))
 
 
@@ -35,9 +38,13 @@ def chance_of(answer: Answer) -> Chance:
 
 async def verdicts(parameters: str, count: int) -> list[tuple[Chance, Chance, Case]]:
     """What the form says of each case, and what Slurm's scheduler does."""
-    asked = cases(SEED, count, parameters)
+    every = cases(SEED, count, parameters)
+    return [each for at in range(0, count, AT_ONCE) for each in await _verdicts(parameters, every[at : at + AT_ONCE])]
+
+
+async def _verdicts(parameters: str, asked: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
     requests = [Request(case.name, tuple(options(case.resources, "best-effort"))) for case in asked]
-    answers = await what_runs(site_of(asked, parameters), requests, at=NOW, slurm=Installation(), timeout=170)
+    answers = await what_runs(site_of(asked, parameters), requests, at=NOW, slurm=Installation())
     notes = [note for note in answers.notes if not note.startswith("The twin is Slurm")]
     assert notes == []
     snapshot = snapshot_of(asked, parameters)

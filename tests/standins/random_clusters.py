@@ -124,7 +124,7 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
     name = f"p{number}"
     kinds: tuple[str, ...] = chance.choice((("t4",), ("t4",), ("a100", "v100"), ()))
     sockets, cores, threads = chance.choice((1, 2)), chance.choice((4, 6, 8)), chance.choice((1, 1, 2))
-    unit = {"CR_CPU_MEMORY": 1, "CR_SOCKET_MEMORY": cores * threads}.get(parameters, threads)
+    unit = cores * threads if parameters == "CR_SOCKET_MEMORY" else threads  # no core is given to two jobs
     machines = []
     for at in range(chance.choice((1, 2, 2, 3))):
         gpus = dict(enumerate(sorted(chance.choice(kinds) for _ in range(chance.choice((2, 4)))))) if kinds else {}

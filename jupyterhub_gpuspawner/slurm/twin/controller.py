@@ -475,7 +475,7 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
         held = [*threads.map(lambda options: submitted(twin, options), question.held)]
     unplaced = [each["refusal"] for each in held if each["refusal"]]
     settle(twin)
-    waiting = twin.asked("squeue", "-h", "-r", "-t", "PD", "-o", "%i %r")[1].splitlines()
+    waiting = twin.asked("squeue", "-h", "-r", "-t", "PD", "-o", "%i job of partition %P on %n: %r")[1].splitlines()
     if waiting:
         unplaced += [line.partition(" ")[2] for line in waiting]
         twin.asked("scancel", *(line.partition(" ")[0] for line in waiting))
