@@ -114,7 +114,7 @@ PARAMETERS = {
     "selecttypeparameters=CR_CPU_Memory": {"SelectTypeParameters": "CR_CPU_Memory"},
     "SelectType=select/linear": {"SelectType": "select/linear"},
     "DefMemPerNode=4000": {"DefMemPerCPU": None, "DefMemPerNode": "4000"},
-    "JobDefaults=DefCpuPerGPU=4": {"JobDefaults": "DefCpuPerGPU=4"},
+    "JobDefaults=DefCpuPerGPU=4": {"DefCpuPerGPU": "4"},
 }
 
 
