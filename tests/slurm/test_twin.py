@@ -151,6 +151,14 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
     assert answers.notes == ()
 
 
+@pytest.mark.parametrize(("cpus", "held"), [(16, 10), (8, 5)])
+def test_a_job_holds_as_many_cpus_as_slurm_counts(cpus: int, held: int) -> None:
+    """Its numbers are those of threads, of which Slurm may count those of a core as one CPU."""
+    core = node("t1", sockets=1, cores=8, threads=2).replace("CPUTot=16", f"CPUTot={cpus}")
+    of = site([core], [partition("gpu", "t1")], jobs=job(1, "t1", "0-9"))
+    assert f"--cpus-per-task={held}" in question_of(of, (), at=NOW).document["held"][0]
+
+
 async def test_reservations_hold_licences_and_cores_and_overlap(slurm: Installation) -> None:
     """Cores are counted on the only node before Slurm reports which they are; a light node is used before the others.
 

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, gpu_cores
+from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, gpu_cpus
 
 SESSIONS_AT_ONCE = 3
 """Sessions whose seats are counted at the same time."""
@@ -227,7 +227,7 @@ async def count_seats(
         return Smaller(option, value, (await answers(with_value(options, option, value), wanted)).running)
 
     try:
-        count = _counted(await answers(options, tries(wanted)), wanted, site, snapshot)
+        count = _counted(await answers(options, tries(wanted)), wanted, site)
         if count.fit >= wanted or count.refusal:
             return count
         trials = [with_less(*smaller) for smaller in smaller_values(options, resources, snapshot)]
@@ -258,15 +258,15 @@ def requests_with(options: Mapping[str, str], number: int) -> list[Request]:
     return [Request(str(index), lines) for index in range(number)]
 
 
-def _counted(answers: Answers, wanted: int, site: Site, snapshot: ClusterSnapshot) -> SeatCount:
+def _counted(answers: Answers, wanted: int, site: Site) -> SeatCount:
     own = answers.answers[:wanted]
     reasons = Counter(reason_name(answer.reason) for answer in own if answer.reason)
     first = next(iter(reasons), "")
     if first not in ("", "Priority"):  # that of the others: the first one is before them
         reasons[first] += reasons.pop("Priority", 0)
     refusal = next((answer.refusal for answer in own if answer.refusal), "")
-    cores = gpu_cores(site)
-    on_nodes = [_beside(answer, cores, snapshot) for answer in own if answer.runs]
+    cpus = gpu_cpus(site)
+    on_nodes = [_beside(answer, cpus) for answer in own if answer.runs]
     known = [beside for beside in on_nodes if beside is not None]
     return SeatCount(
         wanted,
@@ -280,17 +280,16 @@ def _counted(answers: Answers, wanted: int, site: Site, snapshot: ClusterSnapsho
     )
 
 
-def _beside(answer: Answer, cores: Mapping[str, Sequence[frozenset[int]]], snapshot: ClusterSnapshot) -> bool | None:
+def _beside(answer: Answer, cpus: Mapping[str, Sequence[frozenset[int]]]) -> bool | None:
     """Whether all cores of a job are beside one of its GPUs; None without GPUs, and where their cores are not known."""
     beside = None
     for allocation in answer.allocations:
         indices = [index for gres in allocation.gres if gres.name in ("gpu", "shard") for index in gres.indices]
-        of_node = cores.get(allocation.node, ())
+        of_node = cpus.get(allocation.node, ())
         if not indices or any(index >= len(of_node) for index in indices):
             return None
-        per_core = snapshot.node_by_name[allocation.node].cpus_per_core
         near = frozenset().union(*(of_node[index] for index in indices))
-        if not {cpu // per_core for cpu in allocation.cpu_ids} <= near:
+        if not near.issuperset(allocation.cpu_ids):
             return False
         beside = True
     return beside

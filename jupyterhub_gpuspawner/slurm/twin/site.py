@@ -198,7 +198,7 @@ def question_of(
         "partitions": [_partition(record, nodes) for record in partitions],
         "gres": _gres_lines(nodes, site.gres_conf, notes),
         "drained": host_list(drained),
-        "held": _holders(held, nodes.keys() - drained),
+        "held": _holders(held, {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}),
         "reservations": [_reservation(line, at, own, nodes, licenses) for line in sorted(reservations, key=_overlaps)],
         "requests": groups,
         "seconds": seconds,
@@ -321,19 +321,27 @@ def _gres_lines(nodes: Mapping[str, Mapping[str, str]], text: str, notes: list[s
     return [{"NodeName": host_list(names), **dict(line)} for lines, names in by_line.items() for line in lines]
 
 
-def gpu_cores(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
-    """The cores beside each GPU of a node, in Slurm's order of them; without the nodes of which that is not known.
+def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
+    """The CPUs beside each GPU of a node, in Slurm's order of them; without the nodes of which that is not known.
 
-    Cores are Slurm's own numbers, as in gres.conf.
+    CPUs have the numbers of ``CPU_IDs`` of jobs: one for each thread, also where Slurm counts cores as CPUs.
     """
     nodes = {record["NodeName"]: record for record in _records(site.nodes, "NodeName")}
     by_node: dict[str, list[frozenset[int]]] = {}
     for line in _gres_lines(nodes, site.gres_conf, []):
         if line["Name"] == "gpu":
-            cores, (count,) = frozenset(parse_cpulist(line.get("Cores", ""))), _counts([line]).values()
+            cores, (count,) = parse_cpulist(line.get("Cores", "")), _counts([line]).values()
             for name in expand_nodelist(line["NodeName"]):
-                by_node.setdefault(name, []).extend([cores] * count)
+                threads = int(nodes[name].get("ThreadsPerCore") or 1)
+                near = frozenset(core * threads + thread for core in cores for thread in range(threads))
+                by_node.setdefault(name, []).extend([near] * count)
     return {name: tuple(gpus) for name, gpus in by_node.items() if all(gpus)}
+
+
+def _numbers_per_cpu(record: Mapping[str, str]) -> int:
+    """How many numbers in ``CPU_IDs`` are one CPU: two where a core of two threads counts as one (``CPUs=``)."""
+    sockets, cores, threads = (int(record.get(key) or 1) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore"))
+    return max(1, sockets * cores * threads // max(1, int(record.get("CPUTot") or 1))) if threads > 1 else 1
 
 
 def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
@@ -398,11 +406,11 @@ class _Held:
     exclusive: bool
     licenses: Mapping[str, int]
 
-    def options(self, part: NodeAllocation) -> tuple[str, ...]:
+    def options(self, part: NodeAllocation, numbers_per_cpu: int) -> tuple[str, ...]:
         """sbatch options of a job that holds on a node what this one holds on its node ``part``."""
         return (
             f"--partition={self.partition}",
-            *([f"--cpus-per-task={len(part.cpu_ids)}"] if part.cpu_ids else []),
+            *([f"--cpus-per-task={-(-len(part.cpu_ids) // numbers_per_cpu)}"] if part.cpu_ids else []),
             *(["--exclusive"] if self.exclusive or not part.cpu_ids else []),
             *([f"--mem={part.memory_mib}"] if part.memory_mib else []),
             *([f"--gres={','.join(map(str, part.gres))}"] if part.gres else []),
@@ -413,8 +421,10 @@ HOLDERS = 200
 """Jobs of the twin that hold what jobs of the site hold; there may be thousands of these."""
 
 
-def _holders(held: Sequence[_Held], nodes: Collection[str]) -> list[list[str]]:
+def _holders(held: Sequence[_Held], nodes: Mapping[str, int]) -> list[list[str]]:
     """sbatch options of jobs that hold what these hold. Jobs of the same size on different nodes are one job.
+
+    ``nodes``: those in service, with :func:`_numbers_per_cpu`.
 
     When a job ends only decides which gaps the scheduler may fill. So where there would be more than :data:`HOLDERS`
     jobs, ends are rounded up, to two digits, to one, or to the last.
@@ -425,7 +435,7 @@ def _holders(held: Sequence[_Held], nodes: Collection[str]) -> list[list[str]]:
         groups = {}
         counts: Counter[tuple[tuple[str, ...], int | None, str]] = Counter()
         for job, part in parts:
-            shape, minutes = job.options(part), _rounded_up(job.minutes, digits)
+            shape, minutes = job.options(part, nodes[part.node]), _rounded_up(job.minutes, digits)
             groups.setdefault((shape, minutes, counts[shape, minutes, part.node]), []).append(part.node)
             counts[shape, minutes, part.node] += 1
         if len(groups) <= HOLDERS:

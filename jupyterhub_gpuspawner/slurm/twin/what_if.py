@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.slurm.reason import reason_name
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes
 from jupyterhub_gpuspawner.slurm.text import fields, present
 from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers
-from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cores
+from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cpus
 from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist
 
 # Changes of a site.
@@ -204,10 +204,7 @@ def near_cpus(*sites: Site) -> dict[str, tuple[frozenset[int], ...]]:
     """
     near: dict[str, tuple[frozenset[int], ...]] = {}
     for site in reversed(sites):
-        per_core = {node.name: node.cpus_per_core for node in parse_nodes(site.nodes)}
-        for name, gpus in gpu_cores(site).items():
-            count = per_core.get(name, 1)
-            near[name] = tuple(frozenset(c * count + n for c in cores for n in range(count)) for cores in gpus)
+        near |= gpu_cpus(site)
     return near
 
 

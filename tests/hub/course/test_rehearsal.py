@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
-from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cores
+from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cpus
 from tests.standins.site_answers import NOW, job, node, partition, reservation, site
 
 K80 = "gpu:k80:4"
@@ -154,13 +154,15 @@ async def test_an_estimate_takes_its_place_where_slurm_cannot_be_asked() -> None
     )
 
 
-def test_the_cores_beside_a_gpu_are_those_of_gres_conf() -> None:
-    """Or else the socket that Slurm reports; a node of which neither is known is left out."""
+def test_the_cpus_beside_a_gpu_are_those_of_gres_conf() -> None:
+    """Or else the socket that Slurm reports; a node of which neither is known is left out. Each thread counts."""
     reported = site([node("g1", "gpu:k80:2(S:1)"), node("g2", "gpu:2"), node("c1")], [partition("gpu", "g[1-2],c1")])
+    threads = site([node("g1", "gpu:1(S:1)", threads=2).replace("CPUTot=48", "CPUTot=24")], [partition("gpu", "g1")])
     first, second = frozenset(range(12)), frozenset(range(12, 24))
 
-    assert gpu_cores(TWO) == dict.fromkeys(("g1", "g2"), (first, first, second, second))
-    assert gpu_cores(reported) == {"g1": (second, second)}
+    assert gpu_cpus(TWO) == dict.fromkeys(("g1", "g2"), (first, first, second, second))
+    assert gpu_cpus(reported) == {"g1": (second, second)}
+    assert gpu_cpus(threads) == {"g1": (frozenset(range(24, 48)),)}
 
 
 class Refusing:
