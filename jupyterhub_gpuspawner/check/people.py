@@ -42,8 +42,8 @@ async def check_trials(context: Context) -> AsyncIterator[Finding]:
     user = context.options.user
     if not user or context.slurm_error is not None:
         return
-    known = sorted(name for name, members in context.people.groups.items() if user in members)
-    groups = context.options.groups or tuple(known)
+    groups_of_user = sorted(name for name, members in context.people.groups.items() if user in members)
+    groups = context.options.groups or tuple(groups_of_user)
     spawner = context.site.spawner(user, groups)
     try:
         await refuse_root(user)
@@ -125,8 +125,8 @@ def _people(profile: Profile, context: Context) -> list[str]:
 
 
 async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> AsyncIterator[Finding]:
-    where, wanted, known = context.location(profile), context.options.people, _people(profile, context)
-    names = known or [f"person {number}" for number in range(1, wanted + 1)]
+    where, wanted, members = context.location(profile), context.options.people, _people(profile, context)
+    names = members or [f"person {number}" for number in range(1, wanted + 1)]
     try:
         request = context.request(Case(profile), now=context.now)
     except RequestError as error:
@@ -135,9 +135,9 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
     length = min([*lengths_of(request.resources, rehearsal.snapshot).values(), _LONG])
     date = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
     plan = plan_of(date, request, rehearsal.snapshot, names, opens=context.now.timestamp())
-    report = await rehearsal.report(plan, plan.asked_as if known else ())
+    report = await rehearsal.report(plan, plan.asked_as if members else ())
     by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
-    texts = [problem.text for problem in report.problems if known or problem.kind != "people"]
+    texts = [problem.text for problem in report.problems if members or problem.kind != "people"]
     if report.fit >= wanted and not texts:
         yield SEATS.ok(where, f"{people(wanted)} could start now{by_hand}")
     else:

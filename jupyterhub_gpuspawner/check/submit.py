@@ -38,7 +38,9 @@ from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration
 
 RAN = Code("job-ran", "With --submit: the job of a partition ran, and its node has what servers need.")
-PLACED = Code("job-placed", "With --submit: where the launcher placed itself on the node, and what it could not learn.")
+ON_NODE = Code(
+    "job-placed", "With --submit: where the launcher placed itself on the node, and what it could not learn."
+)
 REFUSED = Code("job-refused", "With --submit: Slurm refused the job of a partition, or it could not be submitted.")
 PENDING = Code("job-pending", "With --submit: the job did not start in time, so its node was not looked at.")
 CHANGED = Code("job-changed", "With --submit: something at the site changes the comment, name or partition of jobs.")
@@ -526,8 +528,8 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
     python = log.facts.get("python", {}).get("version")
     if log.placement and python:
         first, *problems = log.placement
-        yield PLACED.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
-        yield from (PLACED.warning(node, f"the launcher says: {problem}") for problem in problems)
+        yield ON_NODE.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
+        yield from (ON_NODE.warning(node, f"the launcher says: {problem}") for problem in problems)
     if not faults and log.port is not None:
         yield RAN.ok(
             node,

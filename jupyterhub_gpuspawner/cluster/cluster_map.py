@@ -238,7 +238,7 @@ class ClusterMap:
         """
         words = text.casefold().split()
 
-        def kept(node: MapNode) -> bool:
+        def matches(node: MapNode) -> bool:
             if use == "with-free-gpus":
                 if not any(gpu.use is GpuUse.FREE for gpu in node.gpus):
                     return False
@@ -255,7 +255,7 @@ class ClusterMap:
 
         parts = tuple(map_partition for map_partition in self.partitions if partition in ("", map_partition.name))
         members = {name for part in parts for name in part.nodes}
-        nodes = tuple(node for node in self.nodes if (not partition or node.name in members) and kept(node))
+        nodes = tuple(node for node in self.nodes if (not partition or node.name in members) and matches(node))
         left = {node.name: node for node in nodes}
         shown = []
         for map_part in parts:

@@ -243,8 +243,8 @@ def cause_of_change(before: QueueView | None, after: QueueView | None, job_id: s
     """Why ``job_id`` is expected to start sooner or later, as far as the two views of its queue tell."""
     if before is None or after is None or before.taken_at >= after.taken_at:
         return Change(later, ChangeCause.NEW_ESTIMATE)
-    found = (_delays if later else _reliefs)(before, after, job_id)
-    cause, names = next(((cause, names) for cause, names in found if names), (ChangeCause.NEW_ESTIMATE, ()))
+    causes = (_delays if later else _reliefs)(before, after, job_id)
+    cause, names = next(((cause, names) for cause, names in causes if names), (ChangeCause.NEW_ESTIMATE, ()))
     return Change(later, cause, tuple(sorted(names)))
 
 

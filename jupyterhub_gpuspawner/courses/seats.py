@@ -142,8 +142,8 @@ def in_words(count: SeatCount, *, cpus_per_core: int) -> str:
 
 def _explained(reason: str) -> str:
     """What it means where jobs with this reason never start."""
-    known = meaning(reason)
-    return f" ({known.sentence.rstrip('.')})" if not known.clears and reason not in _SHORT_OF else ""
+    explanation = meaning(reason)
+    return f" ({explanation.sentence.rstrip('.')})" if not explanation.clears and reason not in _SHORT_OF else ""
 
 
 def estimate(

@@ -83,8 +83,8 @@ class NodeRecord:
         listed = self.topology.devices
         return tuple(
             position
-            for position, (gpu, seen) in enumerate(zip(self.topology.gpus, self.seen, strict=True))
-            if (gpu.pci and listed and gpu.pci not in listed) or (self.whole_at is not None and seen < self.whole_at)
+            for position, (gpu, view) in enumerate(zip(self.topology.gpus, self.seen, strict=True))
+            if (gpu.pci and listed and gpu.pci not in listed) or (self.whole_at is not None and view < self.whole_at)
         )
 
     @cached_property
@@ -265,18 +265,18 @@ def _link(new: NodeTopology, before: NodeTopology, a: _Positions, b: _Positions)
     if a == b:
         return "X"
     pairs = zip((new, before), a, b, strict=True)
-    return _first_known(topology.link(x, y) for topology, x, y in pairs if x is not None and y is not None)
+    return _first_measured(topology.link(x, y) for topology, x, y in pairs if x is not None and y is not None)
 
 
 def _nic_link(new: NodeTopology, before: NodeTopology, nic: str, gpu: _Positions) -> str:
-    return _first_known(
+    return _first_measured(
         topology.nic_links[topology.nics.index(nic)][position]
         for topology, position in zip((new, before), gpu, strict=True)
         if position is not None and nic in topology.nics and topology.nic_links
     )
 
 
-def _first_known(links: Iterable[str]) -> str:
+def _first_measured(links: Iterable[str]) -> str:
     return next((link for link in links if link != "?"), "?")
 
 

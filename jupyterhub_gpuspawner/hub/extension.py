@@ -213,7 +213,7 @@ def _of_pending_jobs(held: ClusterJob, snapshot: ClusterSnapshot, end: float) ->
     One that Slurm expects to start before does not wait for this job's end. Where it has no estimate for one of them,
     that job may be waiting for it.
     """
-    if any(record.kind == "job" and not record.kept for record in snapshot.unread):
+    if any(record.kind == "job" and not record.partial for record in snapshot.unread):
         return _Bound(end, Reason.UNKNOWN)
     capacity, need, first = capacity_of(snapshot), _need(held), inf
     for partition in snapshot.partitions:

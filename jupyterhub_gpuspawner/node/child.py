@@ -183,12 +183,12 @@ def keep_open(descriptor: int) -> int:
     import fcntl
 
     try:
-        kept = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
+        duplicate = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
     except OSError:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - its one argument
         return descriptor
     os.close(descriptor)
-    return kept
+    return duplicate
 
 
 def descends(pid: int, roots: Collection[int], parent: Callable[[int], int]) -> bool:

@@ -320,8 +320,8 @@ def claimed(
     if got.claimed_elsewhere and len(got.gpus) < wanted:
         others = format_cpulist(topology.gpus[gpu].index for gpu in got.claimed_elsewhere)
         problems.append(f"GPU {others} is claimed by other servers.")
-    places = [n for n, gpu in enumerate(granted.positions) if gpu in got.gpus]
-    return replace(granted.take(places), problems=tuple(problems))
+    indices = [n for n, gpu in enumerate(granted.positions) if gpu in got.gpus]
+    return replace(granted.take(indices), problems=tuple(problems))
 
 
 def name_of(topology: NodeTopology, gpu: int, node: str) -> str:

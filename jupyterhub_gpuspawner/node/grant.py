@@ -65,12 +65,12 @@ class GpuGrant:
 
     def take(self, order: Iterable[int], *problems: str) -> GpuGrant:
         """Some of these GPUs, by their place in the grant, in this order."""
-        places = tuple(order)
+        indices = tuple(order)
         return replace(
             self,
-            names=tuple((self.names or ())[n] for n in places),
-            positions=None if self.positions is None else tuple(self.positions[n] for n in places),
-            slurm=tuple(self.slurm[n] for n in places) if self.slurm else (),
+            names=tuple((self.names or ())[n] for n in indices),
+            positions=None if self.positions is None else tuple(self.positions[n] for n in indices),
+            slurm=tuple(self.slurm[n] for n in indices) if self.slurm else (),
             problems=(*self.problems, *problems),
         )
 

@@ -45,7 +45,7 @@ def observe(
     Raises OSError if no child process can be started.
     """
     documents, finished = child.ask_documents(
-        lambda say: _look(say, node=node, topology_file=topology_file, root=root, network=network), deadline
+        lambda say: _read_in_child(say, node=node, topology_file=topology_file, root=root, network=network), deadline
     )
     best, doing, failed = NodeTopology(hostname=node), "starting", ""
     for document in documents:
@@ -61,7 +61,7 @@ def observe(
     return best
 
 
-def _look(say: Say, *, node: str, topology_file: str | None, root: str, network: bool) -> None:
+def _read_in_child(say: Say, *, node: str, topology_file: str | None, root: str, network: bool) -> None:
     """The child's part: say what is being read (``doing``), and topologies, each better than the one before."""
     try:
         _read_sources(say, node, topology_file, root, network=network)

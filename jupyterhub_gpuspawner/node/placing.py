@@ -90,7 +90,7 @@ class Placing:
             node=self.node,
             partition=self.environ.get("SLURM_JOB_PARTITION"),
             simulated=topology.simulated,
-            gpus=_placed(gpus, topology),
+            gpus=_gpu_documents(gpus, topology),
             cpus=format_cpulist(cpus),
             numa_nodes=_numa_nodes(topology, cpus) or gpus.choice.numa_nodes,
             memory_policy=memory,
@@ -184,7 +184,7 @@ class Placing:
         return utc(int(end)) if end else None
 
 
-def _placed(gpus: GpuGrant, topology: NodeTopology) -> tuple[PlacedGpu, ...]:
+def _gpu_documents(gpus: GpuGrant, topology: NodeTopology) -> tuple[PlacedGpu, ...]:
     """GPUs for the report; the index is the number in ``CUDA_VISIBLE_DEVICES``, if that contains numbers."""
     if gpus.positions is None:
         numbers = [int(name) if name.isdigit() else None for name in gpus.names or ()]

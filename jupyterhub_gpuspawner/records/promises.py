@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
     """When Slurm started the job; when a person gave it up who had waited for longer than was promised."""
 
     @property
-    def kept(self) -> str:
+    def result(self) -> str:
         """``within`` the range as its words said it, ``early`` or ``late``."""
         estimate, at = self.promise.estimate, self.promise.at
         if estimate.holds(self.started, now=at):
@@ -70,7 +70,7 @@ def outcomes(promises: Iterable[Promise], started: float | None, ended: float | 
             yield Outcome(promise, max(started, promise.at))
         elif ended is not None:
             outcome = Outcome(promise, ended)
-            if outcome.kept == "late":
+            if outcome.result == "late":
                 yield outcome
 
 
@@ -94,7 +94,7 @@ def accuracy(of: Sequence[Outcome]) -> Accuracy | None:
     errors = [(outcome.error, slurm) for outcome in of if (slurm := outcome.slurm_error) is not None]
     return Accuracy(
         len(of),
-        sum(outcome.kept == "within" for outcome in of) / len(of),
+        sum(outcome.result == "within" for outcome in of) / len(of),
         median(error for error, _ in errors) if errors else None,
         median(slurm for _, slurm in errors) if errors else None,
     )

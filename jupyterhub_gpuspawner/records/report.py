@@ -239,23 +239,25 @@ def _promises(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator
     )
     now = [outcome for _, outcome in pairs if outcome.promise.estimate.kind is Kind.NOW]
     if now:
-        kept = sum(outcome.kept == "within" for outcome in now)
-        yield f"<p>Of {len(now):,} that were to start now, {kept:,} started within a minute.</p>"
+        in_time = sum(outcome.result == "within" for outcome in now)
+        yield f"<p>Of {len(now):,} that were to start now, {in_time:,} started within a minute.</p>"
     head = ("Within", "Median error", "Slurm's plan", "Said")
     by_profile = _grouped(pairs, lambda pair: pair[0].profile or "(no profile)")
-    yield bars("In percent.", ("Profile", *head), [_kept(*group) for group in sorted(by_profile.items())], extra=(2, 3))
+    yield bars(
+        "In percent.", ("Profile", *head), [_accuracy(*group) for group in sorted(by_profile.items())], extra=(2, 3)
+    )
     by_hour = _grouped(pairs, lambda pair: datetime.fromtimestamp(pair[1].promise.at, zone).hour)
-    rows = [_kept(f"{hour}:00", group) for hour, group in sorted(by_hour.items())]
+    rows = [_accuracy(f"{hour}:00", group) for hour, group in sorted(by_hour.items())]
     yield bars("In percent.", ("Hour", *head), rows, extra=(2, 3))
     yield "</section>"
 
 
-def _kept(name: str, pairs: Sequence[tuple[SessionRecord, Outcome]]) -> Row:
-    found = accuracy([outcome for _, outcome in pairs])
-    assert found is not None  # noqa: S101 - for mypy: a group is not empty
-    errors = (duration(error) if error is not None else "-" for error in (found.error, found.slurm_error))
-    numbers = (f"{100 * found.within:.0f} %", *errors, f"{found.number:,}")
-    return name, (100 * found.within,), numbers
+def _accuracy(name: str, pairs: Sequence[tuple[SessionRecord, Outcome]]) -> Row:
+    summary = accuracy([outcome for _, outcome in pairs])
+    assert summary is not None  # noqa: S101 - for mypy: a group is not empty
+    errors = (duration(error) if error is not None else "-" for error in (summary.error, summary.slurm_error))
+    numbers = (f"{100 * summary.within:.0f} %", *errors, f"{summary.number:,}")
+    return name, (100 * summary.within,), numbers
 
 
 def _use(granted: Sequence[SessionRecord]) -> Iterator[str]:

@@ -141,7 +141,7 @@ class SessionStore:
 
     def close_lost(self, sessions: Collection[str]) -> int:
         """Complete the records of sessions whose end nobody saw, and return how many were open; raises StoreError."""
-        open_records = [record for record in self.under_way() if record.session in sessions]
+        open_records = [record for record in self.open_sessions() if record.session in sessions]
         with _faults(f"Sessions could not be completed in {self.path}"):
             for record in open_records:
                 self._db.execute(_WRITE, _row(lost(record)))
@@ -191,7 +191,7 @@ class SessionStore:
         with _faults(f"{self.path} cannot be read"):
             return list(map(_record, self._db.execute(query, (at_most,))))[::-1]
 
-    def under_way(self) -> list[SessionRecord]:
+    def open_sessions(self) -> list[SessionRecord]:
         """The records without an end; raises StoreError."""
         with _faults(f"{self.path} cannot be read"):
             return list(map(_record, self._db.execute(f"{_READ} WHERE ended_at IS NULL")))

@@ -92,7 +92,7 @@ def without_tokens(query: str, tokens: frozenset[str]) -> str:
     return "&".join(part for part in query.split("&") if not tokens_in(part) & tokens)
 
 
-async def known_tokens(request: httputil.HTTPServerRequest, auth: HubOAuth, session: str) -> frozenset[str]:
+async def request_tokens(request: httputil.HTTPServerRequest, auth: HubOAuth, session: str) -> frozenset[str]:
     """Those of the address, of the page that it was asked from, and of ``Authorization`` that JupyterHub knows."""
     header = auth.auth_header_pat.match(request.headers.get("Authorization", ""))
     tokens = {header[1].strip()} if header else set()
@@ -177,7 +177,7 @@ def handler_class() -> Any:
             if from_elsewhere(self.request.method, self.request.headers):
                 raise web.HTTPError(403, log_message="asked for by a page of another site")
             if self.current_user:
-                self.hub_tokens = await known_tokens(self.request, self.hub_auth, self.hub_auth.get_session_id(self))
+                self.hub_tokens = await request_tokens(self.request, self.hub_auth, self.hub_auth.get_session_id(self))
 
         def proxy_request_headers(self) -> httputil.HTTPHeaders:
             """What the application gets of the visitor's headers."""
@@ -244,7 +244,7 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
                 _end(process)
                 await ended
                 return 1
-            telling = asyncio.create_task(self.tell_of_activity(application))
+            telling = asyncio.create_task(self.report_activity(application))
         status = await ended
         for task in filter(None, (ready, telling)):
             task.cancel()
@@ -265,7 +265,7 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
                         return
             await asyncio.sleep(PAUSE)
 
-    async def tell_of_activity(self, application: web.Application) -> None:
+    async def report_activity(self, application: web.Application) -> None:
         """Tell JupyterHub when the application was last used, as jupyterhub-singleuser does."""
         reported = None
         while True:

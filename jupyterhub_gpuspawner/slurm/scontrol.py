@@ -52,7 +52,7 @@ def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ..
     partitions = tuple(_partition(record) for record in _records(text, "PartitionName"))
     for partition in partitions:
         for key in partition.unread:
-            notice(Unread("partition", partition.name, key, kept=True))
+            notice(Unread("partition", partition.name, key, partial=True))
     return partitions
 
 

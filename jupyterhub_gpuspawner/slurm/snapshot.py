@@ -345,7 +345,7 @@ class Unread:
     """Name of the node, partition or reservation, or the job's id; empty if that was not understood either."""
     field: str
     """Slurm's name of the field; empty for the whole record."""
-    kept: bool = False
+    partial: bool = False
     """The record is in the snapshot all the same, without this field."""
 
 
@@ -374,7 +374,9 @@ class ClusterSnapshot:
 
         A missing node is never counted on, and a partition that was not understood is uncertain by itself.
         """
-        return any(record.kind == "reservation" or (record.kind == "job" and not record.kept) for record in self.unread)
+        return any(
+            record.kind == "reservation" or (record.kind == "job" and not record.partial) for record in self.unread
+        )
 
     @cached_property
     def node_table(self) -> Table[NodeState]:

@@ -89,7 +89,7 @@ class SnapshotReader:
         Four commands; a fifth one every five minutes reads slurm.conf's defaults. Raises SlurmUnavailable and
         SlurmOutputError.
         """
-        taken_at, mark = time.time(), secrets.token_hex(8)
+        now, mark = time.time(), secrets.token_hex(8)
         entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
         shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
         default = asyncio.ensure_future(self._slurm_conf())
@@ -117,7 +117,7 @@ class SnapshotReader:
                 if config is not None
                 else CpuAllocation(),
                 preemption=config.preemption if config is not None else "",
-                taken_at=taken_at,
+                taken_at=now,
                 unread=tuple(unread),
             )
             _ = snapshot.job_by_id, snapshot.queue_positions  # indexes for those who wait

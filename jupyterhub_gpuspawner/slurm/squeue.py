@@ -183,7 +183,7 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJ
     def job(texts: list[str]) -> ClusterJob:
         row, unknown_gres = _cluster_job(texts)
         if unknown_gres:
-            notice(Unread("job", row.job_id, unknown_gres, kept=True))
+            notice(Unread("job", row.job_id, unknown_gres, partial=True))
         return row
 
     return Table.of(ClusterJob, CLUSTER.jobs(text, mark, job, notice))

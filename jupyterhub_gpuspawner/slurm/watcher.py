@@ -358,7 +358,7 @@ class JobWatcher:
                 self._statuses(watched, jobs[watched.job_id])
             else:
                 absent.append(watched)
-        await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
+        await asyncio.gather(*(self._query(watched) for watched in absent if not watched.hidden))
         if missing := [watched for watched in absent if watched.hidden or (watched.absent > 1 and not watched.ended)]:
             await self._missing(missing)
 
@@ -368,7 +368,7 @@ class JobWatcher:
         if watched.job_id in jobs:
             self._statuses(watched, jobs[watched.job_id])
 
-    async def _look_up(self, watched: Watched) -> None:
+    async def _query(self, watched: Watched) -> None:
         try:
             detail = await self.client.job(watched.job_id)
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer

@@ -687,7 +687,7 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
             ("unknown", "availability unknown: part of Slurm's list of jobs could not be read"),
         ),
         (UNREAD_JOB, {"gpus": 9}, ("never", "9 GPUs are more than the 4 of a node")),
-        (replace(UNREAD_JOB, kept=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
+        (replace(UNREAD_JOB, partial=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
         (Unread("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
     ],
 )

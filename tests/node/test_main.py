@@ -258,7 +258,7 @@ main.main(sys.argv[3:])
     ("target", "problem"),
     [
         ("placing.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
-        ("hardware._look", "Reading the hardware ended unexpectedly while starting."),
+        ("hardware._read_in_child", "Reading the hardware ended unexpectedly while starting."),
         ("hardware.from_document", "Reading the hardware failed: RuntimeError: broken by the test"),
         ("bind.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
         ("grant.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),

@@ -25,7 +25,7 @@ RANGE = Promise(NOON, PromiseMoment.HALF, Estimate(Kind.EXPECTED, NOON + 600, NO
 
 
 @pytest.mark.parametrize(
-    ("promise", "started", "kept"),
+    ("promise", "started", "result"),
     [
         (NOW, 60, "within"),
         (NOW, 61, "late"),
@@ -36,9 +36,9 @@ RANGE = Promise(NOON, PromiseMoment.HALF, Estimate(Kind.EXPECTED, NOON + 600, NO
         (RANGE, 1201, "late"),
     ],
 )
-def test_a_start_is_within_the_range_or_early_or_late(promise: Promise, started: float, kept: str) -> None:
+def test_a_start_is_within_the_range_or_early_or_late(promise: Promise, started: float, result: str) -> None:
     """As the words said it."""
-    assert Outcome(promise, NOON + started).kept == kept
+    assert Outcome(promise, NOON + started).result == result
 
 
 def test_a_wait_that_was_given_up_counts_once_it_was_too_long() -> None:

@@ -64,7 +64,7 @@ def test_a_hub_that_was_killed_leaves_sessions_that_the_next_one_completes(path:
         found = {session.username: session.cause for session in store.sessions()}
 
         assert found == {"runs": ENDED.cause, "gone": UNKNOWN}
-        assert store.under_way() == []
+        assert store.open_sessions() == []
 
 
 def test_old_sessions_expire_and_those_under_way_do_not(path: Path) -> None:

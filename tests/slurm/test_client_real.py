@@ -325,7 +325,7 @@ async def test_no_words_of_any_user_hide_the_cluster(
     assert {job.cpus for job in held} == {1}
     assert [said for said in refused if "Trackable RESource" not in said] == []
     assert len([job for job in held if job.gpus_unknown]) >= (1 if refused else 10)
-    assert {job.job_id for job in held if job.gpus_unknown} == {each.name for each in snapshot.unread if each.kept}
+    assert {job.job_id for job in held if job.gpus_unknown} == {each.name for each in snapshot.unread if each.partial}
     assert not snapshot.partial
     assert snapshot.job_by_id[watched].gpus == (Gres("gpu", "k80", 1),)
     assert (status.phase, set(everyone), set(allocations) & {watched}) == (Phase.RUNNING, {watched}, {watched})

@@ -276,8 +276,8 @@ def test_a_partition_stays_with_what_is_understood_of_it() -> None:
         Partition("b", nodes=("n2",)),
     )
     assert unread == [
-        Unread("partition", "a", "MaxTime", kept=True),
-        Unread("partition", "a", "MinNodes", kept=True),
+        Unread("partition", "a", "MaxTime", partial=True),
+        Unread("partition", "a", "MinNodes", partial=True),
     ]
 
 

@@ -352,7 +352,7 @@ def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> N
     )
     assert (odd.job_id, odd.cpus, odd.memory_mib, odd.gpus, odd.gpus_unknown) == ("7", 4, 7680, (), True)
     assert plain == parse_jobs(record(CLUSTER), MARK)[0]
-    assert unread == [Unread("job", "7", field.replace("_", "-"), kept=True)]
+    assert unread == [Unread("job", "7", field.replace("_", "-"), partial=True)]
 
 
 @settings(deadline=None)

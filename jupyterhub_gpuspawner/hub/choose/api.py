@@ -297,7 +297,7 @@ def _offered(status: ProfileStatus, now: float) -> OfferedProfile:
         resources=_requested(resources) if resources is not None else None,
         availability=Prospect(**prospect(status.availability, now)) if status.availability is not None else None,
         choices={
-            option: {choice: Prospect(**prospect(found, now)) for choice, found in choices.items()}
+            option: {choice: Prospect(**prospect(start, now)) for choice, start in choices.items()}
             for option, choices in status.choices.items()
         },
         options_schema=options_schema(profile) if allowed else None,

@@ -583,7 +583,7 @@ def profile_statuses(
             resolve, (profile,), username=username, groups=groups, server_name="", now=now, defaults=defaults
         )
 
-        def found(request: JobRequest) -> Availability:
+        def availability_of(request: JobRequest) -> Availability:
             limit = queue_limit(profile.queue_timeout, site_queue_limit)
             answer = availability(
                 request.resources,
@@ -613,7 +613,7 @@ def profile_statuses(
                 choices_left[0] -= 1
                 with suppress(RequestError):
                     other = query({**chosen_options, name: key})
-                    choices.setdefault(name, {})[key] = found(other)
-        return ProfileStatus(profile, None, found(request), request.resources, choices)
+                    choices.setdefault(name, {})[key] = availability_of(other)
+        return ProfileStatus(profile, None, availability_of(request), request.resources, choices)
 
     return tuple(map(status, offered))

@@ -28,7 +28,7 @@ STARTS_NOW = "starts now"
 LATER = "later"
 CANNOT = "cannot start"
 AT_THE_FIELD = "this choice cannot start"
-NOT_KNOWN = "It is not known when this choice would start."
+START_UNKNOWN = "It is not known when this choice would start."
 FAULTS = (
     "For administrators: these files of profiles or courses contain errors. The last valid version of each is offered, "
     "if there is one."
@@ -70,13 +70,13 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
-def start_of_choice(found: Availability | None, now: float) -> str:
+def start_of_choice(availability: Availability | None, now: float) -> str:
     """When a job with one choice of an option would start, after its name; empty where nothing is known."""
-    if found is None or found.chance is Chance.UNKNOWN:
+    if availability is None or availability.chance is Chance.UNKNOWN:
         return ""
-    if found.chance is Chance.LATER:
-        return f": {found.estimate.span(now) or LATER}"
-    return f": {STARTS_NOW if found.chance is Chance.NOW else CANNOT}"
+    if availability.chance is Chance.LATER:
+        return f": {availability.estimate.span(now) or LATER}"
+    return f": {STARTS_NOW if availability.chance is Chance.NOW else CANNOT}"
 
 
 def for_the_script() -> dict[str, object]:
@@ -90,7 +90,7 @@ def for_the_script() -> dict[str, object]:
         "asking": ASKING,
         "silent": SILENT,
         "silent_from_the_start": SILENT_FROM_THE_START,
-        "not_known": NOT_KNOWN,
+        "not_known": START_UNKNOWN,
         "starts": {"now": STARTS_NOW, "later": LATER, "never": CANNOT},
         "at_the_field": sentence(AT_THE_FIELD),
     }

@@ -132,12 +132,12 @@ class ClusterPage(BaseHandler):
         sight, filters = await sight_of(self), filters_of(self)
         spaces: dict[str, Any] = {}
         if sight.cluster_map is not None:
-            taken_at = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
+            moment = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
             rights = Rights(
                 log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use
             )
             rows = await asyncio.to_thread(self._rows, sight.cluster_map, filters, rights, self.template_namespace)
-            spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": taken_at}
+            spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": moment}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
             spaces["health"] = health_section(await health_of(self), time.time())
         self.finish(await self.render_template("cluster.html", sight=sight, filters=filters, **spaces))

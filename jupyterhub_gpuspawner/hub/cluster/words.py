@@ -20,7 +20,7 @@ USES = {
     "full": "full",
     "out": "out of service",
 }
-NOTHING_KNOWN = silence(since_the_start=True, more="Nothing is known about the cluster.")
+CLUSTER_UNKNOWN = silence(since_the_start=True, more="Nothing is known about the cluster.")
 CLUSTER_SILENT = silence(since_the_start=False)
 HOLDERS_UNKNOWN = "Slurm did not report which job has which GPU; jobs are listed beside their nodes."
 NO_MATCH = "No node matches."

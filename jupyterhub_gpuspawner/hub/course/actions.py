@@ -374,8 +374,8 @@ class CourseActions:
             return Outcome(user, Result.DONE, words.STARTS)
 
         outcomes = self._outcomes(course, only, begin)
-        asked = (CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting)
-        self.starts.keep(course.slug, session_name(course), *asked)
+        records = (CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting)
+        self.starts.keep(course.slug, session_name(course), *records)
         for key in starting:
             self.put_start(course, key, every=every)
         return outcomes

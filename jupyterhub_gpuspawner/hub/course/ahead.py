@@ -19,7 +19,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
-from jupyterhub_gpuspawner.hub.course.evening import CHECKS, LOOK_SECONDS, CourseChecks
+from jupyterhub_gpuspawner.hub.course.evening import CHECK_SECONDS, CHECKS, CourseChecks
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage
 from jupyterhub_gpuspawner.hub.course.rights import (
     GPUCourses,
@@ -173,8 +173,8 @@ class StartsAhead:
         """Do the next step for everybody in a course; raises SQLAlchemyError."""
         actions, times = self._actions, window(course, time.time())
         starts = actions.starts.find(course.slug, times.session)
-        asked = {name for name, start in starts.items() if start.stage is Stage.ASKED}
-        wanted = asked if times.deadline is None else course.people
+        requested = {name for name, start in starts.items() if start.stage is Stage.ASKED}
+        wanted = requested if times.deadline is None else course.people
         people = [name for name in course.people if name in wanted and name not in course.unknown]
         people = [name for name in people if actions.pace.kind(name) is None]
         participants = actions.participants(course, people) if people else ()
@@ -293,5 +293,5 @@ def begin_courses(app: JupyterHub) -> None:
     every(app, RETRY_SECONDS, update, "The update of courses", wake=changed)
     starts_ahead = StartsAhead(app, book, actions)
     every(app, POLL_SECONDS, starts_ahead.start_all_due, "Looking for courses that are to be started")
-    every(app, LOOK_SECONDS, checks.check_due, "The check of courses", wake=checks.wake)
+    every(app, CHECK_SECONDS, checks.check_due, "The check of courses", wake=checks.wake)
     every(app, DAY_SECONDS, actions.starts.forget_old, "The deletion of old starts of courses")

@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 CHECKS = "gpuspawner_course_checks"
 """The hub's :class:`CourseChecks` in its settings."""
-LOOK_SECONDS = 60.0
+CHECK_SECONDS = 60.0
 """Seconds between two looks at which checks are due."""
 DEADLINE = 300.0
 """Seconds after which a check is given up."""

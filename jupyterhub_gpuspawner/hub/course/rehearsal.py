@@ -33,12 +33,12 @@ from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, read_site, what_runs
 from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, gpu_cpus
 
-SESSIONS_AT_ONCE = 3
+CONCURRENT_SESSIONS = 3
 """Sessions whose seats are counted at the same time."""
 T = TypeVar("T")
 PATIENCE_SECONDS = 120.0
 """Seconds after which Slurm's scheduler is not waited for."""
-AT_ONCE = 4
+CONCURRENT_REQUESTS = 4
 """People as whom Slurm is asked at the same time: each question makes slurmctld evaluate the cluster."""
 LATER = "Counted by hand, as an estimate, since there is more than a week until then."
 SERVED_FIRST = "Counted after the servers of course {course}, whose session is at the same time."
@@ -77,7 +77,7 @@ class Rehearsal:
 
         Slurm is not asked about sessions that begin after ``until``, in seconds since the epoch.
         """
-        turns = asyncio.Semaphore(SESSIONS_AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_SESSIONS)
 
         async def report(plan: SessionPlan, *, everybody: bool) -> SessionReport:
             if plan.session.start.timestamp() > until:
@@ -134,7 +134,7 @@ class Rehearsal:
 
         Raises ConfigError if nothing can be run as one of them, and SlurmUnavailable.
         """
-        turns = asyncio.Semaphore(AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENT_REQUESTS)
 
         async def refusal(user: str) -> str:
             async with turns:

@@ -258,7 +258,7 @@ class CourseView:
     """What the check found for the next session."""
     faults: tuple[str, ...]
     """What is wrong with the course's file."""
-    kept: str
+    consequence: str
     """What the hub does about these."""
     recent: tuple[Line, ...]
     """What instructors did, and what the hub did for them; the latest first."""
@@ -274,7 +274,7 @@ class CourseView:
             self.check,
             self.problems,
             self.faults,
-            self.kept,
+            self.consequence,
             self.recent,
         )
         return f"{zlib.crc32(repr(content).encode()):08x}"
@@ -312,7 +312,7 @@ def course_view(
         check=_checked(course, check, now, wanted=check_wanted) if course.people else None,
         problems=tuple(remark.text for remark in check.report.remarks) if check is not None else (),
         faults=tuple(dict.fromkeys(faults)),
-        kept="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
+        consequence="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
         recent=tuple(recent),
         tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
     )

@@ -141,24 +141,24 @@ def _without_sentences(document: Mapping[str, Any]) -> Mapping[str, Any]:
 # What is said of an ending. A new cause has its words here; what else they name is a field of :class:`Ending`.
 
 _BY_ITSELF = (End.FAILED, End.FINISHED)
-_AGAIN = "Start again. If it happens again, contact {contact}."
-_WAIT_AGAIN = "Start again; the new server may have to wait in the queue."
+_RETRY = "Start again. If it happens again, contact {contact}."
+_REQUEUE = "Start again; the new server may have to wait in the queue."
 _ASK = "Please contact {contact}."
 _TRY_LATER = (
     "Try again in a minute; if it still fails, contact {contact}. Servers that are already running are not affected."
 )
 _REFUSED = "Choose something else, or something smaller; if that does not help, contact {contact}."
 _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
-    ("timeout", None): Words("The server was started but did not respond to the hub in time.", _AGAIN),
+    ("timeout", None): Words("The server was started but did not respond to the hub in time.", _RETRY),
     ("timeout", Stage.SUBMITTED): Words(
         "Slurm did not accept the job within {time}, so the start was cancelled.", _TRY_LATER
     ),
     ("timeout", Stage.ALLOCATED): Words(
         "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
         "Last known state: {job}",
-        _AGAIN,
+        _RETRY,
     ),
-    ("timeout", Stage.STARTING): Words("Your server was started but did not respond to the hub within {time}.", _AGAIN),
+    ("timeout", Stage.STARTING): Words("Your server was started but did not respond to the hub within {time}.", _RETRY),
     ("queue_timeout", None): Words(
         "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up.",
         "Start again, or choose fewer resources: a smaller job may start sooner.",
@@ -200,7 +200,7 @@ def _of_facts(ending: Ending, title: str, contact: str) -> Words:
     if ending.failed:
         return _of_start(ending, of_job)
     if job.phase is not Phase.ENDED:
-        return Words("Slurm requeued the job, which ended its server.", _WAIT_AGAIN)
+        return Words("Slurm requeued the job, which ended its server.", _REQUEUE)
     return Words(of_job.sentence, of_job.advice)
 
 

@@ -93,11 +93,11 @@ class Recorder:
         if self._room.acquire(blocking=False):
             self._thread.submit(self._run, lambda store: store.take(event)).add_done_callback(self._written)
 
-    async def under_way(self, before: float = math.inf) -> frozenset[str]:
+    async def open_sessions(self, before: float = math.inf) -> frozenset[str]:
         """The ids of the sessions that began before this time and have no end; none where the file cannot be read."""
 
         def ids(store: SessionStore) -> frozenset[str]:
-            return frozenset(record.session for record in store.under_way() if record.begun_at < before)
+            return frozenset(record.session for record in store.open_sessions() if record.begun_at < before)
 
         return await asyncio.wrap_future(self._thread.submit(self._run, ids)) or frozenset()
 
@@ -165,7 +165,7 @@ def stored_sessions(app: JupyterHub) -> frozenset[str]:
 
 async def complete_left(app: JupyterHub, recorder: Recorder, started_at: float) -> None:
     """Complete what a hub that was killed before this time has left open; raises SQLAlchemyError."""
-    left_open = await recorder.under_way(before=started_at)
+    left_open = await recorder.open_sessions(before=started_at)
     if left_open:
         await recorder.close_lost(left_open - stored_sessions(app))
 

@@ -413,9 +413,9 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
         if facts is None:
             return _dated(ServerCard(server.name, title, state.value), server)
         progress = event(facts, now=now)
-        told = progress["gpuspawner"]
+        values = progress["gpuspawner"]
         card = ServerCard(
-            server.name, title, state.value, progress["message"], expected=told["expected"], change=told["change"]
+            server.name, title, state.value, progress["message"], expected=values["expected"], change=values["change"]
         )
         return _dated(card, server)
     if state is ServerState.RUNNING:

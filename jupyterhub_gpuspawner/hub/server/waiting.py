@@ -326,12 +326,12 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None or ending.stopped:  # the hub's own time-out has no message
         ending = Ending(start_failed("timeout")) if isinstance(failure, AnyTimeoutError) else None
-    given_up = parse_choice_query(query.get(GAVE_UP, ""))
+    abandoned = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,
         "shown": words_of(ending, contact=contact_of(spawner)) if ending is not None else None,
-        "again_url": same_choice(spaces["spawn_url"], given_up or spawner.user_options),
-        "given_up": _profile_name(spawner, given_up.get("profile", "")) if given_up else "",
+        "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
+        "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,
     }
 

@@ -114,7 +114,7 @@ def observe_promises(event: Event) -> None:
     if isinstance(event, Placed):
         for outcome in outcomes(event.promises, event.allocated_at, None):
             moment = outcome.promise.moment.value
-            _PROMISES.labels(event.profile, moment, outcome.kept).inc()
+            _PROMISES.labels(event.profile, moment, outcome.result).inc()
             _PROMISE_ERRORS.labels(event.profile, moment).observe(outcome.error)
 
 

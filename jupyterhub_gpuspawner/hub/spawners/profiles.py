@@ -88,7 +88,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         Enum(tuple(ALLOWANCES)),
         config=True,
         help=f"""What files in `profiles_dir` may contain beyond requests to Slurm, the site's modules, texts and
-        options. {"; ".join(f"`{word}`: {says}" for word, says in ALLOWANCES.items())}. Except for `local` and `traits`,
+        options. {"; ".join(f"`{word}`: {text}" for word, text in ALLOWANCES.items())}. Except for `local` and `traits`,
         each permission lets the author of a file decide what runs as the user who picks its profile. The only `traits`
         that a file may ever set are {", ".join(f"`{name}`" for name in TRAITS)}. Profiles in the configuration are not
         restricted.""",

@@ -208,10 +208,10 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     about_job = job_words(job, matching=facts.matching, contact=facts.contact) if job is not None else NO_WORDS
     hint = about_job.advice if facts.placement is None else ""
     change = facts.change.words if facts.change is not None and facts.waits else ""
-    kept = "" if not facts.waits else IN_LINE_FOR_EVER if facts.queued_until is None else IN_LINE_UNTIL
-    kept_until = _iso(facts.queued_until) if facts.waits else None
+    queue_note = "" if not facts.waits else IN_LINE_FOR_EVER if facts.queued_until is None else IN_LINE_UNTIL
+    until = _iso(facts.queued_until) if facts.waits else None
     # name, sentence, and what stands for {time} in it
-    notes = (("change", change, None), ("kept", kept, kept_until), ("hint", hint, None))
+    notes = (("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
     return {
         "headline": words.WAITING if waits_in_queue(facts) else words.STARTING,
         "sentence": text[:1].upper() + text[1:],
@@ -230,8 +230,8 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "estimate": estimate.document(now),
         "expected": capitalized(estimate.words(now) or words.NO_ESTIMATE) if expects else "",
         "change": change,
-        "kept": kept,
-        "kept_until": kept_until,
+        "kept": queue_note,
+        "kept_until": until,
         "notes": [{"name": name, "text": note, "at": at} for name, note, at in notes if note],
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,

@@ -65,7 +65,7 @@ class Wait:
 
     change: Change | None = None
     """The last change by more than a fifth of the wait."""
-    _said: Estimate = UNKNOWN
+    _estimate: Estimate = UNKNOWN
     _view: QueueView | None = None
     """The queue when that was said."""
 
@@ -78,13 +78,13 @@ class Wait:
         """Note what is said now, and return it where it is a promise to keep."""
         if estimate.likely is None:
             return None
-        changed = self._said.likely is not None and is_changed(self._said, estimate, now=now)
-        if changed or self._said.likely is None:
+        changed = self._estimate.likely is not None and is_changed(self._estimate, estimate, now=now)
+        if changed or self._estimate.likely is None:
             view = queue_view(snapshot, partition) if snapshot is not None else None
             if changed:
-                later = estimate.likely > (self._said.likely or 0.0)
+                later = estimate.likely > (self._estimate.likely or 0.0)
                 self.change = cause_of_change(self._view, view, job_id, later=later)
-            self._said, self._view = estimate, view
+            self._estimate, self._view = estimate, view
         if estimate.likely <= now or (self._half_at is not None and now < self._half_at):
             return None
         moment = PromiseMoment.QUEUED if self._half_at is None else PromiseMoment.HALF

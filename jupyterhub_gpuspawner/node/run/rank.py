@@ -165,10 +165,10 @@ class RankPlacing(Placing):
         rank: Rank,
         spec: Spec | None = None,
         command: Sequence[str] = (),
-        **known: Any,
+        **facts: Any,
     ) -> None:
         """``spec``: of ``gpuspawner-run``, which is to run ``command``; None for a task of the user's own ``srun``."""
-        super().__init__(plan, environ, **known)
+        super().__init__(plan, environ, **facts)
         self.rank, self.spec, self.command = rank, spec, command
         self.keeps = spec.keeps if spec else ()
         """What Slurm binds by the user's choice: ``gpu``, ``cpu``."""

@@ -263,7 +263,7 @@ def test_what_stands_above_the_tiles() -> None:
         check=Line("The seats of the next session have not been counted yet."),
         problems=(),
         faults=(),
-        kept="",
+        consequence="",
         recent=(Line("Sent.", NOW),),
         tiles=(),
     )
@@ -499,14 +499,14 @@ def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:
     bad = course_view(never, (), now=NOW)
 
     assert view.faults == (str(fault), "The roster names groups that JupyterHub does not have: ml.")
-    assert view.kept == "Until they are corrected, the last version without a mistake is used."
+    assert view.consequence == "Until they are corrected, the last version without a mistake is used."
     assert (bad.title, bad.totals, bad.seats, bad.faults) == (
         "new",
         "",
         "",
         (str(fault),),
     )
-    assert bad.kept == "There is no earlier version without a mistake, so the course is not offered."
+    assert bad.consequence == "There is no earlier version without a mistake, so the course is not offered."
 
 
 def test_endings_of_earlier_sessions_are_not_told() -> None:

@@ -63,7 +63,7 @@ async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -
         assert stored_sessions(app) == {"runs"}
 
         await complete_left(app, recorder, started_at=2.0)
-        assert await recorder.under_way() == {"runs", "new"}
+        assert await recorder.open_sessions() == {"runs", "new"}
         await recorder.expire(3.0)
     await asyncio.to_thread(recorder.close)
     with closing(SessionStore(path)) as store:
@@ -91,12 +91,12 @@ async def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog
     caplog.set_level(logging.ERROR)
     for event in LIFE:
         recorder.take(event)
-    assert await recorder.under_way() == frozenset()
+    assert await recorder.open_sessions() == frozenset()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["Sessions are not recorded"]
 
     folder.mkdir()
     recorder.take(SUBMITTED)
-    assert await recorder.under_way() == {SUBMITTED.session}
+    assert await recorder.open_sessions() == {SUBMITTED.session}
     await asyncio.to_thread(recorder.close)
 
 
@@ -116,7 +116,7 @@ def test_an_event_that_is_written_makes_room_for_the_next(tmp_path: Path, monkey
         for _ in range(5):
             recorder.take(SUBMITTED)
         may_write.set()
-        asyncio.run(recorder.under_way())  # in the thread, after what waits
+        asyncio.run(recorder.open_sessions())  # in the thread, after what waits
     recorder.close()
 
     assert len(written) == 4

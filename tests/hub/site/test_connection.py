@@ -211,7 +211,7 @@ def counted(kind: str) -> float:
 def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
     """By kind, id and field, never with its text; the same answer is not logged again."""
     records = UnreadRecords()
-    odd = [Unread("job", "7", "tres-per-node", kept=True), Unread("reservation", "a\nb", "Nodes")]
+    odd = [Unread("job", "7", "tres-per-node", partial=True), Unread("reservation", "a\nb", "Nodes")]
     before = counted("job"), counted("reservation")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
