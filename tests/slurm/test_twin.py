@@ -159,6 +159,18 @@ def test_a_job_holds_as_many_cpus_as_slurm_counts(cpus: int, held: int) -> None:
     assert f"--cpus-per-task={held}" in question_of(of, (), at=NOW).document["held"][0]
 
 
+async def test_select_cons_res_gives_gpus_with_the_cores_beside_them_alone(slurm: Installation) -> None:
+    """Slurm 23.11 has it no longer: the other cores count, too."""
+    of = site(
+        [node("g1", "gpu:t4:4(S:0)", cores=4)],
+        [partition("gpu", "g1")],
+        config=config(SelectType="select/cons_res", GresTypes="gpu"),
+    )
+    answers = await ask(slurm, of, *["--gres=gpu:1; -c 2; --mem=10; --time=10"] * 5)
+    has_it = tuple(map(int, answers.version.split(".")[:2])) < (23, 11)
+    assert answers.running == (2 if has_it else 4)
+
+
 async def test_reservations_hold_licences_and_cores_and_overlap(slurm: Installation) -> None:
     """Cores are counted on the only node before Slurm reports which they are; a light node is used before the others.
 
@@ -263,6 +275,13 @@ async def test_nothing_is_left_of_a_twin_that_is_killed_itself(here: Here) -> No
     with pytest.raises(TwinFailed, match=r"^The twin of this Slurm gave no answer: it was killed\.$"):
         await asking
     assert await here.nothing_left()
+
+
+async def test_a_twin_without_a_folder_says_so(tmp_path: Path) -> None:
+    """It needs some MiB in /tmp."""
+    sentence = r"^The twin of this Slurm failed: /nonexistent/gpuspawner-twin-\w+: No such file or directory\.$"
+    with pytest.raises(TwinFailed, match=sentence):
+        await what_runs(SMALL, WAITING, at=NOW, slurm=script_in(tmp_path, PARENT="/nonexistent"))
 
 
 @pytest.mark.parametrize("how", ["cancelled", "too slow"])

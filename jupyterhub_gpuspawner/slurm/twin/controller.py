@@ -98,6 +98,8 @@ def main() -> None:
         result = answer(Twin(folder, question), question)
     except Refused as refused:
         result = {"fault": refused.kind, "sentence": str(refused)}
+    except OSError as error:  # such as a folder that cannot be made, or is full
+        result = {"fault": "start", "sentence": f"{error.filename or folder}: {error.strerror}."}
     json.dump(result, sys.stdout)
     sys.stdout.flush()
     os.close(hold)
@@ -370,6 +372,8 @@ class Twin:
             "bf_max_job_test=100000,bf_continue,bf_window=20160,bf_resolution=60,bf_max_job_array_resv=1000",
         ]
         config = {key: value for key, value in question.config.items() if self._knows(key)}
+        if config.get("SelectType") == "select/cons_res" and self._release >= (23, 11):  # which no longer has it
+            config["SelectType"] = "select/cons_tres"
         partitions = [{k: v for k, v in each.items() if self._knows(k)} for each in without_limits(question)]
         own += [f"{key}={value}" for key, value in config.items()]
         nodes = [{**node, "State": "CLOUD"} for node in question.nodes]

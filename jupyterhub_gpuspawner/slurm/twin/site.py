@@ -229,8 +229,7 @@ def _words_of(record: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
 
 def _config(config: Mapping[str, str], licenses: Mapping[str, int]) -> dict[str, str]:
     chosen = _words_of(config, _CONFIG)
-    if chosen.get("SelectType") != "select/linear":
-        # select/cons_res, which 23.11 no longer has, allocates cores as cons_tres does; Cray's plugin runs one of them
+    if chosen.get("SelectType") not in ("select/linear", "select/cons_res"):  # Cray's plugin runs one of the others
         chosen["SelectType"] = "select/cons_tres"
     if chosen.get("PreemptType") == "preempt/qos" or "SUSPEND" in chosen.get("PreemptMode", ""):
         # without accounting there is no QOS, and without a slurmd no job is suspended
