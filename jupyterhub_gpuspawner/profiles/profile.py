@@ -84,7 +84,6 @@ GATE = "gpuspawner-gate"
 """First word of a command that the launcher runs behind the hub's sign-in."""
 SOCKET_FOLDER = "{socket_folder}"
 """Replaced by the folder in which the socket lies."""
-ICONS = ("app", "chart", "code", "dashboard", "statistics")
 
 OPEN_PORT = (
     "needs socket, the arguments by which the application listens on a unix socket, with {socket} in them: on a TCP "

@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.slurm.commands import (
     SUBMIT,
     TRIAL,
     Answer,
-    CommandMissing,
     Installation,
     submission,
 )
@@ -334,16 +333,6 @@ class SlurmClient:
         if match is None:
             raise SlurmOutputError("sinfo --version printed no version.", raw=text)
         return match[0]
-
-    async def ping(self) -> bool:
-        """Whether a slurmctld answers ``scontrol ping``; False after the time-out."""
-        try:
-            answer = await self._slurm.run("scontrol", "ping")
-        except CommandMissing:
-            raise
-        except SlurmUnavailable:
-            return False
-        return re.search(r"^Slurmctld\(.*\) at .* is UP", answer.stdout, re.MULTILINE) is not None
 
     async def _squeue(self, *which: str, ahead: bool = False) -> dict[str, Job]:
         mark = secrets.token_hex(8)

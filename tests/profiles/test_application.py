@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.profile import ICONS, KINDS, OPEN_PORT, Application, Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import KINDS, OPEN_PORT, Application, Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from tests.profiles.test_resolve import NOW
 
@@ -109,10 +112,13 @@ def test_what_an_application_may_not_be_is_refused_by_its_field(app: object, fau
 
 
 def test_what_is_known_of_applications_is_valid() -> None:
-    """Each kind stands for a complete application."""
+    """Each kind stands for a complete application, with an icon that the pages can draw."""
+    icons = (
+        Path(jupyterhub_gpuspawner.__file__).parent / "hub" / "web" / "templates" / "gpuspawner_icon.html"
+    ).read_text()
     for kind in KINDS:
         app = Application.model_validate(kind)
-        assert (app.kind, app.auth, app.icon in ICONS) == (kind, "hub", True)
+        assert (app.kind, app.auth, f'"{app.icon}":' in icons) == (kind, "hub", True)
 
 
 def test_an_application_shows_its_name_and_gets_no_companion_of_jupyterlab() -> None:

@@ -455,19 +455,10 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
 
 
 @pytest.mark.parametrize(("version", "number"), [("22.05", "22.05.8"), ("24.11", "24.11.5"), ("26.05", "26.05.5")])
-async def test_version_and_ping(slurm: StandIns, version: str, number: str) -> None:
-    """``slurm-wlm 22.05.8`` is parsed as 22.05.8, and a slurmctld that is UP as True."""
+async def test_version_of_the_commands(slurm: StandIns, version: str, number: str) -> None:
+    """``slurm-wlm 22.05.8`` is parsed as 22.05.8."""
     slurm.answering("sinfo", "--version", recorded(version, "sinfo", "version"))
-    slurm.answering("scontrol", "ping", recorded(version, "scontrol", "ping"))
-    assert (await slurm.client().version(), await slurm.client().ping()) == (number, True)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped"])
-async def test_ping_of_a_silent_slurmctld_is_false(slurm: StandIns, version: str, area: str) -> None:
-    """'DOWN' with exit code 1 is a valid answer to a ping."""
-    slurm.answering("scontrol", "ping", recorded(version, area, "scontrol_ping"))
-    assert await slurm.client().ping() is False
+    assert await slurm.client().version() == number
 
 
 # --- commands that are missing, hang, or run in large numbers -----------------------------------
@@ -476,7 +467,6 @@ async def test_ping_of_a_silent_slurmctld_is_false(slurm: StandIns, version: str
 QUESTIONS: list[Callable[[SlurmClient], Any]] = [
     lambda client: client.jobs(["7"]),
     lambda client: client.submit(SCRIPT),
-    lambda client: client.ping(),
     lambda client: client.version(),
 ]
 
@@ -517,12 +507,6 @@ async def test_stand_in_squeue_that_hangs_is_given_up(slurm: StandIns) -> None:
     slurm.add("squeue", "sleep 100")
     with pytest.raises(SlurmUnavailable, match=r"squeue did not respond within 0\.2 s"):
         await slurm.client(timeout=0.2).jobs(["7"])
-
-
-async def test_stand_in_scontrol_that_hangs_is_no_ping(slurm: StandIns) -> None:
-    """No answer to a ping means False."""
-    slurm.add("scontrol", "sleep 100")
-    assert await slurm.client(timeout=0.2).ping() is False
 
 
 async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
