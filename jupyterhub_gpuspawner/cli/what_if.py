@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.site.courses import job_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import KEPT, Request
+from jupyterhub_gpuspawner.slurm.twin.site import SITE_PARAMETERS, Request
 from jupyterhub_gpuspawner.slurm.twin.site import Site as SlurmSite
 from jupyterhub_gpuspawner.slurm.twin.what_if import (
     JobOutcome,
@@ -135,7 +135,7 @@ async def _requests(
             user, groups = next(iter(allow.users), ""), allow.groups
     job = await job_of(site, choice, user=user or SOMEBODY.name, groups=groups, account=SOMEBODY)
     lines = (line.removeprefix("#SBATCH").strip() for line in directives(job.script))
-    options = tuple(line for line in lines if any(name in KEPT for name, _ in options_of(line)))
+    options = tuple(line for line in lines if any(name in SITE_PARAMETERS for name, _ in options_of(line)))
     return [Request(str(number), options) for number in range(1, people + 1)], job.notes
 
 

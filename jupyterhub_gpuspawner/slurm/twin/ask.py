@@ -97,9 +97,9 @@ async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Sit
 
 
 def _gres_conf(config: str) -> str:
-    found = re.search(r"^SLURM_CONF *= (/\S+)$", config, re.MULTILINE)
+    match = re.search(r"^SLURM_CONF *= (/\S+)$", config, re.MULTILINE)
     try:
-        return Path(found[1]).with_name("gres.conf").read_text("utf-8", "replace") if found is not None else ""
+        return Path(match[1]).with_name("gres.conf").read_text("utf-8", "replace") if match is not None else ""
     except OSError:
         return ""
 
@@ -124,11 +124,11 @@ async def what_runs(
     SlurmOutputError where an answer is not understood.
     """
     question = await asyncio.to_thread(question_of, site, requests, at=at, without=without, seconds=timeout + 5.0)
-    document = await _asked(question.document, slurm, timeout)
+    document = await _run_controller(question.document, slurm, timeout)
     return await asyncio.to_thread(_answers, document, question, requests, version_of(site))
 
 
-async def _asked(document: Mapping[str, Any], slurm: Installation, timeout: float) -> dict[str, Any]:
+async def _run_controller(document: Mapping[str, Any], slurm: Installation, timeout: float) -> dict[str, Any]:
     if slurm.query_prefix:
         program: tuple[str, ...] = (str(Path(slurm.wrapper_dir, TWIN)),)
     else:

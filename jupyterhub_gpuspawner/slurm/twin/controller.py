@@ -35,7 +35,7 @@ LIMIT = 1 << 26
 """Bytes of standard input."""
 ATTEMPTS = 5
 """Ports that are tried; another program may take one between its choice and its use."""
-AT_ONCE = 4
+SBATCH_THREADS = 4
 """Commands that run at the same time."""
 PATIENCE = 15.0
 """Seconds after which the scheduler that fills gaps is not waited for; it is to run every second."""
@@ -134,19 +134,19 @@ def checked(text: bytes) -> Question:
     """The question; exits if it contains anything else than what such a question is made of."""
     try:
         question = Question(**json.loads(text))
-        good = (
+        valid = (
             len(text) <= LIMIT
             and has_only([question.config], CONFIG)
             and has_only(question.nodes, NODE)
             and has_only(question.partitions, PARTITION)
             and has_only(question.gres, GRES)
-            and has_only([each["values"] for each in question.reservations], RESERVATION)
+            and has_only([reservation["values"] for reservation in question.reservations], RESERVATION)
             and WORD.fullmatch(question.drained) is not None
             and all(map(is_request, [*question.held, *question.requests]))
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        good = False
-    if not good:
+        valid = False
+    if not valid:
         sys.exit("twin: this is not a question of the hub")
     return question
 
@@ -291,7 +291,7 @@ class Twin:
         """Whether slurmctld has ended."""
         return self.process is not None and self.process.poll() is not None
 
-    def asked(self, name: str, *arguments: str) -> tuple[int, str, str]:
+    def query(self, name: str, *arguments: str) -> tuple[int, str, str]:
         """The same of a command that asks slurmctld; raises Refused if that has ended."""
         with suppress(subprocess.TimeoutExpired):
             result = self.run(name, *arguments, timeout=ENDLESS)
@@ -374,7 +374,7 @@ class Twin:
         config = {key: value for key, value in question.config.items() if self._knows(key)}
         if config.get("SelectType") == "select/cons_res" and self._release >= (23, 11):  # which no longer has it
             config["SelectType"] = "select/cons_tres"
-        partitions = [{k: v for k, v in each.items() if self._knows(k)} for each in without_limits(question)]
+        partitions = [{k: v for k, v in partition.items() if self._knows(k)} for partition in without_limits(question)]
         own += [f"{key}={value}" for key, value in config.items()]
         nodes = [{**node, "State": "CLOUD"} for node in question.nodes]
         return "\n".join(own) + "\n" + lines(nodes) + lines(partitions)
@@ -410,14 +410,15 @@ class Twin:
 def limited_later(question: Question) -> list[dict[str, str]]:
     """The partitions with jobs that hold resources already."""
     options = {option for job in question.held for option in job}
-    return [each for each in question.partitions if f"--partition={each['PartitionName']}" in options]
+    return [partition for partition in question.partitions if f"--partition={partition['PartitionName']}" in options]
 
 
 def without_limits(question: Question) -> list[dict[str, str]]:
     """The partitions as they are until such jobs are placed."""
     later = limited_later(question)
     return [
-        {k: v for k, v in each.items() if k not in LIMITS} if each in later else each for each in question.partitions
+        {k: v for k, v in partition.items() if k not in LIMITS} if partition in later else partition
+        for partition in question.partitions
     ]
 
 
@@ -472,27 +473,27 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
     ``unplaced``: reasons and messages of jobs and reservations of the site that could not be made here.
     """
     if question.drained:
-        twin.asked("scontrol", "update", f"NodeName={question.drained}", "State=DRAIN", "Reason=twin")
+        twin.query("scontrol", "update", f"NodeName={question.drained}", "State=DRAIN", "Reason=twin")
     if order_matters(question):
         power_up(twin)
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(SBATCH_THREADS) as threads:
         held = [*threads.map(lambda options: submitted(twin, options), question.held)]
-    unplaced = [each["refusal"] for each in held if each["refusal"]]
-    settle(twin)
-    waiting = twin.asked("squeue", "-h", "-r", "-t", "PD", "-o", "%i job of partition %P on %n: %r")[1].splitlines()
+    unplaced = [job["refusal"] for job in held if job["refusal"]]
+    await_scheduler(twin)
+    waiting = twin.query("squeue", "-h", "-r", "-t", "PD", "-o", "%i job of partition %P on %n: %r")[1].splitlines()
     if waiting:
         unplaced += [line.partition(" ")[2] for line in waiting]
-        twin.asked("scancel", *(line.partition(" ")[0] for line in waiting))
+        twin.query("scancel", *(line.partition(" ")[0] for line in waiting))
     for partition in limited_later(question):
         limits = [f"{key}={value}" for key, value in partition.items() if key in LIMITS]
-        twin.asked("scontrol", "update", f"PartitionName={partition['PartitionName']}", *limits)
-    unplaced += [sentence for each in question.reservations if (sentence := reserve(twin, each))]
+        twin.query("scontrol", "update", f"PartitionName={partition['PartitionName']}", *limits)
+    unplaced += [sentence for reservation in question.reservations if (sentence := reserve(twin, reservation))]
     requests = [submitted(twin, options) for options in question.requests]
-    settle(twin)
+    await_scheduler(twin)
     return {
         "version": twin.version,
         "requests": requests,
-        "jobs": twin.asked("scontrol", "show", "job", "-a", "-d", "-o")[1],
+        "jobs": twin.query("scontrol", "show", "job", "-a", "-d", "-o")[1],
         "unplaced": unplaced,
     }
 
@@ -507,16 +508,16 @@ def order_matters(question: Question) -> bool:
 
 def power_up(twin: Twin) -> None:
     """Let all nodes have power, as a site's have: Slurm prefers these to nodes of a smaller weight."""
-    twin.asked("scontrol", "update", "NodeName=ALL", "State=POWER_UP")
+    twin.query("scontrol", "update", "NodeName=ALL", "State=POWER_UP")
     began = time.monotonic()  # all get it together, after a second; nodes without power are not listed
-    while not twin.asked("sinfo", "-h", "-N", "-o", "%N")[1] and time.monotonic() < began + PATIENCE:
+    while not twin.query("sinfo", "-h", "-N", "-o", "%N")[1] and time.monotonic() < began + PATIENCE:
         time.sleep(TICK)
 
 
 def submitted(twin: Twin, options: Sequence[str]) -> dict[str, str]:
     """Submit a job; its id, or sbatch's message."""
     fixed = ("--parsable", "--job-name=twin", "--output=/dev/null", "--export=NONE")
-    code, output, errors = twin.asked("sbatch", *fixed, *options, f"{twin.folder}/job")
+    code, output, errors = twin.query("sbatch", *fixed, *options, f"{twin.folder}/job")
     return {"job": output.strip() if code == 0 else "", "refusal": "" if code == 0 else errors.strip() or "failed"}
 
 
@@ -528,7 +529,7 @@ def reserve(twin: Twin, reservation: dict[str, Any]) -> str:
     starts = local(now + reservation["starts"]) if reservation["starts"] > 0 else "now"
     errors = ""
     for more in ("", ",OVERLAP"):  # the site's may have been changed since it was made, so that it overlaps now
-        code, _, errors = twin.asked(
+        code, _, errors = twin.query(
             *("scontrol", "create", "reservation"),
             f"StartTime={starts}",
             f"EndTime={local(now + reservation['ends'])}",
@@ -545,11 +546,11 @@ def local(moment: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(moment))
 
 
-def settle(twin: Twin) -> None:
+def await_scheduler(twin: Twin) -> None:
     """Wait until both schedulers have considered every job that waits and could start."""
     began, submitted_at, pause = time.monotonic(), int(time.time()), 5 * TICK
     main, backfill, _ = cycles(twin)
-    while reasons := set(twin.asked("squeue", "-h", "-t", "PD", "-o", "%r")[1].split()) - NOT_QUEUED:
+    while reasons := set(twin.query("squeue", "-h", "-t", "PD", "-o", "%r")[1].split()) - NOT_QUEUED:
         main_now, backfill_now, last = cycles(twin)
         considered = "None" not in reasons
         # the main scheduler holds a lock; the other one may have begun before the last job was submitted
@@ -570,7 +571,7 @@ def cycles(twin: Twin) -> tuple[int, int, int]:
 
     In seconds since the epoch.
     """
-    text = twin.asked("sdiag")[1]
+    text = twin.query("sdiag")[1]
     main, backfill = (int(number) for number in re.findall(r"Total cycles: (\d+)", text)[:2])
     last = re.search(r"Last cycle when: .*\((\d+)\)", text)
     return main, backfill, int(last[1]) if last is not None else 0

@@ -67,14 +67,14 @@ class Question:
 
 # --- which options of a request the twin has ------------------------------------------------------------------------
 
-_KEPT = """
+_SITE_PARAMETERS = """
 contiguous constraint core-spec cores-per-socket cpus-per-gpu cpus-per-task distribution exclude exclusive
 extra-node-info gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint licenses mem mem-per-cpu
 mem-per-gpu mincpus nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket overcommit
 oversubscribe partition prefer reservation segment sockets-per-node spread-job switches thread-spec threads-per-core
 time time-min tmp tres-per-task use-min-nodes
 """
-KEPT = frozenset(_KEPT.split())
+SITE_PARAMETERS = frozenset(_SITE_PARAMETERS.split())
 """They decide on which nodes, and on what of them, a job runs."""
 _NEUTRAL = """
 account acctg-freq begin chdir clusters comment cpu-freq deadline delay-boot dependency error export export-file extra
@@ -99,7 +99,7 @@ def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
     for line in request.options:
         for written, value in options_of(line):
             name = _SAME.get(written, written)
-            if name in KEPT:
+            if name in SITE_PARAMETERS:
                 options[name] = value
             elif name not in NEUTRAL:
                 unknown.append(name)

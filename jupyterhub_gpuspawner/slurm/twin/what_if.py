@@ -52,8 +52,8 @@ def with_parameter(site: Site, setting: str) -> Site:
     if key == "SelectType" and value not in _SELECT_TYPES:
         raise ConfigError(f"{value!r} cannot be tried.", where="--set", hint=f"Use {' or '.join(_SELECT_TYPES)}.")
     gone = {key, _INSTEAD.get(key, key)}
-    kept = [line for line in site.config.splitlines() if line.partition("=")[0].strip() not in gone]
-    return replace(site, config="\n".join([*kept, f"{key} = {value}", ""]))
+    lines = [line for line in site.config.splitlines() if line.partition("=")[0].strip() not in gone]
+    return replace(site, config="\n".join([*lines, f"{key} = {value}", ""]))
 
 
 def with_gres_conf(site: Site, text: str) -> Site:
