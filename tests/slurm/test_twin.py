@@ -126,20 +126,33 @@ async def test_a_course_gets_what_its_reservation_has_left(slurm: Installation) 
 
 
 async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm: Installation) -> None:
-    """Its state and limits are for new jobs; and a node that is drained does not free the others of a job."""
+    """Its state and limits are for new jobs; and a node that is drained does not free the others of a job.
+
+    A partition without nodes is a partition.
+    """
     of = site(
         [*(node(name) for name in ("g1", "g2", "g3")), node("g4", state="MIXED+DRAIN")],
         [
             partition("gpu", "g[1-4]"),
             partition("down", "g1", "State=DOWN", default=False),
             partition("few", "g[2-4]", "MaxNodes=1", time="00:10:00", default=False),
+            partition("empty", "(null)", default=False),
         ],
         jobs=job(1, "g1", "0-19", partition="down")
         + "".join(job(number, f"g{number}", "0-19", partition="few") for number in (2, 3, 4)),
     )
     four, small = "-c 4; --mem=10; --time=10", "--mem=10; --time=10"
     answers = await ask(
-        slurm, of, four, four, four, four, f"-p down; {small}", f"-p few; -N 2; {small}", "-p few; --mem=10; --time=20"
+        slurm,
+        of,
+        four,
+        four,
+        four,
+        four,
+        f"-p down; {small}",
+        f"-p few; -N 2; {small}",
+        "-p few; --mem=10; --time=20",
+        f"-p empty; {small}",
     )
     assert [words(answer).partition(" ")[0] for answer in answers.answers] == [
         *("g1", "g2", "g3"),
@@ -147,6 +160,7 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
         "PartitionDown",
         "PartitionNodeLimit",
         "PartitionTimeLimit",
+        "PartitionConfig",
     ]
     assert answers.notes == ()
 

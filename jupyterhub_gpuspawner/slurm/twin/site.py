@@ -270,7 +270,8 @@ def _partition(record: Mapping[str, str], nodes: Collection[str]) -> dict[str, s
         del line["PreemptMode"]
     line = {key: value for key, value in line.items() if (key, value) != ("MinNodes", "0")}
     members = [name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes]
-    return {"PartitionName": record["PartitionName"], "Nodes": host_list(members), **line}
+    on = {"Nodes": host_list(members)} if members else {}  # slurm.conf has no empty value
+    return {"PartitionName": record["PartitionName"], **on, **line}
 
 
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
