@@ -127,9 +127,9 @@ class Gres:
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """Every generic resource in a text of ``--gres``, ``Gres=``, ``GresUsed``, ``TresPerNode`` or ``TRES``.
 
-    ``gpu:a100:4(S:0-1)``, ``gres/gpu:k80:2``, ``gres/gpu:k80=2``, ``shard:3(3/4,0/4)``, ``gpu:0(IDX:N/A)``; several are
-    separated by commas. Empty for an empty text, ``(null)``, ``N/A`` and ``none``. A missing count is one. Of a TRES
-    list (``cpu=4,mem=8G,gres/gpu=2``) only items that begin with ``gres/`` count.
+    ``gpu:a100:4(S:0-1)``, ``gres/gpu:k80:2``, ``gres/gpu:k80=2``, ``shard:3(3/4,0/4)``, ``gpu:0(IDX:N/A)``,
+    ``nic(CNT:2)``; several are separated by commas. Empty for an empty text, ``(null)``, ``N/A`` and ``none``. A
+    missing count is one. Of a TRES list (``cpu=4,mem=8G,gres/gpu=2``) only items that begin with ``gres/`` count.
     """
     if text.strip().lower() in ("", "(null)", "n/a", "none"):
         return ()
@@ -147,6 +147,7 @@ def _gres(item: str) -> Gres:
         parts.pop()
     if len(parts) > 1:
         raise ValueError(f"{_short(item)} is not a generic resource: use name[:type][:count], such as gpu:a100:2")
+    number = int(count["number"]) * 1024 ** " KMGTP".index(count["unit"].upper() or " ") if count else 1
     indices: tuple[int, ...] = ()
     sockets: tuple[int, ...] = ()
     for note in re.findall(r"\(([^()]*)\)", match["notes"]):
@@ -157,14 +158,16 @@ def _gres(item: str) -> Gres:
             sockets = parse_cpulist(value)
         elif _SHARES.fullmatch(note):
             indices = tuple(n for n, share in enumerate(note.split(",")) if int(share.split("/")[0]))
-        elif word != "CNT":
+        elif word == "CNT" and value.isdecimal():  # of a job's devices without files, with no other count
+            number = int(value)
+        else:
             raise ValueError(
                 f"({_short(note)}) in {_short(item)} is unknown: expected IDX:, S:, CNT: or shares such as 3/4,0/4"
             )
     return Gres(
         name=match["name"],
         type=parts[0] if parts else None,
-        count=int(count["number"]) * 1024 ** " KMGTP".index(count["unit"].upper() or " ") if count else 1,
+        count=number,
         indices=indices,
         sockets=sockets,
     )

@@ -166,6 +166,8 @@ def test_a_host_list_beyond_any_cluster_is_refused_at_once() -> None:
         ("shard:3(3/4,0/4)", (Gres("shard", None, 3, (0,)),)),
         ("shard:2(0/4,2/4)", (Gres("shard", None, 2, (1,)),)),
         ("shard:3(IDX:0)", (Gres("shard", None, 3, (0,)),)),
+        ("bandwidth(CNT:6)", (Gres("bandwidth", None, 6),)),
+        ("nic:mlx(CNT:2)", (Gres("nic", "mlx", 2),)),
         ("craynetwork:4", (Gres("craynetwork", None, 4),)),
         ("gpu:no_consume:2", (Gres("gpu", None, 2),)),
         ("bandwidth:lustre:4G", (Gres("bandwidth", "lustre", 4 * 1024**3),)),
