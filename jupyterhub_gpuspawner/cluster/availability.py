@@ -224,13 +224,17 @@ class _Fit:
         return node.open_at(self.asker.now, self.length) == self.asker.now
 
     def _is_allowed(self, node: NodeFit) -> bool:
-        """Whether the partition's jobs leave CPUs of the node that it allows them together (MaxCPUsPerNode)."""
+        """Whether the partition's jobs leave CPUs of the node that it allows them together (MaxCPUsPerNode).
+
+        Slurm compares the cores that a job requests, also where it gives out whole sockets.
+        """
         most = self.partition.max_cpus_per_node
         if most is None:
             return True
         jobs = (self.snapshot.job_table[at] for at in node.jobs)
         held = sum(job.cpus // job.node_count for job in jobs if job.partition == self.partition.name)
-        return held + node.used_by(self.need)[0] <= most
+        cores = -(-self.need.cpus // node.cpus_per_core)
+        return held + cores * node.cpus_per_core <= most
 
     def _delays_none(self, competition: Competition) -> bool:
         """Whether no pending job is delayed.
