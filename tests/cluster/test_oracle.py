@@ -58,8 +58,10 @@ def agree(form: Chance, slurm: Chance, case: Case) -> bool:
     """Whether the form says what Slurm does, or less where docs/explanation/seats.md says that it knows less."""
     if case.waits_for_reservation and slurm is Chance.LATER:
         return form in (Chance.LATER, Chance.NEVER)
-    if case.has_flexible_reservation and slurm is Chance.NOW:
+    if case.has_flexible_reservation and slurm is not Chance.NEVER:
         return True
+    if case.limit.startswith("OverSubscribe=FORCE") and case.resources.exclusive and slurm is Chance.NOW:
+        return form in (Chance.NOW, Chance.LATER)
     return form is slurm
 
 

@@ -39,6 +39,8 @@ SBATCH_THREADS = 4
 """Commands that run at the same time."""
 PATIENCE = 15.0
 """Seconds after which the scheduler that fills gaps is not waited for; it is to run every second."""
+CYCLES = 2
+"""Runs of each scheduler after which a job that still has no reason is taken to wait."""
 NOT_QUEUED = frozenset(["PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive"])
 """Reasons of jobs that no scheduler considers."""
 ENDLESS = 3600.0
@@ -552,7 +554,8 @@ def await_scheduler(twin: Twin) -> None:
     main, backfill, _ = cycles(twin)
     while reasons := set(twin.query("squeue", "-h", "-t", "PD", "-o", "%r")[1].split()) - NOT_QUEUED:
         main_now, backfill_now, last = cycles(twin)
-        considered = "None" not in reasons
+        # Slurm leaves some jobs without a reason, such as those that a reservation with FLEX cannot serve
+        considered = "None" not in reasons or min(main_now - main, backfill_now - backfill) > CYCLES
         # the main scheduler holds a lock; the other one may have begun before the last job was submitted
         if (
             considered
