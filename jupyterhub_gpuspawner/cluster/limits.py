@@ -281,7 +281,8 @@ def _of_nodes(
         nodes = narrowed
     yield from _of_kinds(need, nodes, where)
     if not resources.qos:
-        whole = replace(need, all_memory=need.all_memory or resources.memory == 0)  # even where none is allocated
+        # --mem=0 is compared with the limits even where no memory is allocated; a default of all memory need not be
+        whole = replace(need, all_memory=resources.memory == 0)
         yield from _of_whole_nodes(whole, nodes, partition)
     able = nodes.count_capable(need)
     if able < resources.node_count:

@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import AT_ONCE, start_hub
+from tests.fixtures.hubs import start_hub
 from tests.hub.commands import OddSite, commands
 
 OF_ONE_SERVER = ["read:servers", "access:servers", "delete:servers"]
@@ -22,7 +22,8 @@ ROLES = {
 }
 """What some people may do with the servers of ann, of which one is named None."""
 CONFIG = f"""
-{AT_ONCE}
+# REST answers a start soon; a form that is refused comes back before that
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0.5}}
 c.JupyterHub.load_roles += [
     {{"name": f"as-{{user}}", "users": [user], "scopes": scopes}} for user, scopes in {ROLES!r}.items()
 ]
@@ -59,7 +60,7 @@ def commands_folder(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPa
 def light_hub(
     slurm_cluster: PrivateSlurm, commands_folder: Path, public_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HubProcess]:
-    """A hub whose servers are stand-ins; each test uses its own users. REST answers a start at once."""
+    """A hub whose servers are stand-ins; each test uses its own users. REST answers a start soon."""
     of_users = {
         "mel": {"ip": "0.0.0.0"},  # noqa: S104
         "ida": {"ip": "127.0.0.1"},

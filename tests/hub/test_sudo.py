@@ -41,7 +41,7 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
 
     assert checked.returncode == 0, checked.stderr
     assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
-    assert scripts == {"submit", "trial", "cancel", "log", "extend", "query"}
+    assert scripts == {"submit", "trial", "cancel", "log", "extend", "query", "twin"}
     pages = {name: (DOCS / name).read_text() for name in ("howto/sudo.md", "reference/settings.md")}
     assert [(name, script) for name, text in pages.items() for script in scripts if f"`{script}`" not in text] == []
 
