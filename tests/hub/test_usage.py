@@ -97,15 +97,17 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
     visitor = Visitor(hub, "eve")  # signing in leads to a server that runs
     placement = hub.spawn("eve", {"profile": "four"})
     wait_until(lambda: asked(visitor, f"{PATH}/eve").status_code == 200, hub.log_end, seconds=60)
-    hub.kill()
-    hub.start()
-    hub.wait("eve", ready=True)
-    hub.end("eve")
 
     def events() -> list[dict[str, Any]]:
         lines = (hub.folder / "events.log").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event.get("username") == "eve" and "session" in event]
 
+    hub.kill()
+    before = len(events())
+    hub.start()
+    hub.wait("eve", ready=True)
+    wait_until(lambda: len(events()) > before, events, seconds=60)  # a summary reaches the second hub
+    hub.end("eve")
     ended = Ended.schema_id()
     wait_until(lambda: events()[-1]["__schema__"] == ended, events, seconds=20)
     told = events()
