@@ -351,7 +351,8 @@ def test_check_submits_a_job_beside_the_hub(hub: HubProcess, site: Site) -> None
     findings = json.loads(checked.stdout)["findings"] if checked.stdout else []
     queue = site.slurm.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i %T %k").splitlines()
 
-    assert [finding for finding in findings if finding["severity"] == "error"] == [], checked.stderr
+    errors = {finding["code"] for finding in findings if finding["severity"] == "error"}
+    assert errors <= {"hub-name-shared"}, checked.stderr  # hubs of other tests have jobs in the same Slurm
     assert {"run-as-user", "trial", "job-placed", "job-ran"} <= {finding["code"] for finding in findings}
     assert [line for line in queue if "#check-" in line] == []
     assert [line.split()[:2] for line in queue if line.startswith(f"{server} ")] == [[server, "RUNNING"]]
