@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report as report_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
-from jupyterhub_gpuspawner.slurm.twin import what_if
+from jupyterhub_gpuspawner.slurm.twin import outcome, what_if
 from jupyterhub_gpuspawner.wire import bounds, documents
 from jupyterhub_gpuspawner.wire import documents as usage_wire
 
@@ -118,9 +118,9 @@ def page() -> str:
         f"## What-if document, version {what_if.VERSION}\n",
         _record(what_if.WhatIfDocument),
         "`today` and `then`:\n",
-        *_records(what_if.SiteOutcome),
+        *_records(outcome.SiteOutcome),
         "One of the `shares` of a job:\n",
-        _record(what_if.Share),
+        _record(outcome.Share),
         f"## Course check document, version {report.VERSION}\n",
         *_records(report.CheckDocument),
         f"## Node report, version {documents.REPORT_VERSION}\n",

@@ -19,18 +19,10 @@ from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.site.courses import job_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
+from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.slurm.twin.site import SITE_PARAMETERS, Request
 from jupyterhub_gpuspawner.slurm.twin.site import Site as SlurmSite
-from jupyterhub_gpuspawner.slurm.twin.what_if import (
-    JobOutcome,
-    SiteOutcome,
-    WhatIfDocument,
-    near_cpus,
-    outcome,
-    with_gres_conf,
-    with_nodes,
-    with_parameter,
-)
+from jupyterhub_gpuspawner.slurm.twin.what_if import WhatIfDocument, with_gres_conf, with_nodes, with_parameter
 
 
 @click.command("what-if")
