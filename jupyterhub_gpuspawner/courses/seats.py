@@ -58,7 +58,7 @@ class SeatCount:
     with_gpu: int = 0
     """How many people's jobs have GPUs whose cores are known."""
     beside: int = 0
-    """How many of these have all their cores beside their GPUs."""
+    """How many of these have each core beside one of their GPUs, and each GPU beside one of their cores."""
     smaller: Smaller | None = None
     """None where everybody's server starts, and where neither fewer cores nor less memory would help."""
     notes: tuple[str, ...] = ()

@@ -25,13 +25,12 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
-from jupyterhub_gpuspawner.slurm.messages import rejection
-from jupyterhub_gpuspawner.slurm.reason import reason_name
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, gpu_cpus
+from jupyterhub_gpuspawner.slurm.twin.ask import Answers, read_site, what_runs
+from jupyterhub_gpuspawner.slurm.twin.outcome import near_cpus, outcome
+from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
 
 CONCURRENT_SESSIONS = 3
 """Sessions whose seats are counted at the same time."""
@@ -259,37 +258,19 @@ def requests_with(options: Mapping[str, str], number: int) -> list[Request]:
 
 
 def _counted(answers: Answers, wanted: int, site: Site) -> SeatCount:
-    own = answers.answers[:wanted]
-    reasons = Counter(reason_name(answer.reason) for answer in own if answer.reason)
+    own = outcome(answers, site, near_cpus(site)).jobs[:wanted]
+    reasons = Counter(job.reason for job in own if job.reason)
     first = next(iter(reasons), "")
     if first not in ("", "Priority"):  # that of the others: the first one is before them
         reasons[first] += reasons.pop("Priority", 0)
-    refusal = next((answer.refusal for answer in own if answer.refusal), "")
-    cpus = gpu_cpus(site)
-    on_nodes = [_beside(answer, cpus) for answer in own if answer.runs]
-    known = [beside for beside in on_nodes if beside is not None]
+    beside = [job.beside for job in own if job.beside is not None]
     return SeatCount(
         wanted,
         len(answers.answers),
         answers.running,
         waiting=dict(reasons),
-        refusal=rejection(refusal).clause if refusal else "",
-        with_gpu=len(known),
-        beside=sum(known),
+        refusal=next((job.refusal for job in own if job.refusal), ""),
+        with_gpu=len(beside),
+        beside=sum(beside),
         notes=answers.notes,
     )
-
-
-def _beside(answer: Answer, cpus: Mapping[str, Sequence[frozenset[int]]]) -> bool | None:
-    """Whether all cores of a job are beside one of its GPUs; None without GPUs, and where their cores are not known."""
-    beside = None
-    for allocation in answer.allocations:
-        indices = [index for gres in allocation.gres if gres.name in ("gpu", "shard") for index in gres.indices]
-        of_node = cpus.get(allocation.node, ())
-        if not indices or any(index >= len(of_node) for index in indices):
-            return None
-        near = frozenset().union(*(of_node[index] for index in indices))
-        if not near.issuperset(allocation.cpu_ids):
-            return False
-        beside = True
-    return beside
