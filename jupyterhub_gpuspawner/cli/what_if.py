@@ -13,11 +13,10 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, OPTION, choice_of, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.choose.api import directives
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.site.courses import job_of
-from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
 from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.slurm.twin.site import SITE_PARAMETERS, Request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 
 LONG = {
     "A": "account",
@@ -61,6 +62,13 @@ requeue spread-job test-only use-min-nodes verbose wait
 """
 FLAGS = frozenset(_FLAGS.split())
 """Options that are complete without a value."""
+
+
+def directives(script: str) -> tuple[str, ...]:
+    """Return the ``#SBATCH`` lines of a batch script that Slurm reads: those before the first command (sbatch(1))."""
+    lines = (line.strip() for line in script.splitlines())
+    head = takewhile(lambda line: not line or line.startswith("#"), lines)
+    return tuple(line for line in head if line.startswith("#SBATCH"))
 
 
 def options_of(text: str) -> Iterator[tuple[str, str]]:

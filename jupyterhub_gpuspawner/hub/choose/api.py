@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
-from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -35,6 +34,7 @@ from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
@@ -88,13 +88,6 @@ def undelayed(trial: Availability, by_snapshot: Availability | None) -> Availabi
     if trial.chance is Chance.LATER and by_snapshot is not None and by_snapshot.estimate != UNKNOWN:
         return by_snapshot
     return trial
-
-
-def directives(script: str) -> tuple[str, ...]:
-    """Return the ``#SBATCH`` lines of a batch script that Slurm reads: those before the first command (sbatch(1))."""
-    lines = (line.strip() for line in script.splitlines())
-    head = takewhile(lambda line: not line or line.startswith("#"), lines)
-    return tuple(line for line in head if line.startswith("#SBATCH"))
 
 
 class Trials:

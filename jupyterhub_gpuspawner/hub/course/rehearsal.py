@@ -19,13 +19,12 @@ from jupyterhub_gpuspawner.courses.check import SessionPlan, report_of
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller, estimate, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.api import directives
 from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
-from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.slurm.twin.ask import Answers, read_site, what_runs

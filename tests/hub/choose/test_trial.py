@@ -19,12 +19,12 @@ from jupyterhub_gpuspawner.hub.choose.api import (
     RETENTION_SECONDS,
     WAITING,
     Trials,
-    directives,
     of_error,
     of_start,
     undelayed,
 )
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
