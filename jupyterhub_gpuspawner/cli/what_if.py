@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.site.courses import job_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
 from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
-from jupyterhub_gpuspawner.slurm.twin.site import SITE_PARAMETERS, Request
+from jupyterhub_gpuspawner.slurm.twin.site import PLACEMENT_OPTIONS, Request
 from jupyterhub_gpuspawner.slurm.twin.site import Site as SlurmSite
 from jupyterhub_gpuspawner.slurm.twin.what_if import WhatIfDocument, with_gres_conf, with_nodes, with_parameter
 
@@ -126,7 +126,7 @@ async def _requests(
             user, groups = next(iter(allow.users), ""), allow.groups
     job = await job_of(site, choice, user=user or SOMEBODY.name, groups=groups, account=SOMEBODY)
     lines = (line.removeprefix("#SBATCH").strip() for line in directives(job.script))
-    options = tuple(line for line in lines if any(name in SITE_PARAMETERS for name, _ in options_of(line)))
+    options = tuple(line for line in lines if any(name in PLACEMENT_OPTIONS for name, _ in options_of(line)))
     return [Request(str(number), options) for number in range(1, people + 1)], job.notes
 
 

@@ -34,8 +34,6 @@ from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
 CONCURRENT_SESSIONS = 3
 """Sessions whose seats are counted at the same time."""
 T = TypeVar("T")
-PATIENCE_SECONDS = 120.0
-"""Seconds after which Slurm's scheduler is not waited for."""
 CONCURRENT_REQUESTS = 4
 """People as whom Slurm is asked at the same time: each question makes slurmctld evaluate the cluster."""
 LATER = "Counted by hand, as an estimate, since there is more than a week until then."
@@ -216,9 +214,7 @@ async def count_seats(
 
     async def answers(options: Mapping[str, str], number: int) -> Answers:
         requests = [*first, *requests_with(options, number)]
-        every = await what_runs(
-            site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs, timeout=PATIENCE_SECONDS
-        )
+        every = await what_runs(site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs)
         return replace(every, answers=every.answers[len(first) :])
 
     async def with_less(option: str, value: int) -> Smaller:

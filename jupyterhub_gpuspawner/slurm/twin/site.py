@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
+from jupyterhub_gpuspawner.slurm.twin import controller
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_allocations, parse_gres
 
 
@@ -67,15 +68,8 @@ class Question:
 
 # --- which options of a request the twin has ------------------------------------------------------------------------
 
-_SITE_PARAMETERS = """
-contiguous constraint core-spec cores-per-socket cpus-per-gpu cpus-per-task distribution exclude exclusive
-extra-node-info gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint licenses mem mem-per-cpu
-mem-per-gpu mincpus nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket overcommit
-oversubscribe partition prefer reservation segment sockets-per-node spread-job switches thread-spec threads-per-core
-time time-min tmp tres-per-task use-min-nodes
-"""
-SITE_PARAMETERS = frozenset(_SITE_PARAMETERS.split())
-"""They decide on which nodes, and on what of them, a job runs."""
+PLACEMENT_OPTIONS = controller.OPTIONS - {"array"}
+"""They decide on which nodes, and on what of them, a job runs; arrays are the twin's own."""
 _NEUTRAL = """
 account acctg-freq begin chdir clusters comment cpu-freq deadline delay-boot dependency error export export-file extra
 get-user-env gid gpu-bind gpu-freq hold ignore-pbs input job-name kill-on-invalid-dep mail-type mail-user mem-bind
@@ -99,7 +93,7 @@ def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
     for line in request.options:
         for written, value in options_of(line):
             name = _SAME.get(written, written)
-            if name in SITE_PARAMETERS:
+            if name in PLACEMENT_OPTIONS:
                 options[name] = value
             elif name not in NEUTRAL:
                 unknown.append(name)
