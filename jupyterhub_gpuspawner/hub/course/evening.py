@@ -73,6 +73,7 @@ class CourseChecks:
         self._failures = Failures(app.db)
         self._checks: dict[str, SessionCheck] = {}
         self._wanted: set[str] = set()
+        self._failed: set[str] = set()
 
     def latest(self, course: HubCourse) -> SessionCheck | None:
         """The last check of the course's next session; None where there was none."""
@@ -83,6 +84,10 @@ class CourseChecks:
         """Whether somebody waits for a check."""
         return course.slug in self._wanted
 
+    def has_failed(self, course: HubCourse) -> bool:
+        """Whether nothing came of the latest attempt to check the course's next session."""
+        return course.slug in self._failed
+
     def want(self, course: HubCourse) -> None:
         """Check the course's next session as soon as possible."""
         self._wanted.add(course.slug)
@@ -92,8 +97,13 @@ class CourseChecks:
         """Check what is due, one course after the other; a fault of one is logged, and the others go on."""
         for course in self._book.courses():
             if course.slug in self._wanted or is_due(course, self._checks.get(course.slug), time.time()):
+                self._failed.discard(course.slug)
+                completed = False
                 with self._failures.of(f"The check of course {course.slug}"):
                     await self._check(course)
+                    completed = True
+                if not completed:
+                    self._failed.add(course.slug)
                 self._wanted.discard(course.slug)
 
     async def _check(self, course: HubCourse) -> None:

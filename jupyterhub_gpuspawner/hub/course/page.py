@@ -258,9 +258,16 @@ class CourseRoom:
         room, recent, now = self._of(course), self._recent_actions(), time.time()
         checks = course_checks(self._settings)
         check = checks.latest(course) if checks is not None else None
-        wanted = checks is not None and checks.is_wanted(course)
         return await asyncio.to_thread(
-            course_view, course, room, now=now, seats=seats, recent=recent, check=check, check_wanted=wanted
+            course_view,
+            course,
+            room,
+            now=now,
+            seats=seats,
+            recent=recent,
+            check=check,
+            check_wanted=checks is not None and checks.is_wanted(course),
+            check_failed=checks is not None and checks.has_failed(course),
         )
 
     async def _seats_left(self, course: HubCourse) -> int | None:

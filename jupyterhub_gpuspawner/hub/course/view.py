@@ -289,10 +289,12 @@ def course_view(
     recent: Sequence[Line] = (),
     check: SessionCheck | None = None,
     check_wanted: bool = False,
+    check_failed: bool = False,
 ) -> CourseView:
     """The page of a course; ``seats`` is None where the cluster or the profile is not known.
 
-    ``check`` is the last one of the next session; ``check_wanted``: one is under way.
+    ``check`` is the last one of the next session; ``check_wanted``: one is under way; ``check_failed``: nothing came of
+    the latest attempt.
     """
     earliest = since(course, now)
     missing = sum(participant.state in _WITHOUT_SERVER for participant in room)
@@ -309,7 +311,7 @@ def course_view(
         session=tuple(_session(course, now)),
         totals=words.totals({state.value: number for state, number in totals(room).items()}) if room else "",
         seats=seats_text if room and course.course is not None else "",
-        check=_checked(course, check, now, wanted=check_wanted) if course.people else None,
+        check=_checked(course, check, now, wanted=check_wanted, failed=check_failed) if course.people else None,
         problems=tuple(remark.text for remark in check.report.remarks) if check is not None else (),
         faults=tuple(dict.fromkeys(faults)),
         consequence="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
@@ -334,11 +336,13 @@ def _session(course: HubCourse, now: float) -> Iterable[Line]:
         yield Line(words.AHEAD, session.start.timestamp() - ahead)
 
 
-def _checked(course: HubCourse, check: SessionCheck | None, now: float, *, wanted: bool) -> Line | None:
+def _checked(course: HubCourse, check: SessionCheck | None, now: float, *, wanted: bool, failed: bool) -> Line | None:
     if wanted:
         return Line(words.CHECKING)
     if course.next_session(_moment(now)) is None:
         return None
+    if failed:
+        return Line(words.CHECK_FAILED)
     if check is None:
         return Line(words.NOT_CHECKED)
     return Line(words.checked(check.report), check.at)

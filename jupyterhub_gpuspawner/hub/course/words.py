@@ -84,6 +84,7 @@ NO_ACTION = "There is no such action."
 RECENT = "Recent actions"
 PROBLEMS = "The check of the next session found:"
 NOT_CHECKED = "The seats of the next session have not been counted yet."
+CHECK_FAILED = "The seats of the next session could not be counted. The hub's log says why."
 CHECKING = "The seats of the next session are being counted."
 CHECK = "Count the seats of the next session now"
 

@@ -460,9 +460,14 @@ COUNTED: dict[str, tuple[float, dict[str, Any], Line | None]] = {
         Line("Counted {time} for the next session: 4 people, 3 fit.", BEFORE),
     ),
     "not yet": (BEFORE, {}, Line("The seats of the next session have not been counted yet.")),
+    "not this time": (
+        BEFORE,
+        {"check": checked(), "check_failed": True},
+        Line("The seats of the next session could not be counted. The hub's log says why."),
+    ),
     "now": (
         BEFORE,
-        {"check": checked(), "check_wanted": True},
+        {"check": checked(), "check_wanted": True, "check_failed": True},
         Line("The seats of the next session are being counted."),
     ),
     "after the last session": (NOW + 3 * DAY, {}, None),
