@@ -315,18 +315,24 @@ def _gres_lines(nodes: Mapping[str, Mapping[str, str]], text: str, notes: list[s
     return [{"NodeName": host_list(names), **dict(line)} for lines, names in by_line.items() for line in lines]
 
 
+def threads_per_core(site: Site) -> dict[str, int]:
+    """How many numbers in ``CPU_IDs`` of jobs a core of each node has, also where Slurm counts cores as CPUs."""
+    return {record["NodeName"]: int(record.get("ThreadsPerCore") or 1) for record in _records(site.nodes, "NodeName")}
+
+
 def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
     """The CPUs beside each GPU of a node, in Slurm's order of them; without the nodes of which that is not known.
 
     CPUs have the numbers of ``CPU_IDs`` of jobs: one for each thread, also where Slurm counts cores as CPUs.
     """
     nodes = {record["NodeName"]: record for record in _records(site.nodes, "NodeName")}
+    threads_of = threads_per_core(site)
     by_node: dict[str, list[frozenset[int]]] = {}
     for line in _gres_lines(nodes, site.gres_conf, []):
         if line["Name"] == "gpu":
             cores, (count,) = parse_cpulist(line.get("Cores", "")), _counts([line]).values()
             for name in expand_nodelist(line["NodeName"]):
-                threads = int(nodes[name].get("ThreadsPerCore") or 1)
+                threads = threads_of[name]
                 near = frozenset(core * threads + thread for core in cores for thread in range(threads))
                 by_node.setdefault(name, []).extend([near] * count)
     return {name: tuple(gpus) for name, gpus in by_node.items() if all(gpus)}
