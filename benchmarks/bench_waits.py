@@ -1,12 +1,14 @@
 """How well expected starts are kept: a real Slurm, four patterns of use, and what the hub would say of each start.
 
-    python benchmarks/bench_waits.py [--starts 200] [--write]
+    python -m benchmarks.bench_waits [--starts 200] [--write] [--record FILE]
+    python -m benchmarks.bench_waits --replay FILE ...
 
 One private Slurm has a partition of its own for each pattern, with 16 simulated GPUs. Its clock is the real one, whose
 minutes are counted as :data:`FASTER` minutes: a time limit of one minute stands for one of twenty, and its scheduler is
 that much slower. Jobs sleep. What is said of a start is said by the hub's own code, from its snapshots of the cluster
 and with what it has learned from the pattern's starts so far: at the click, when the job begins to wait, and at each
-half of the rest. ``--write`` writes the figures into docs/explanation/waits-table.md.
+half of the rest. ``--write`` writes the figures into docs/explanation/waits-table.md. ``--record`` keeps what was seen
+of each start, and ``--replay`` says in seconds what the hub would say of the same starts today: to compare rules.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
+from statistics import median
+from typing import TextIO
 
 from pydantic import TypeAdapter
 
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.capacity import queue_position
-from jupyterhub_gpuspawner.cluster.estimate import Kind
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, expected, starts_now
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -34,7 +40,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start
+from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.records.promises import Outcome, Promise, PromiseMoment, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -161,32 +167,104 @@ class Clock:
         return replace(real, jobs=Table.of(type(real.jobs[0]), jobs) if jobs else (), taken_at=self.of(real.taken_at))
 
 
+class Event(str, Enum):
+    """What is seen of a start."""
+
+    CLICK = "click"
+    PENDING = "pending"
+    STARTED = "started"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is seen of a start at one moment: all that the hub's sentences depend on."""
+
+    event: Event
+    pattern: str
+    job_id: str
+    at: float
+    """The pretended time, in seconds since the epoch."""
+    kind: Kind = Kind.UNKNOWN
+    """Of a click: what is known of the start."""
+    planned: float | None = None
+    """When Slurm plans it."""
+    reason: str = ""
+    """Of a pending job."""
+    free: bool = False
+    """Whether as many GPUs as a pending job requests are free on one node."""
+
+
+OBSERVATIONS = TypeAdapter(Observation)
+
+
 @dataclass
 class Start:
     """One measured start."""
 
-    job_id: str
     promises: list[Promise]
-    gpus: int
-    at: float
-    """When it was asked for."""
+    free: bool | None = None
+    """Whether GPUs were free when it was first seen pending; None before."""
     wait: Wait = field(default_factory=Wait)
 
 
-class Bench:
-    """The hub's part: one view of the cluster, and what it says of each start."""
+class Hub:
+    """What the hub says of each start, by its own code, with what it has learned from the pattern's starts so far."""
 
-    def __init__(self, slurm: PrivateSlurm) -> None:
-        self.clock = Clock()
-        self.client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
+    def __init__(self) -> None:
         self.open: dict[str, Start] = {}
         self.came: dict[str, list[Outcome]] = {pattern: [] for pattern in PATTERNS}
         self.broken: dict[str, int] = dict.fromkeys(PATTERNS, 0)
-        """Promises of "now" that took over a minute although devices were free then."""
+        """Promises of "now" that took over a minute although GPUs were free then."""
+
+    def see(self, seen: Observation) -> None:
+        """Say what follows from an observation; of a start that came, compare it with what was said."""
+        if seen.event is Event.CLICK:
+            self.open[seen.job_id] = Start([])
+            estimate = starts_now() if seen.kind is Kind.NOW else UNKNOWN
+            if seen.kind is Kind.EXPECTED:  # without a plan: a job is about to end
+                planned = seen.planned if seen.planned is not None else seen.at
+                estimate = expected(planned, now=seen.at, past=LEARNED.asked.get(seen.pattern))
+            if estimate is not UNKNOWN:
+                promise = Promise(seen.at, PromiseMoment.CLICK, estimate, seen.pattern)
+                self.open[seen.job_id].promises.append(promise)
+        elif seen.event is Event.PENDING:
+            start = self.open[seen.job_id]
+            start.free = seen.free if start.free is None else start.free
+            job = Job(seen.job_id, Phase.QUEUED, reason=seen.reason, partition=seen.pattern, starts_at=seen.planned)
+            estimate = expected_start(job, None, now=seen.at)
+            promised = start.wait.follow(seen.job_id, estimate, None, seen.pattern, now=seen.at)
+            start.promises += [promised] if promised is not None else []
+        else:
+            start = self.open.pop(seen.job_id)
+            for outcome in outcomes(start.promises, seen.at, None):
+                self.came[seen.pattern].append(outcome)
+                late_now = outcome.promise.estimate.kind is Kind.NOW and outcome.result == "late"
+                self.broken[seen.pattern] += bool(late_now and start.free)
+            LEARNED.learn(learned(outcome for of in self.came.values() for outcome in of))
+
+
+class Bench:
+    """Clicks, and looks at the cluster as the hub looks while somebody waits."""
+
+    def __init__(self, slurm: PrivateSlurm, record: TextIO | None) -> None:
+        self.clock = Clock()
+        self.client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
+        self.hub = Hub()
+        self.record = record
+        self.gpus: dict[str, int] = {}
+        """By the id of a job that has not been seen to start: how many it requests."""
+        self.asked_at: dict[str, float] = {}
+        self.load: list[float] = []
+        """Of the machine, in each minute."""
         self._latest: ClusterSnapshot | None = None
         self._taken = 0.0
         self._asking = asyncio.Lock()
-        self._free_at: dict[str, bool] = {}
+
+    def see(self, seen: Observation) -> None:
+        """Have the hub see this, and record it."""
+        self.hub.see(seen)
+        if self.record is not None:
+            self.record.write(f"{OBSERVATIONS.dump_json(seen).decode()}\n")
 
     async def snapshot(self, age: float) -> ClusterSnapshot:
         """The cluster as it was at most so many real seconds ago."""
@@ -202,7 +280,7 @@ class Bench:
 
     async def click(self, pattern: str, number: int, wish: Wish) -> None:
         """Somebody asks for a server: what the form says is noted, and the job is submitted."""
-        person, promises = f"person{number}", list[Promise]()
+        person, estimate, now = f"person{number}", UNKNOWN, self.clock.now()
         if wish.person:
             found = await self.snapshot(FRESH_SECONDS)
             # the same fields that the hub's requests have
@@ -211,9 +289,7 @@ class Bench:
                 time=round(wish.limit * 60 * FASTER),
             )  # fmt: skip
             now = self.clock.now()
-            answer = availability(request, found, now=now, person=person, past=LEARNED.asked)
-            if answer.estimate.kind is not Kind.UNKNOWN:
-                promises.append(Promise(now, PromiseMoment.CLICK, answer.estimate, pattern))
+            estimate = availability(request, found, now=now, person=person).estimate
         script = "\n".join(
             [
                 "#!/bin/sh",
@@ -225,47 +301,41 @@ class Bench:
         )
         job_id = await self.client.submit(script)
         if wish.person:
-            self.open[job_id] = Start(job_id, promises, wish.gpus, self.clock.now())
+            self.gpus[job_id], self.asked_at[job_id] = wish.gpus, self.clock.now()
+            self.see(Observation(Event.CLICK, pattern, job_id, now, kind=estimate.kind, planned=estimate.planned))
 
     async def follow(self) -> None:
         """Look at the cluster as the hub does while somebody waits."""
         found, now = await self.snapshot(LOOK_SECONDS / 2), self.clock.now()
-        for start in list(self.open.values()):
-            job = found.job_by_id.get(start.job_id)
+        for job_id in list(self.gpus):
+            job = found.job_by_id.get(job_id)
             if job is None:  # submitted since, or so short that it was never seen
-                await self._look_up(start, now)
-                continue
-            if job.phase is Phase.QUEUED:
-                position = queue_position(found, start.job_id)
-                self._note_free(start, found, job.partition)
-                watched = Job(
-                    job.job_id, job.phase, reason=job.reason, partition=job.partition, starts_at=job.starts_at
+                await self._look_up(job_id, now)
+            elif job.phase is Phase.QUEUED:
+                watched = Job(job_id, job.phase, reason=job.reason, partition=job.partition, starts_at=job.starts_at)
+                planned = planned_start(watched, queue_position(found, job_id))
+                free = max(
+                    free_gpus_of(gpus_of(node.gres), node.gres_used).total() for node in found.nodes_of(job.partition)
                 )
-                estimate = expected_start(watched, position, now=now)
-                promise = start.wait.follow(job.job_id, estimate, found, job.partition, now=now)
-                start.promises += [promise] if promise is not None else []
+                self.see(
+                    Observation(
+                        Event.PENDING, job.partition, job_id, now,
+                        planned=planned, reason=job.reason, free=free >= self.gpus[job_id],
+                    )
+                )  # fmt: skip
             elif job.starts_at is not None:
-                self._started(start, job.partition, job.starts_at)
-        LEARNED.learn(learned(outcome for of in self.came.values() for outcome in of))
+                self._started(job_id, job.partition, job.starts_at)
 
-    async def _look_up(self, start: Start, now: float) -> None:
+    async def _look_up(self, job_id: str, now: float) -> None:
         """Ask about a job that is in no snapshot although it should be."""
-        if now - start.at > 10 * FASTER:
-            detail = await self.client.job(start.job_id)
+        if now - self.asked_at[job_id] > 10 * FASTER:
+            detail = await self.client.job(job_id)
             if detail is not None and detail.starts_at is not None:
-                self._started(start, detail.partition, self.clock.of(detail.starts_at))
+                self._started(job_id, detail.partition, self.clock.of(detail.starts_at))
 
-    def _note_free(self, start: Start, found: ClusterSnapshot, pattern: str) -> None:
-        """Whether as many GPUs as a job needs were free when it was first seen pending."""
-        free = max(free_gpus_of(gpus_of(node.gres), node.gres_used).total() for node in found.nodes_of(pattern))
-        self._free_at.setdefault(start.job_id, free >= start.gpus)
-
-    def _started(self, start: Start, pattern: str, at: float) -> None:
-        del self.open[start.job_id]
-        for outcome in outcomes(start.promises, at, None):
-            self.came[pattern].append(outcome)
-            late_now = outcome.promise.estimate.kind is Kind.NOW and outcome.kept == "late"
-            self.broken[pattern] += late_now and self._free_at.get(start.job_id, False)
+    def _started(self, job_id: str, pattern: str, at: float) -> None:
+        del self.gpus[job_id]
+        self.see(Observation(Event.STARTED, pattern, job_id, at))
 
     async def run(self, starts: int, seed: int) -> None:
         """Run all patterns at the same time, until every start has begun."""
@@ -274,13 +344,17 @@ class Bench:
             for pattern, (_, wishes) in PATTERNS.items()
         ]
         begun = told = time.monotonic()
-        while self.open or not all(task.done() for task in clicks):
+        while self.gpus or not all(task.done() for task in clicks):
             await self.follow()
             await asyncio.sleep(LOOK_SECONDS)
             if time.monotonic() - told > 60:
                 told = time.monotonic()
-                counts = {pattern: len(of) for pattern, of in self.came.items()}
-                print(f"{told - begun:.0f} s: {len(self.open)} wait; kept so far {counts}", flush=True)
+                self.load.append(os.getloadavg()[0])
+                counts = {pattern: len(of) for pattern, of in self.hub.came.items()}
+                print(
+                    f"{told - begun:.0f} s, load {self.load[-1]:.1f}: {len(self.gpus)} wait; kept so far {counts}",
+                    flush=True,
+                )
         await asyncio.gather(*clicks)
 
     async def _clicks(self, pattern: str, wishes: Sequence[Wish]) -> None:
@@ -296,48 +370,63 @@ def in_minutes(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds / 60:.1f}"
 
 
-def row(bench: Bench, pattern: str) -> str:
+def row(hub: Hub, pattern: str) -> str:
     """A line of the table."""
-    came = bench.came[pattern]
+    came = hub.came[pattern]
     found = accuracy(came)
     if found is None:
-        return f"| {PATTERNS[pattern][0]} | 0 | - | - | - | - | - |"
+        return f"| {PATTERNS[pattern][0]} | 0 | - | - | - | - | - | - |"
     now = [outcome for outcome in came if outcome.promise.estimate.kind is Kind.NOW]
     clicks = accuracy([outcome for outcome in came if outcome.promise.moment is PromiseMoment.CLICK])
-    late = sum(outcome.kept == "late" for outcome in now)
+    late = sum(outcome.result == "late" for outcome in now)
+    ranges = [
+        estimate.latest - estimate.earliest
+        for promise, _ in came
+        if (estimate := promise.estimate).latest is not None and estimate.earliest is not None
+    ]
     cells = (
         PATTERNS[pattern][0],
         f"{found.number:,}",
         f"{100 * found.within:.0f} %",
         f"{100 * clicks.within:.0f} %" if clicks is not None else "-",
+        in_minutes(median(ranges) if ranges else None),
         in_minutes(found.error),
         in_minutes(found.slurm_error),
-        f"{late} of {len(now)}, {bench.broken[pattern]} with free GPUs",
+        f"{late} of {len(now)}, {hub.broken[pattern]} with free GPUs",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def report(bench: Bench, starts: int) -> str:
-    """The figures, as docs/explanation/waits-table.md has them."""
+def report(hub: Hub, starts: int, load: Sequence[float]) -> str:
+    """The figures, as docs/explanation/waits-table.md has them; ``load`` of the machine, in each minute."""
     head = (
-        "pattern", "promises", "within the range", "of those at the click", "median error, min",
+        "pattern", "promises", "within the range", "of those at the click", "median width, min", "median error, min",
         "that of Slurm's plan, min", '"now" that took over a minute',
     )  # fmt: skip
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    loads = f"{median(load):.1f} in the middle, {max(load):.1f} at most" if load else "not noted"
     return "\n".join(
         [
             "# How well expected starts are kept",
             "",
             "This page is written by `benchmarks/bench_waits.py --write`, which says how it is measured: "
             f"{starts} starts in each pattern, on a real Slurm whose minutes count as {FASTER:.0f}. "
-            f"The machine has {os.cpu_count()} CPUs; its load was {load} at the end.",
+            f"The machine has {os.cpu_count()} CPUs; its load was {loads}.",
             "",
             f"| {' | '.join(head)} |",
             f"|{'---|' * len(head)}",
-            *(row(bench, pattern) for pattern in PATTERNS),
+            *(row(hub, pattern) for pattern in PATTERNS),
             "",
         ]
     )
+
+
+def replayed(path: Path) -> Hub:
+    """What the hub would say today of the starts of a recorded run."""
+    hub = Hub()
+    LEARNED.learn(learned(()))
+    for line in path.read_text().splitlines():
+        hub.see(OBSERVATIONS.validate_json(line))
+    return hub
 
 
 def main() -> None:
@@ -346,21 +435,28 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=200, help="in each pattern")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--outcomes", type=Path, help="a file for every promise and what came, as JSON")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep what is seen of each start, as JSON lines")
+    parser.add_argument("--replay", type=Path, nargs="+", metavar="FILE", help="run no Slurm: take what was recorded")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, WithFastBackfill(cluster(), Path(folder) / "slurm") as slurm:
+    if options.replay:
+        for path in options.replay:
+            hub = replayed(path)
+            print(f"{path}\n{report(hub, max(map(len, hub.came.values())), ())}")
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        WithFastBackfill(cluster(), Path(folder) / "slurm") as slurm,
+        options.record.open("w") if options.record else nullcontext() as record,
+    ):
 
         async def run() -> Bench:
-            bench = Bench(slurm)
+            bench = Bench(slurm, record)
             await bench.run(options.starts, options.seed)
             return bench
 
         bench = asyncio.run(run())
-        text = report(bench, options.starts)
+        text = report(bench.hub, options.starts, bench.load)
     print(text)
-    if options.outcomes is not None:
-        kept = TypeAdapter(dict[str, list[Outcome]]).dump_json(bench.came, indent=1)
-        options.outcomes.write_bytes(kept)
     if options.write:
         TABLE.write_text(text)
 
