@@ -183,22 +183,31 @@ INSTRUCTORS_LIMIT = 100
 """Maximum number of instructors whom a course names."""
 GROUPS_LIMIT = 100
 """Maximum number of groups in a roster, and of groups of instructors."""
+USERNAME_COLUMNS = ("username", "user name", "user", "login", "login name", "user id", "uid", "account")
+"""Headers under which exported lists have user names, in the order of preference; ``_`` and ``-`` count as spaces."""
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
+_CSV = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}\.csv")
+_SEPARATORS = re.compile(r"[\s,]+")
 
 
 def _names(value: object) -> str:
     names = _expanded(value, PEOPLE_LIMIT)
     if not names or any(_NAME.fullmatch(name) is None for name in names):
         raise BadValue("must be a user name, or names with a range such as train[001-050]", value)
-    return str(value).strip()
+    return _listed(value)
+
+
+def _listed(value: object) -> str:
+    """Names and ranges as people write them, with commas alone between them."""
+    return _SEPARATORS.sub(",", str(value).strip()).strip(",")
 
 
 def _expanded(value: object, limit: int) -> tuple[str, ...]:
     """The names of one text; empty if it is none. Raises TooManyNames."""
-    if isinstance(value, (bool, dict, list)) or len(text := str(value).strip()) > TEXT_LIMIT:
+    if isinstance(value, (bool, dict, list)) or len(str(value)) > TEXT_LIMIT:
         return ()
     try:
-        return expand_nodelist(text, limit=limit)
+        return expand_nodelist(_listed(value), limit=limit)
     except TooManyNames:
         raise
     except ValueError:
@@ -232,10 +241,10 @@ def _every_name(value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for text in value for name in expand_nodelist(text)))
 
 
-UserNames = Annotated[str, Checked(_names, {"type": "string", "examples": ["ada", "train[001-050]"]})]
-FileName = Annotated[
-    str, matching(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}\.csv", "the name of a CSV file beside the course's file")
+UserNames = Annotated[
+    str, Checked(_names, {"type": "string", "examples": ["ada", "train[001-050]", "train[001-050], ada"]})
 ]
+FileName = Annotated[str, matching(_CSV.pattern, "the name of a CSV file beside the course's file")]
 # pydantic calls the last of the validators before a value first
 RosterNames = Annotated[
     tuple[UserNames, ...], BeforeValidator(_at_most(PEOPLE_LIMIT)), OneOrMany, AfterValidator(_every_name)
@@ -251,19 +260,27 @@ class Roster(Frozen):
     """The people of a course; a name that occurs twice counts once."""
 
     names: RosterNames = ()
-    """User names, and ranges such as ``train[001-050]``."""
+    """User names, and ranges such as ``train[001-050]``. Names, or a list of names, alone stand for a table with this
+    field; a name that ends in ``.csv`` among them stands for ``file``."""
     groups: Groups = ()
     """JupyterHub groups: all their members."""
     file: FileName | None = None
     """A CSV file in the same folder, with a user name on each line."""
-    column: Text = "username"
-    """The column of the file with the user names; without a header of this name, the first column."""
+    column: Text | None = None
+    """The header of the column with the user names. Default: the first of ``username``, ``user name``, ``user``,
+    ``login``, ``login name``, ``user id``, ``uid`` and ``account``. Without such a header it is the first column."""
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: object) -> object:
-        """A name or a list of names stands for ``names``."""
-        return {"names": value} if isinstance(value, (str, list)) else value
+        """Names alone stand for ``names``, and one that is a CSV file's for ``file``."""
+        if not isinstance(value, (str, list)):
+            return value
+        items = value if isinstance(value, list) else [value]
+        files = [item for item in items if isinstance(item, str) and _CSV.fullmatch(item)]
+        if len(files) > 1:
+            raise BadValue("names more than one CSV file")
+        return {"names": [item for item in items if item not in files], "file": files[0]} if files else {"names": value}
 
     @model_validator(mode="after")
     def _somebody(self) -> Roster:
@@ -289,17 +306,18 @@ def people(roster: Roster, listed: Collection[str], groups: Mapping[str, Collect
     return People(tuple(names), tuple(group for group in roster.groups if group not in groups))
 
 
-def parse_people(text: str, column: str = "username") -> tuple[str, ...]:
+def parse_people(text: str, column: str | None = None) -> tuple[str, ...]:
     """The user names in a CSV file; raises BadValue, which names the line and quotes nothing.
 
+    They are in the column with this header, by default one of :data:`USERNAME_COLUMNS`, or else in the first column.
     Separators are commas, semicolons or tabs, whichever the first line has. A line without a name is skipped.
     """
     lines = text.lstrip("\ufeff").splitlines()
     first = lines[0] if lines else ""
     separator = max(",;\t", key=first.count)
-    header = [cell.strip().lower() for _, row in _rows([first], separator, 1) for cell in row]
-    wanted = column.strip().lower()
-    position, skipped = (header.index(wanted), 1) if wanted in header else (0, 0)
+    header = [_header(cell) for _, row in _rows([first], separator, 1) for cell in row]
+    wanted = [_header(column)] if column is not None else USERNAME_COLUMNS
+    position, skipped = next(((header.index(name), 1) for name in wanted if name in header), (0, 0))
     names: dict[str, None] = {}
     for number, row in _rows(lines[skipped:], separator, skipped + 1):
         name = row[position].strip() if position < len(row) else ""
@@ -311,6 +329,11 @@ def parse_people(text: str, column: str = "username") -> tuple[str, ...]:
         if len(names) > PEOPLE_LIMIT:
             raise BadValue(f"the file names more than {PEOPLE_LIMIT} people")
     return tuple(names)
+
+
+def _header(cell: str) -> str:
+    """A header in lower case, with a space between its words."""
+    return " ".join(re.split(r"[\s_-]+", cell.strip().lower()))
 
 
 def _rows(lines: Sequence[str], separator: str, number: int) -> Iterator[tuple[int, list[str]]]:

@@ -135,6 +135,10 @@ _CORE = {
 _DIRECTIVE = re.compile(r"(?m)^%")
 _TAB = re.compile(r" *\t")
 """A line whose indentation contains a tab."""
+_RANGE = re.compile(r"(?<![^\s,\[])([\w.@+-]+(?:\[[0-9, -]{1,400}\][\w.@+-]*)+)(?=\s*(?:[,\]#]|$))", re.ASCII)
+"""A name with a range in a list in brackets."""
+QUOTED_LINES = 10
+"""Maximum number of lines of a file on which such names are put in quotes: each costs a reading of the file."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -222,7 +226,7 @@ def read_document(text: str, name: str = "text") -> Document:
         line = text.count("\n", 0, directive.start()) + 1
         raise document.fault("YAML directives (lines that begin with %) are not supported", line)
     try:
-        _check_structure(document, text)
+        text = _with_quoted_ranges(document, text)
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         message = ", ".join(part for part in (error.context, error.problem) if part)
@@ -238,6 +242,27 @@ def read_document(text: str, name: str = "text") -> Document:
     if node is not None:
         document.value = document.read(node)
     return document
+
+
+def _with_quoted_ranges(document: Document, text: str) -> str:
+    """The text with quotes around names such as ``train[1-12]`` in a list in brackets, where YAML has no such names.
+
+    Everybody writes ``[train[1-12], ada]``. Raises ConfigError and YAMLError.
+    """
+    for _ in range(QUOTED_LINES):
+        try:
+            _check_structure(document, text)
+        except yaml.MarkedYAMLError as error:
+            mark, lines = error.problem_mark, text.split("\n")
+            line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+            ranges = list(_RANGE.finditer(line))
+            if mark is None or not any(match.start() < mark.column < match.end() for match in ranges):
+                raise
+            lines[mark.line] = _RANGE.sub(r'"\1"', line)
+            text = "\n".join(lines)
+        else:
+            return text
+    raise document.fault("put names with a range, such as train[1-12], in quotes", None)
 
 
 def _check_structure(document: Document, text: str) -> None:

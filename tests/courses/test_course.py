@@ -166,6 +166,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"roster": {"file": "../people.csv"}},
         "roster.file: must be the name of a CSV file beside the course's file",
     ),
+    "two files": ({"roster": ["a.csv", "b.csv"]}, "roster: names more than one CSV file"),
     "nobody teaches": ({"instructors": []}, "instructors: must name a user or a group"),
     "code": (
         {"profile": {"slug": "k80", "command": "sh"}},
@@ -225,6 +226,46 @@ def test_names_are_counted_before_they_are_made(field: str) -> None:
     assert time.thread_time() - begun < 1.0
 
 
+ROSTERS = {
+    "a list with a range, in brackets": "roster: [student[1-3], latecomer]",
+    "the same over several lines": "roster:\n  [student[1-2], student3,\n  latecomer] # not student[4-5]",
+    "the same in a table": "roster: {names: [student[1-3], latecomer]}",
+    "a list below": "roster:\n- student[1-3]\n- latecomer",
+    "one text": "roster: student[1-3], latecomer",
+    "one text without commas": "roster: student[1-3] latecomer",
+    "quoted": "roster: ['student[1-3]', \"latecomer\"]",
+}
+
+
+@pytest.mark.parametrize("line", ROSTERS.values(), ids=ROSTERS.keys())
+def test_a_roster_is_written_as_people_write_lists(line: str) -> None:
+    """Also where YAML would begin a list of its own at the second bracket."""
+    text = DEEP_LEARNING.replace("roster: train[001-050]", line)
+    assert course(text).roster == Roster(names=("student1", "student2", "student3", "latecomer"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("people.csv", Roster(file="people.csv")),
+        (["people.csv", "latecomer"], Roster(file="people.csv", names=("latecomer",))),
+    ],
+)
+def test_a_csv_file_alone_is_the_rosters_file(value: object, expected: Roster) -> None:
+    """And nobody's name; others may be listed beside it."""
+    assert course(DEEP_LEARNING, roster=value).roster == expected
+
+
+def test_what_yaml_cannot_read_stays_an_error() -> None:
+    """With the line at which reading stopped; only names with a range are put in quotes, and on a few lines alone."""
+    messages = []
+    for text in ("roster: [ada[1-2] ben, cleo]", "roster: [ada[1-2]", f"roster: [{'a[1-2],' * 9}\n" * 20):
+        with pytest.raises(ConfigError) as error:
+            read_document(text, "ml.yaml")
+        messages.append(str(error.value).partition(" ")[0])
+    assert messages == ["ml.yaml:1:", "ml.yaml:2:", "ml.yaml:"]
+
+
 def test_a_roster_counts_everybody_once() -> None:
     """Names, ranges, groups and a file; a group that the hub does not have is named."""
     roster = Roster.model_validate({"names": ["ada", "t[08-10]"], "groups": ["guests", "nobodies"]})
@@ -241,6 +282,8 @@ def test_a_roster_counts_everybody_once() -> None:
         ("\ufeffName;Username\nAda Lovelace;ada\n;\nGrace;grace\n", ("ada", "grace")),
         ('username,mail\nada,"a,b@example.org"\nada,x\n', ("ada",)),
         ("name\tusername\r\nA\tada\r\n", ("ada",)),
+        ("Name,Login\nAda Lovelace,ada\n", ("ada",)),
+        ("First name,User_Name,User\nAda,ada,7\n", ("ada",)),
         ("", ()),
     ],
 )
