@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.slurm.login_node import (
     is_remote,
     request,
 )
-from jupyterhub_gpuspawner.slurm.messages import failure, last_line
+from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
 
 Observer = Callable[[str, float, int | None], None]
 
@@ -54,6 +54,8 @@ _STUCK = 1.5
 _TICK = 0.01
 _SLOW_TICK = 1.0
 _CHUNK = 65536
+_VERBOSE_SECONDS = 4.0
+"""Seconds in which a command with ``-vv`` says why others time out: munge's library takes 2.4 to fail once."""
 _DESCENDANTS = 1000
 """Maximum number of descendants that are searched for."""
 
@@ -99,7 +101,7 @@ async def run(
 
     ``name`` is the command's name in errors, ``timeout`` in seconds, ``limit`` in bytes for stdout and stderr each.
     ``leftovers`` contains the ids of processes that should have ended, for as long as they exist. Raises
-    SlurmUnavailable after the time-out, SlurmOutputError beyond the limit, OSError if ``argv[0]`` cannot be run.
+    TimedOut, SlurmOutputError beyond the limit, OSError if ``argv[0]`` cannot be run.
     """
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -110,22 +112,22 @@ async def run(
         cwd="/",
         start_new_session=True,
     )
-    exchange = asyncio.ensure_future(_exchange(process, name, stdin, limit))
+    stderr: list[str] = []
+    exchange = asyncio.ensure_future(_exchange(process, name, stdin, limit, stderr))
     try:
         # not wait_for: before Python 3.12 it may swallow a cancellation that comes with the result
         done, _ = await asyncio.wait({exchange}, timeout=timeout)
         if not done:
-            raise SlurmUnavailable(
-                f"{name} did not respond within {timeout:g} s.",
-                hint="Check `scontrol ping`, and that slurm.conf can be found.",
-            )
+            raise TimedOut(name, timeout, "".join(stderr))
         return exchange.result()
     finally:
         if not exchange.done() or process.returncode is None:
             await _end(process, exchange, name, leftovers if leftovers is not None else set())
 
 
-async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answer:
+async def _exchange(process: Process, name: str, stdin: str, limit: int, stderr: list[str]) -> Answer:
+    """Write its input and read its output; ``stderr`` gets its messages as they come, for one that does not end."""
+
     async def feed() -> None:
         if process.stdin is not None:
             with suppress(BrokenPipeError, ConnectionResetError):
@@ -135,21 +137,20 @@ async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answ
             with suppress(BrokenPipeError, ConnectionResetError):  # else Python logs it as never retrieved
                 await process.stdin.wait_closed()
 
-    _, stdout, stderr = await asyncio.gather(
-        feed(), _read(process.stdout, limit, name), _read(process.stderr, limit, name)
-    )
-    return Answer(name, await process.wait(), stdout, stderr)
+    stdout: list[str] = []
+    await asyncio.gather(feed(), _read(process.stdout, limit, name, stdout), _read(process.stderr, limit, name, stderr))
+    return Answer(name, await process.wait(), "".join(stdout), "".join(stderr))
 
 
-async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> str:
-    """The text, decoded as it comes: one character beyond Latin-1 in 16 MiB would hold the event loop for 50 ms."""
-    decoder, parts, size = getincrementaldecoder("utf-8")("replace"), list[str](), 0
+async def _read(stream: asyncio.StreamReader | None, limit: int, name: str, parts: list[str]) -> None:
+    """Append the text, decoded as it comes: one character beyond Latin-1 in 16 MiB would take 50 ms at the end."""
+    decoder, size = getincrementaldecoder("utf-8")("replace"), 0
     while stream is not None and (chunk := await stream.read(_CHUNK)):
         parts.append(decoder.decode(chunk))
         size += len(chunk)
         if size > limit:
             raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=parts[0][:200])
-    return "".join([*parts, decoder.decode(b"", final=True)])
+    parts.append(decoder.decode(b"", final=True))
 
 
 async def _end(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
@@ -425,6 +426,7 @@ class Installation:
         self._shares: dict[tuple[str, ...], _Share] = {}
         self._own_leftovers: set[int] = set()
         self._environment = {**_base_environment(bin_dir), **(environment or {})}
+        self._verbose: asyncio.Future[str] | None = None
 
     def wraps(self, prefix: Sequence[str]) -> bool:
         """Whether wrapper scripts replace the commands that run with this prefix."""
@@ -465,24 +467,29 @@ class Installation:
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
             raise _missing(before, words[0], where)
-        async with self._share_of(before if prefix else ()) as leftovers, nullcontext() if ahead else self._turns:
-            began = time.monotonic()
-            try:
-                answer = await run(
-                    (path, *words[1:]),
-                    name=command,
-                    environment=env,
-                    timeout=self.timeout,
-                    stdin=stdin,
-                    limit=limit,
-                    leftovers=leftovers,
-                )
-            except OSError as error:
-                raise _missing(before, path, where) from error
-            except SlurmUnavailable:
-                self._observe(command, time.monotonic() - began, None)
+        try:
+            async with self._share_of(before if prefix else ()) as leftovers, nullcontext() if ahead else self._turns:
+                began = time.monotonic()
+                try:
+                    answer = await run(
+                        (path, *words[1:]),
+                        name=command,
+                        environment=env,
+                        timeout=self.timeout,
+                        stdin=stdin,
+                        limit=limit,
+                        leftovers=leftovers,
+                    )
+                except OSError as error:
+                    raise _missing(before, path, where) from error
+                except TimedOut:
+                    self._observe(command, time.monotonic() - began, None)
+                    raise
+                self._observe(command, time.monotonic() - began, answer.code)
+        except TimedOut as error:
+            if error.stderr.strip() or self.query_prefix or is_remote(before):
                 raise
-            self._observe(command, time.monotonic() - began, answer.code)
+            raise TimedOut(command, self.timeout, "", verbose=await self._verbose_messages()) from None
         if answer.code == FAILED and is_remote(before):
             raise LoginNodeUnreachable(command, answer.stderr)
         if answer.code in _SHELLS_REFUSAL and is_remote(before):
@@ -491,6 +498,32 @@ class Installation:
                 hint="wrapper_dir is the folder of the scripts on the login node.",
             )
         return answer
+
+    async def _verbose_messages(self) -> str:
+        """What Slurm's commands say of a connection that they try to make, which they print with ``-vv`` alone.
+
+        munge's library tries for most of a minute to reach a munged that was killed, and no command says so meanwhile.
+        Commands that time out together share one question.
+        """
+        if self._verbose is None or self._verbose.done():
+            self._verbose = asyncio.ensure_future(self._ask_verbosely())
+        return await asyncio.shield(self._verbose)
+
+    async def _ask_verbosely(self) -> str:
+        path = str(Path(self.bin_dir, "scontrol")) if self.bin_dir else "scontrol"
+        try:
+            answer = await run(
+                (shutil.which(path, path=self._environment["PATH"]) or path, "-vv", "ping"),
+                name="scontrol",
+                environment=self._environment,
+                timeout=min(self.timeout, _VERBOSE_SECONDS),
+                leftovers=self._own_leftovers,
+            )
+        except TimedOut as error:
+            return error.stderr
+        except (OSError, GPUSpawnerError):
+            return ""
+        return answer.stderr
 
     @asynccontextmanager
     async def _share_of(self, prefix: tuple[str, ...]) -> AsyncIterator[set[int]]:

@@ -265,8 +265,28 @@ def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpaw
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
                 return ConfigError(f"{command} was not run: {row.ours} ({line}).", where=where, hint=row.hint)
-    silence = _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
+    silence = _why_silent(command, stderr)
     return SlurmUnavailable(f"{command} failed: {silence.ours}.", hint=silence.hint) if silence else None
+
+
+_CHECK_SLURM = "Check `scontrol ping`, that slurm.conf can be found, and munge (`munge -n`)."
+
+
+class TimedOut(SlurmUnavailable):
+    """A command was ended since it did not respond in time; ``stderr`` is what it had printed until then."""
+
+    def __init__(self, command: str, seconds: float, stderr: str, *, verbose: str = "") -> None:
+        """``verbose``: messages of another command of Slurm's, which was asked why, with option ``-vv``."""
+        silence = _why_silent(command, stderr) or _silence(verbose)
+        why = f": {silence.ours}." if silence else f" and printed: {last_line(stderr)}" if stderr.strip() else "."
+        text = f"{command} did not respond within {seconds:g} s{why}"
+        super().__init__(text, hint=silence.hint if silence else _CHECK_SLURM)
+        self.stderr = stderr
+
+
+def _why_silent(command: str, stderr: str) -> _Silence | None:
+    """The row of what the command says of a Slurm that gives it no answer."""
+    return _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
 
 
 def _silence_of_sbatch(stderr: str) -> _Silence | None:

@@ -307,9 +307,9 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     status, text = told(lost, {"profile": "light"})
 
     assert status == 503
-    hint = "Check `scontrol ping`, and that slurm.conf can be found."
+    hint = "Install slurm.conf at its default path, or set SLURM_CONF for the hub"
     assert missing("Slurm is not responding at the moment.", text) == []
-    assert f"sbatch did not respond within 10 s. {hint}" in lost.log.read_text()
+    assert f"sbatch did not respond within 10 s: Slurm's configuration was not found. {hint}" in lost.log.read_text()
 
     lost.stop()
 

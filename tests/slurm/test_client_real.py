@@ -8,6 +8,7 @@ import pwd
 import re
 import secrets
 import shutil
+import socket
 import time
 from collections import Counter
 from contextlib import closing
@@ -402,8 +403,25 @@ async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlu
     lost = SlurmClient(
         Installation(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": "/no/such/slurm.conf"}, timeout=0.5)
     )
-    with pytest.raises(SlurmUnavailable, match=r"squeue did not respond within 0\.5 s"):
+    with pytest.raises(SlurmUnavailable, match=r"squeue did not respond within 0\.5 s: .* configuration was not found"):
         await lost.jobs(["1"])
+
+
+async def test_munge_that_was_killed_is_named(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
+    """munge's library retries for most of a minute without a word, while nobody listens at its socket."""
+    dead = tmp_path / "munge.socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(dead))
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(re.sub(r"(?m)^AuthInfo=.*$", f"AuthInfo=socket={dead}", slurm_cluster.conf.read_text()))
+    client = SlurmClient(
+        Installation(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": str(conf)}, timeout=3.5)
+    )
+    with pytest.raises(SlurmUnavailable) as caught:
+        await client.every_job()
+    assert caught.value.message == (
+        "squeue did not respond within 3.5 s: munge is not responding, or refuses the request."
+    )
 
 
 # --- the watcher --------------------------------------------------------------------------------

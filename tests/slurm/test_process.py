@@ -100,6 +100,37 @@ async def test_command_that_hangs_is_ended_with_its_children(children: Children)
     assert children() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "printed", "message"),
+    [
+        (
+            "squeue",
+            'squeue: error: Munge encode failed: Failed to connect to "/run/munge/munge.socket.2": Connection refused',
+            "squeue did not respond within 0.3 s: munge is not responding, or refuses the request. Check munge on the "
+            "hub's machine and on slurmctld's: both need the same key and synchronised clocks.",
+        ),
+        (
+            "sbatch",
+            "[sudo] password for jupyterhub: ",
+            "sbatch did not respond within 0.3 s and printed: [sudo] password for jupyterhub: Check `scontrol ping`, "
+            "that slurm.conf can be found, and munge (`munge -n`).",
+        ),
+        (
+            "squeue",
+            "",
+            "squeue did not respond within 0.3 s. Check `scontrol ping`, that slurm.conf can be found, and munge "
+            "(`munge -n`).",
+        ),
+    ],
+)
+async def test_what_a_command_printed_before_its_time_out_is_the_cause(name: str, printed: str, message: str) -> None:
+    """It is not lost with the command that is killed."""
+    script = ("sh", "-c", 'printf "%s" "$0" >&2; sleep 100', printed)
+    with pytest.raises(SlurmUnavailable) as caught:
+        await run(script, name=name, environment=ENVIRONMENT, timeout=0.3)
+    assert str(caught.value) == message
+
+
 async def test_command_that_ignores_sigterm_is_killed(children: Children) -> None:
     """SIGTERM is sent first, so that sudo can pass it on, and SIGKILL later."""
     with pytest.raises(SlurmUnavailable):
