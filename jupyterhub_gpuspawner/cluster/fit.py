@@ -430,8 +430,13 @@ class NodeFit:
         return self.free_shards if name == "shard" else self.free_cpus
 
     def used_by(self, need: Need) -> tuple[int, int]:
-        """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads."""
+        """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads.
+
+        A job that has the node for itself gets all CPUs, and the default memory of all of them.
+        """
         cpus = need.cpus if self.step == 1 else -(-need.cpus // self.step) * self.step
+        if need.exclusive:
+            cpus = max(cpus, self.cpus)
         return cpus, max(need.memory, need.memory_per_cpu * cpus)
 
     def offers(self, need: Need) -> bool:

@@ -5,7 +5,7 @@ Only slurm.conf and the reservations are considered; what is in use at the momen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from math import inf
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeSet
+from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, DefaultMemory, Partition, Reservation
@@ -330,7 +330,15 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
     if need.memory > most_memory:
         requested, has = distinct(need.memory, most_memory, memory, _mib)
         yield _too_many("memory", f"{requested} of memory is", has)
-    if not any(kind.offers(need) for kind in kinds):
+    yield from _together(need, kinds, where)
+
+
+def _together(need: Need, kinds: Collection[NodeFit], where: str) -> Iterator[Fault]:
+    """What no node has at the same time."""
+    if need.exclusive and all(need.memory_per_cpu * kind.cpus > kind.memory for kind in kinds):
+        default = f"the default of {need.memory_per_cpu} MiB for each CPU of a whole node is more memory than it has"
+        yield Fault("memory", f"{default}: name an amount", FaultKind.TOGETHER)
+    elif not any(kind.offers(need) for kind in kinds):
         alone = replace(need, cpus=1, memory=0)
         field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"
         field = field if any(kind.offers(alone) for kind in kinds) else "gpus"

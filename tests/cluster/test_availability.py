@@ -562,12 +562,26 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
             {},
             "98 GiB of memory is more than the 64 GiB of a node",
         ),
+        (DefaultMemory(per_cpu_mib=4096), {}, {"exclusive": True}, full("10 min")),
+        (
+            DefaultMemory(per_cpu_mib=4097),
+            {},
+            {"exclusive": True},
+            "the default of 4097 MiB for each CPU of a whole node is more memory than it has: name an amount",
+        ),
+        (
+            DefaultMemory(),
+            {"exclusive": True, "default_memory_per_cpu_mib": 4097},
+            {"cpus": 4},
+            "the default of 4097 MiB for each CPU of a whole node is more memory than it has: name an amount",
+        ),
+        (DefaultMemory(per_cpu_mib=4097), {}, {"exclusive": True, "memory": 5000}, full("10 min")),
     ],
 )
 def test_memory_of_a_job_that_asks_for_none(
     memory: DefaultMemory | None, partition: dict[str, Any], asked: dict[str, Any], answer: str
 ) -> None:
-    """The partition's default, else the cluster's, else all of a node's; a node has 5.5 of its 64 GiB free."""
+    """The partition's default, else the cluster's, else all of a node; it has 16 CPUs, 64 GiB, and 5.5 GiB free."""
     holds = running("7", "g1", memory_mib=60000)
     found = replace(cluster(node("g1", "gpu:4"), jobs=(holds,), **partition), memory=memory)
     assert told(found, **asked)[1][: len(answer)] == answer
