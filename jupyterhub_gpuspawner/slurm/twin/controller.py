@@ -466,6 +466,15 @@ def name_of_account() -> str:
         return str(os.getuid())
 
 
+def other_account() -> str:
+    """The name of another account of this machine, but not ``nobody``: Slurm 26.05 takes it for no user."""
+    for name in ("root", "daemon", "bin", "sys"):
+        with suppress(KeyError):
+            if pwd.getpwnam(name).pw_uid != os.getuid():
+                return name
+    raise Refused("start", "This machine has neither an account root nor one named daemon, bin or sys.")
+
+
 # --- what is asked ------------------------------------------------------------------------------------------------
 
 
@@ -525,8 +534,6 @@ def submitted(twin: Twin, options: Sequence[str]) -> dict[str, str]:
 
 def reserve(twin: Twin, reservation: dict[str, Any]) -> str:
     """Make a reservation, for another account if it is not for this one; what is wrong, or empty."""
-    account = name_of_account()
-    other = "nobody" if account == "root" else "root"
     now, values = int(time.time()), reservation["values"]
     starts = local(now + reservation["starts"]) if reservation["starts"] > 0 else "now"
     errors = ""
@@ -535,7 +542,7 @@ def reserve(twin: Twin, reservation: dict[str, Any]) -> str:
             *("scontrol", "create", "reservation"),
             f"StartTime={starts}",
             f"EndTime={local(now + reservation['ends'])}",
-            f"Users={account if reservation['own'] else other}",
+            f"Users={name_of_account() if reservation['own'] else other_account()}",
             *(f"{key}={value}{more if key == 'Flags' else ''}" for key, value in values.items()),
         )
         if code == 0:
