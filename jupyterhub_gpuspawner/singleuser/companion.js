@@ -243,6 +243,7 @@
         item,
         align: "right",
         rank: 1,
+        priority: 1, // shown in narrow and much enlarged windows, too
         isActive: () => Boolean(inShort()),
         activeStateChanged: { connect: (slot, context) => (item.changed = () => slot.call(context)) },
       });

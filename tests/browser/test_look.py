@@ -85,6 +85,40 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
         assert excess == dict.fromkeys(PAGES, 0)
 
 
+TITLES = {
+    "form": "Start server another",
+    "waiting": "Waiting in line: waits",
+    "failed": "Server fails did not start: Broken",
+    "home": "Your servers",
+    "map": "Cluster",
+    "log": "Log: K80",
+}
+
+
+def test_every_page_has_a_title_and_one_main_part(hub: HubProcess, page: Page) -> None:
+    enter(page, hub)
+    pages = {name: (page.title(), page.locator("main").count()) for name in opened(page, hub)}
+
+    assert pages == {name: (f"{title} - JupyterHub", 1) for name, title in TITLES.items()}
+
+
+def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page) -> None:
+    """By the browser's own radio button, and by a frame."""
+    page.emulate_media(forced_colors="active")
+    sign_in(page, hub, "cora")
+    page.locator("input[value=broken]").check()
+    page.locator("h1").click()  # the focus is elsewhere
+    profiles = page.locator(".gpuspawner-profile").evaluate_all(
+        """(profiles) => profiles.map((profile) => [
+            profile.querySelector("input").value,
+            getComputedStyle(profile).outlineStyle,
+            getComputedStyle(profile.querySelector("input")).appearance,
+        ])"""
+    )
+
+    assert profiles == [["k80", "none", "auto"], ["broken", "solid", "auto"]]
+
+
 def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> None:
     """Links within a sentence are exempt, as in WCAG."""
     page = open_page(phone=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -281,10 +282,14 @@ def open_of(open_page: OpenPage, hub: HubProcess, user: str) -> Page:
     return page
 
 
-def test_a_hub_that_is_restarted_tells_the_same_stages(
+NOTICED = 10_000
+"""Milliseconds without an event after which the page says so."""
+
+
+def test_a_hub_that_hangs_or_is_restarted_tells_the_same_stages(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
-    """The page says that the hub is away and reconnects with the correct times; the server becomes ready."""
+    """The page says that the hub hangs or is away and reconnects with the correct times; the server becomes ready."""
     blocker = fill()
     start(hub, "ivy", "k80-node")
     sign_in(page, hub, "ivy")
@@ -292,9 +297,18 @@ def test_a_hub_that_is_restarted_tells_the_same_stages(
     look(page, hub, "ivy")
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
     told = stages(page)
+    assert hub.process is not None
+    hub.process.send_signal(signal.SIGSTOP)
+    try:
+        page.clock.fast_forward(NOTICED)
+        expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
+    finally:
+        hub.process.send_signal(signal.SIGCONT)
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     hub.kill()
-    page.clock.fast_forward(26_000)  # without an event, since the proxy holds the connection open
+    page.clock.fast_forward(NOTICED)  # without an event, since the proxy holds the connection open
     expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
+    page.clock.fast_forward(20_000)
     hub.start()
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
 

@@ -323,13 +323,15 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
 async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
-    ending = ending_of(failure) or server_of(spawner, with_start=False).ending
+    server = server_of(spawner, with_start=False)
+    ending = ending_of(failure) or server.ending
     if ending is None or ending.stopped:  # the hub's own time-out has no message
         ending = Ending(start_failed("timeout")) if isinstance(failure, AnyTimeoutError) else None
     abandoned = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,
         "shown": words_of(ending, contact=contact_of(spawner)) if ending is not None else None,
+        "profile": server.profile_name if ending is not None else "",
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,

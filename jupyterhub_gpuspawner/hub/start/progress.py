@@ -35,8 +35,8 @@ _NOT_YET_QUEUED = ("", "None", "Prolog")
 """Reasons of a job that Slurm has not put into its queue, or is about to start."""
 IN_LINE_FOR_EVER = "We keep your place in line until you stop this server."
 IN_LINE_UNTIL = "We keep your place in line until {time}."
-_REPEAT = 10.0
-"""Seconds after which an event is sent again: a proxy may keep a stream open though the hub is gone."""
+_REPEAT = 3.0
+"""Seconds after which an event is sent again: the page says that the hub is silent where none comes for eight."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ export const base = window.jhdata?.base_url ?? "/hub/";
 
 const LIVE_INTERVAL = 30_000;
 const SOON_INTERVAL = 3_000;
-const PATIENCE = 30_000;
+const PATIENCE = 10_000;
 
 /** Say why the page is not kept up to date, "away" or "signedOut"; nothing: it is. */
 function showAway(why) {
@@ -31,8 +31,8 @@ export async function page(address = location.href) {
 }
 
 /**
- * Call `look` every half minute while the page is visible, and when it becomes visible; every three seconds while
- * `changing` says that something is about to change. One call follows the end of the one before.
+ * Call `look` every half minute while the page is visible, and when it becomes visible or the network comes or goes;
+ * every three seconds while `changing` says that something is about to change. One call follows the end of the one before.
  */
 export function keepUpToDate(look, changing = () => false) {
   let timer = null;
@@ -55,5 +55,6 @@ export function keepUpToDate(look, changing = () => false) {
   }
 
   document.addEventListener("visibilitychange", turn);
+  for (const change of ["online", "offline"]) window.addEventListener(change, turn);
   plan();
 }

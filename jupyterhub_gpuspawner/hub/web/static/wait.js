@@ -97,7 +97,8 @@ function waitForServer(page) {
 
   /** Reload the page as soon as the hub responds. */
   async function lookAgain() {
-    const alive = await fetch(page.dataset.aliveUrl).then((answer) => answer.ok, () => false);
+    const asked = fetch(page.dataset.aliveUrl, { signal: AbortSignal.timeout(5000) }); // a frozen hub never answers
+    const alive = await asked.then((answer) => answer.ok, () => false);
     if (alive) window.location.reload();
     else {
       tell(words.hub_away);
@@ -105,13 +106,19 @@ function waitForServer(page) {
     }
   }
 
-  /** A proxy may hold a stream open after the hub has gone; our stream sends an event at least every ten seconds. */
+  /**
+   * Our stream sends an event at least every three seconds. Where none comes, the hub is busy or frozen, and its next
+   * event puts the page right; or it has gone, and a proxy holds the stream open.
+   */
   function expectNews() {
     clearTimeout(patience);
     patience = setTimeout(() => {
-      events.close();
-      lookAgain();
-    }, 25000);
+      tell(words.hub_away);
+      patience = setTimeout(() => {
+        events.close();
+        lookAgain();
+      }, 17000);
+    }, 8000);
   }
 
   /** Whether the server itself responds: a start that was stopped elsewhere is reported as "ready" for a second, too. */
