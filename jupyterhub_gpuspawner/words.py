@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import date, datetime
 
 
 def duration(seconds: float) -> str:
@@ -39,16 +42,41 @@ GPU_SIZES = (
 """Gigabytes in the names of GPUs and MIG devices."""
 
 
-def gpu_memory(mib: int | None) -> str:
-    """A GPU's memory as its maker calls it: ``80 GB`` for the 81,559 MiB that an H100 reports.
+def gpu_gigabytes(mib: int | None) -> int | None:
+    """A GPU's memory as its maker calls it: 80 for the 81,559 MiB that an H100 reports; None where it is not known.
 
-    What the driver reports is up to a tenth less, in GiB, than what the name says. Empty where it is not known.
+    What the driver reports is up to a tenth less, in GiB, than what the name says.
     """
     if mib is None:
-        return ""
+        return None
     gib = mib / 1024
     size = next((size for size in GPU_SIZES if gib <= size), None)
-    return f"{size if size is not None and gib >= 0.89 * size else round(gib)} GB"
+    return size if size is not None and gib >= 0.89 * size else round(gib)
+
+
+def gpu_memory(mib: int | None) -> str:
+    """The same with its unit, ``80 GB``; empty where it is not known."""
+    return "" if mib is None else f"{gpu_gigabytes(mib)} GB"
+
+
+def gpu_memory_used(*gpus: tuple[int | None, int | None]) -> str:
+    """``5.8 of 12 GB``: what is used of one GPU's memory, or of several together; empty where it is not known.
+
+    Each is used and whole memory, in MiB. The rule of all pages: the whole has the size in the product's name
+    (:func:`gpu_gigabytes`), and of it as large a part is used as the driver reports. So a full GPU is full, and the
+    same size stands on the form, the card and in JupyterLab. Exact MiB stand in the card's details.
+    """
+    used, size = 0.0, 0
+    for used_mib, whole_mib in gpus:
+        if used_mib is None:
+            return ""
+        gigabytes = gpu_gigabytes(whole_mib) or 0
+        used += used_mib * gigabytes / whole_mib if whole_mib else used_mib / 1024
+        size = size + gigabytes if gigabytes and size >= 0 else -1
+    if not gpus:
+        return ""
+    amount = f"{used:.0f}" if used >= 10 or not used else f"{used:.1f}"
+    return f"{amount} of {size} GB" if size > 0 else f"{amount} GB"
 
 
 def memory(mib: int | None) -> str:

@@ -15,10 +15,9 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of, usual_limit
+from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of, model_of_type, usual_limit
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind, PastWaits, expected, not_before, starts_now
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
     fault_in,
@@ -340,7 +339,7 @@ class _Fit:
         elif need.gpus:
             what = f"gpu:{need.gpu_type}"
             gpu_type = need.gpu_type or (nodes.types[0] if len(nodes.types) == 1 else ANY)
-            unit = gpu_model(gpu_type).name if gpu_type else "GPUs"
+            unit = model_of_type(gpu_type, self.snapshot).plural if gpu_type else "GPUs"
         elif need.shards:
             what, unit = "shard", "GPU shards"
         else:

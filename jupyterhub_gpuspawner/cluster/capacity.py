@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.estimate import QueueView
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
+from jupyterhub_gpuspawner.cluster.gpu_model import GpuModel, gpu_model
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
@@ -71,6 +72,11 @@ class Capacity:
                 members = [self._restarted(node, node.reserved, name) for node in members]
             self._partitions[name] = NodeSet(members, self._jobs)
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
+        self.types_beside: dict[str, set[str]] = {}
+        """For each type of GPU, those that some node has beside it."""
+        for types in {tuple(node.gpus) for node in nodes}:
+            for gpu_type in filter(None, types):
+                self.types_beside.setdefault(gpu_type, set()).update(filter(None, types))
         self.queue_views: dict[str, QueueView] = {}
         """Filled by :func:`queue_view`."""
         self._queues = {
@@ -169,6 +175,11 @@ def capacity_of(snapshot: ClusterSnapshot) -> Capacity:
 def warm(snapshot: ClusterSnapshot) -> None:
     """Build the indexes of a snapshot now: in a thread, not in the event loop that serves pages."""
     capacity_of(snapshot).warm()
+
+
+def model_of_type(gpu_type: str, snapshot: ClusterSnapshot | None) -> GpuModel:
+    """The model that Slurm's type of GPU names on this cluster, as :func:`gpu_model` tells it from the nodes."""
+    return gpu_model(gpu_type, capacity_of(snapshot).types_beside.get(gpu_type, ()) if snapshot is not None else ())
 
 
 def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[ReservedPeriod, ...]]:

@@ -1,13 +1,17 @@
-"""The GPU model behind Slurm's type, with its memory where the type determines it. Pure.
+"""The one name of a kind of GPU on all pages: its model, and its memory in the GB of its product name. Pure.
 
-Slurm's types are names chosen by the site (``k80``), NVML's names (``nvidia_a100-sxm4-80gb``, gres.conf(5),
-``AutoDetect``), or MIG profiles (``1g.10gb``, ``nvidia_a100_1g.10gb``).
+It comes from what the driver reports (:func:`device_model`), or from Slurm's type, where that determines it
+(:func:`gpu_model`). Slurm's types are names chosen by the site (``k80``), NVML's names (``nvidia_a100-sxm4-80gb``,
+gres.conf(5), ``AutoDetect``), or MIG profiles (``1g.10gb``, ``nvidia_a100_1g.10gb``).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from jupyterhub_gpuspawner.words import gpu_gigabytes
 
 MEMORY_GB = {
     "2080ti": 11,
@@ -39,23 +43,46 @@ _FORM = re.compile(r"sxm\d*|hbm\d*e?", re.ASCII)
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A GPU model, or a MIG part of one."""
+    """A GPU model, or a slice of one (a MIG device)."""
 
     name: str
-    """Such as ``A100``, or ``A100 MIG 1g.10gb``; otherwise the site's name unchanged."""
+    """Such as ``A100``, or ``A100 slice``; otherwise the site's name unchanged."""
     memory_gb: int | None = None
-    """Gigabytes as in the model's name; None where the type does not determine them."""
+    """Gigabytes as in the model's or the MIG profile's name; None where they are not known."""
+
+    @property
+    def plural(self) -> str:
+        """What several are called in a count of those that are free: ``K80``, ``A100 slices``."""
+        return f"{self.name}s" if self.name.endswith(" slice") else self.name
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.memory_gb} GB)" if self.memory_gb else self.name
+        """``K80, 12 GB``, ``A100 slice, 10 GB``."""
+        return f"{self.name}, {self.memory_gb} GB" if self.memory_gb else self.name
 
 
-def gpu_model(gres_type: str) -> GpuModel:
-    """The model named by Slurm's type; ``a100`` exists with 40 and 80 GB, so its memory is left open."""
+def device_model(name: str, mig: str | None = None, memory_mib: int | None = None) -> GpuModel:
+    """The model of a device by NVML's name, its MIG profile (None: a whole GPU) and its memory in MiB."""
+    whole = gpu_model(name.partition(" MIG ")[0])
+    if mig:
+        return _slice_of(whole.name, gpu_model(mig).memory_gb or gpu_gigabytes(memory_mib))
+    return GpuModel(whole.name or "GPU", gpu_gigabytes(memory_mib) or whole.memory_gb)
+
+
+def _slice_of(model: str, memory_gb: int | None) -> GpuModel:
+    return GpuModel(f"{model or 'GPU'} slice", memory_gb)
+
+
+def gpu_model(gres_type: str, beside: Iterable[str] = ()) -> GpuModel:
+    """The model named by Slurm's type; ``a100`` exists with 40 and 80 GB, so its memory is left open.
+
+    ``beside`` are the types of the GPUs on the same nodes. A MIG profile does not name the GPU that is divided; it is
+    taken to be of the same model as the whole GPUs there, where these are of one.
+    """
     sliced = _MIG.search(gres_type.lower())
     if sliced:
-        whole = gpu_model(gres_type[: sliced.start()]).name if sliced.start() else ""
-        return GpuModel(f"{whole} MIG {sliced['profile']}".strip(), int(sliced["memory"]))
+        wholes = [gres_type[: sliced.start()]] if sliced.start() else [kind for kind in beside if not _MIG.search(kind)]
+        models = {gpu_model(kind).name for kind in wholes}
+        return _slice_of(models.pop() if len(models) == 1 else "", int(sliced["memory"]))
     words, memory = [], None
     for word in re.split("[-_ ]+", gres_type.lower()):
         size = _SIZE.fullmatch(word)

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable
 
+from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 from jupyterhub_gpuspawner.words import duration, memory, people
 
 HEADING = "Your servers"
@@ -132,10 +136,10 @@ def job_in(job_id: str, partition: str) -> str:
     return f"{job_id}, partition {partition}" if partition else job_id
 
 
-def gpus(number: int, model: str, memory: str) -> str:
-    """A number of GPUs, with the memory of each, as the form says it."""
-    counts = f" ({memory})" if memory else ""
-    return f"{number} \N{MULTIPLICATION SIGN} {model}{counts}"
+def gpus(devices: Iterable[PlacedGpu]) -> tuple[str, ...]:
+    """Such as ``("2 x K80, 12 GB",)``, as the form says it: one text for each kind of GPU."""
+    kinds = Counter(str(device_model(gpu.name, gpu.mig, gpu.memory_mib)) for gpu in devices)
+    return tuple(f"{number} \N{MULTIPLICATION SIGN} {kind}" for kind, number in kinds.items())
 
 
 def time_left(seconds: float) -> str:
@@ -268,14 +272,6 @@ MEMORY_USED = "memory: {gib:.1f} GiB"
 def percent(value: float | None) -> str:
     """``83 %``, with a space that does not break."""
     return UNKNOWN if value is None else f"{value:.0f}\N{NO-BREAK SPACE}%"
-
-
-def memory_used(used_mib: int | None, total_mib: int | None) -> str:
-    """``21 of 40 GB``; empty where it is unknown."""
-    if used_mib is None:
-        return ""
-    used = f"{used_mib / 1024:.0f}" if used_mib >= 10240 or used_mib == 0 else f"{used_mib / 1024:.1f}"
-    return f"{used} of {total_mib / 1024:.0f} GB" if total_mib else f"{used} GB"
 
 
 def processes(number: int | None) -> str:

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.node import child, usage
 from jupyterhub_gpuspawner.node.folder import COMPANION
 from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
-from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
 from jupyterhub_gpuspawner.wire.documents import (
     FIRST_SAMPLES,
     LONGEST,
@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.wire.documents import (
     UsageSummary,
     printable,
 )
+from jupyterhub_gpuspawner.words import gpu_memory_used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -161,15 +162,21 @@ def show(sample: Sample, about: UsageSummary, folder: str) -> None:
     JupyterLab shows it also while the hub does not respond. Nothing depends on it: an error is ignored.
     """
     gpus = [
-        {"index": of.index, "mig": of.mig, "mig_device": of.mig_device, **asdict(reading)}
+        {
+            "name": gpu_name(of.index, of.mig, of.mig_device),
+            **asdict(reading),
+            "memory": gpu_memory_used((reading.memory_used_mib, of.memory_mib)),
+        }
         for of, reading in zip(about.gpus, sample.gpus)
     ]
+    memory = [(reading.memory_used_mib, of.memory_mib) for of, reading in zip(about.gpus, sample.gpus)]
     document = {
         "version": USAGE_VERSION,
         "at": time.time(),
         "interval": about.interval,
         "simulated": about.simulated,
         "gpus": gpus,
+        "memory": gpu_memory_used(*memory),
         "problems": sample.problems,
     }
     file = os.path.join(folder, LATEST)

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from html import escape
 from itertools import combinations, pairwise
 
+from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture import node as structure
 from jupyterhub_gpuspawner.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
 from jupyterhub_gpuspawner.placement.affinity import distance
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
-from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
+from jupyterhub_gpuspawner.words import counted, memory
 
 # The shapes of a picture, their colours, and the enclosing SVG element.
 
@@ -459,16 +460,16 @@ class Drawing:
             self._gpu(gpus[0], x, y, width, DEVICES, name=f"GPU {device.index}", down=down)
             return
         self.canvas.rect("card", x, y, width, DEVICES, radius=7)
-        self.canvas.text("soft mid", x + width / 2, y + 13, f"GPU {device.index}, divided by MIG")
+        self.canvas.text("soft mid", x + width / 2, y + 13, f"GPU {device.index}, in slices (MIG)")
         for n, gpu in enumerate(gpus):
-            self._gpu(gpu, x + 8 + n * (MIG + 6), y + 18, MIG, DEVICES - 24, name=f"MIG {n}", down=down)
+            self._gpu(gpu, x + 8 + n * (MIG + 6), y + 18, MIG, DEVICES - 24, name=f"slice {n}", down=down)
 
     def _gpu(self, gpu: int, x: float, y: float, width: float, height: float, *, name: str, down: int) -> None:
         device, own = self.topology.gpus[gpu], gpu in self.own_gpus
         self.canvas.rect("gpu own" if own else "gpu", x, y, width, height, radius=6)
         self.boxes[gpu] = Box(x + width / 2, y + height if down == 1 else y, width, down)
-        small = device.mig is not None
-        lines = [f"✓ {name}" if own and small else name, device.mig or gpu_memory(device.memory_mib)]
+        small, size = device.mig is not None, device_model(device.name, device.mig, device.memory_mib).memory_gb
+        lines = [f"✓ {name}" if own and small else name, f"{size} GB" if size else ""]
         lines = [*filter(None, lines), *(["✓ yours"] if own and not small else [])]
         step = 13.0 if small else 16.0
         first = y + height / 2 - step * (len(lines) - 1) / 2 + 4

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.placement.ring import gbps
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, gpu_name
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 
 
@@ -198,8 +199,7 @@ def table(
     for position, gpu in enumerate(topology.gpus):
         others = [n for n in range(len(topology.gpus)) if n != position]
         words = [
-            gpu.name,
-            gpu_memory(gpu.memory_mib),
+            _kind_of(gpu) or gpu_memory(gpu.memory_mib),
             f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "NUMA node not known",
             *_links_in_words({names[n]: topology.link(position, n) for n in others}),
         ]
@@ -247,7 +247,7 @@ def _joined(words: Iterable[str]) -> str:
 
 def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()) -> str:
     """A summary of the node in two sentences: its hardware, then the job's own part of it."""
-    names = [f"MIG {gpu.mig}" if gpu.mig else gpu.name.removeprefix("NVIDIA ") for gpu in topology.gpus]
+    names = [_kind_of(gpu) for gpu in topology.gpus]
     cores = sum(len(group.cores) for group in numa_groups(topology))
     times = "\N{MULTIPLICATION SIGN}"
     parts = [f"{n} {times} {name}" if name else counted(n, "GPU") for name, n in Counter(names).items()] or ["no GPU"]
@@ -266,7 +266,12 @@ def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iter
     return f"{words[:1].upper()}{words[1:]}. " + (f"Yours: {', '.join(own)}." if own else "")
 
 
+def _kind_of(gpu: Gpu) -> str:
+    """``K80, 12 GB``, ``A100 slice, 10 GB``; empty where the driver does not name it."""
+    return str(device_model(gpu.name, gpu.mig, gpu.memory_mib)) if gpu.name or gpu.mig else ""
+
+
 def name_of(topology: NodeTopology, position: int) -> str:
-    """``GPU 0``; for a MIG device ``GPU 2 MIG 0 (1g.10gb)``."""
+    """``GPU 0``; for a MIG device ``slice 0 of GPU 2``."""
     gpu = topology.gpus[position]
     return gpu_name(gpu.index, gpu.mig, topology.mig_device(position))

@@ -156,10 +156,14 @@ class NodeTopology:
 
 
 def gpu_name(index: int, mig: str | None = None, mig_device: int | None = None) -> str:
-    """``GPU 0``; a MIG device is ``GPU 2 MIG 1 (1g.10gb)``, or ``GPU 2 MIG 1g.10gb`` if its number is not known."""
+    """The name of a node's device on all pages: ``GPU 0``; a MIG device is ``slice 1 of GPU 2``.
+
+    Slices are counted from 0, as GPUs are and as ``nvidia-smi -L`` does; without its number, it is
+    ``a slice of GPU 2``.
+    """
     if mig is None:
         return f"GPU {index}"
-    return f"GPU {index} MIG {mig}" if mig_device is None else f"GPU {index} MIG {mig_device} ({mig})"
+    return f"a slice of GPU {index}" if mig_device is None else f"slice {mig_device} of GPU {index}"
 
 
 def _check_square(links: tuple[tuple[str, ...], ...], size: int) -> None:

@@ -69,37 +69,26 @@
   const isNumber = (value) => typeof value === "number";
   const percent = (value) => (isNumber(value) ? `${Math.round(value)}\u00a0%` : UNKNOWN);
 
-  /** "21 of 40 GB"; empty where it is unknown. */
-  function memory(used, total) {
-    if (!isNumber(used)) return "";
-    const gb = used >= 10240 || used === 0 ? Math.round(used / 1024) : (used / 1024).toFixed(1);
-    return total ? `${gb} of ${Math.round(total / 1024)} GB` : `${gb} GB`;
-  }
-
   const sum = (values) => values.reduce((all, each) => all + each, 0);
 
   /** "GPU 83 %, 21 of 40 GB", for all GPUs of the server together; unknown is not idle. */
-  function useInShort(gpus) {
-    if (!gpus.length) return "";
+  function useInShort({ gpus, memory }) {
+    if (!list(gpus).length) return "";
     const told = gpus.map((gpu) => gpu.utilization).filter(isNumber);
     const parts = [];
     if (!told.length) parts.push(UNKNOWN);
     else if (gpus.length > LISTED && told.length === gpus.length) parts.push(`${percent(sum(told) / told.length)} on average`);
     else if (gpus.length > LISTED) parts.push(`${percent(sum(told) / told.length)} on average, ${gpus.length - told.length} unknown`);
     else parts.push(gpus.map((gpu) => (isNumber(gpu.utilization) ? percent(gpu.utilization) : "unknown")).join(" / "));
-    if (gpus.every((gpu) => isNumber(gpu.memory_used_mib))) {
-      parts.push(memory(sum(gpus.map((gpu) => gpu.memory_used_mib)), sum(gpus.map((gpu) => gpu.memory_mib || 0))));
-    }
+    if (memory) parts.push(memory);
     return `GPU ${parts.join(", ")}`;
   }
 
-  /** "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "GPU 2 MIG 1 (1g.10gb)". */
+  /** "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "slice 1 of GPU 2". */
   function useOf(gpu) {
-    const device = isNumber(gpu.mig_device) ? `${gpu.mig_device} (${gpu.mig})` : gpu.mig;
-    const name = gpu.mig ? `GPU ${gpu.index} MIG ${device}` : `GPU ${gpu.index}`;
     const number = gpu.processes;
     const processes = !isNumber(number) ? "" : number === 0 ? "no process" : `${number} process${number > 1 ? "es" : ""}`;
-    return `${name}: ${[percent(gpu.utilization), memory(gpu.memory_used_mib, gpu.memory_mib), processes].filter(Boolean).join(", ")}`;
+    return `${gpu.name}: ${[percent(gpu.utilization), gpu.memory, processes].filter(Boolean).join(", ")}`;
   }
 
   const list = (value) => (Array.isArray(value) ? value : []);
@@ -228,7 +217,7 @@
         use.measured = new Date(Date.now() - 1000 * use.age).toLocaleTimeString([], { timeStyle: "medium" });
       } catch {
         session.heard(0);
-        use = { ...use, gpus: list(use.gpus).map(({ index, mig, mig_device }) => ({ index, mig, mig_device })) }; // the server does not answer
+        use = { ...use, gpus: list(use.gpus).map(({ name }) => ({ name })), memory: "" }; // the server does not answer
       }
       show();
     }
@@ -249,10 +238,10 @@
       });
     }
 
-    /** "12 min left · GPU 83 %, 21 of 40 GB"; where nothing is measured, "12 min left · 1 × A100 (40 GB)". */
+    /** "12 min left · GPU 83 %, 21 of 40 GB"; where nothing is measured, "12 min left · 1 × A100, 40 GB". */
     function inShort() {
       if (session.away) return session.away;
-      const gpus = useInShort(list(use.gpus)) || list(session.document.gpus).join(", ");
+      const gpus = useInShort(use) || list(session.document.gpus).join(", ");
       return [session.words, gpus].filter(Boolean).join(" · ");
     }
 

@@ -34,7 +34,7 @@ def test_the_archive_holds_the_node_and_what_it_needs_of_the_core() -> None:
 
     package = "jupyterhub_gpuspawner/"
     assert {name.removeprefix(package).partition("/")[0] for name in names} == {
-        *("__main__.py", "__init__.py", "cpulist.py", "lab.json", "node", "placement", "units.py", "wire"),
+        *("__main__.py", "__init__.py", "cpulist.py", "lab.json", "node", "placement", "units.py", "wire", "words.py"),
     }
     assert {"node/main.py", "node/nvml.py", "node/hardware.py"} <= {name.removeprefix(package) for name in names}
 

@@ -149,7 +149,7 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
         re.compile(
-            r"\s*".join(map(re.escape, ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "4 GiB memory", "1 h")))
+            r"\s*".join(map(re.escape, ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "4 GiB memory", "1 h")))
         )
     )
 
@@ -231,7 +231,7 @@ def test_before_the_click_slurm_says_when_it_would_start(
     expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
     expect(page.get_by_role("status")).to_contain_text("Would start now on g1.")
     expect(told).to_have_class(re.compile("gpuspawner-now"))
-    expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80 (12 GB)")
+    expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80, 12 GB")
     before = top(page, "[name='profile-option-k80--hours']")
 
     field = page.locator("[name='profile-option-k80--hours']")
@@ -301,14 +301,12 @@ def test_what_a_choice_brings_comes_with_the_answer_and_nothing_moves(course: Hu
     sign_in(page, course, "zoe")
     form_of(page, course)
     gets = page.locator(".gpuspawner-gets").first
-    expect(gets.locator("li")).to_have_text(["1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "4 GiB memory", "1 h"])
+    expect(gets.locator("li")).to_have_text(["1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "4 GiB memory", "1 h"])
     before = top(page, "[name='profile-option-k80--gpus']")
     page.fill("[name='profile-option-k80--gpus']", "3")
     page.fill("[name='profile-option-k80--hours']", "48")
 
-    expect(gets.locator("li")).to_have_text(
-        ["3 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "4 GiB memory", "48 h"]
-    )
+    expect(gets.locator("li")).to_have_text(["3 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "4 GiB memory", "48 h"])
     assert top(page, "[name='profile-option-k80--gpus']") == before
 
 

@@ -101,7 +101,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     job = str(placement["job_id"])
     page.goto(f"{hub.url}/user/ada/lab")
     status = page.locator(".gpuspawner-status")
-    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · (2 . K80 \(12 GB\)|GPU .+)$"), timeout=PATIENCE)
+    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · (2 . K80, 12 GB|GPU .+)$"), timeout=PATIENCE)
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     page.keyboard.insert_text(CELL)
@@ -111,7 +111,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         expect(notice.first).to_contain_text("Open documents are saved now.")
         (notebook,) = home.glob("[!.]*.ipynb")  # beside it there may be a file that is just being written
         wait_until(lambda: CELL in sources(notebook))
-        expect(status).to_have_text(re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 22 GB$"), timeout=PATIENCE)
+        expect(status).to_have_text(re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 24 GB$"), timeout=PATIENCE)
         notice.first.hover()  # waits until it has moved in
         shoot(page, "lab-notice")
 

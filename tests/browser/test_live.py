@@ -129,11 +129,11 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
     shoot(page, "home-cards")
 
     for server, (profile, left, got) in {
-        "": ("P100", r"^1 h 5\d min left$", "4 \N{MULTIPLICATION SIGN} P100 (16 GB) · 20 cores · 4 GiB memory"),
+        "": ("P100", r"^1 h 5\d min left$", "4 \N{MULTIPLICATION SIGN} P100, 16 GB · 20 cores · 4 GiB memory"),
         "lab": (
             "K80 (server lab)",
             r"^5\d min left$",
-            "2 \N{MULTIPLICATION SIGN} K80 (12 GB) · 4 cores · 1 GiB memory",
+            "2 \N{MULTIPLICATION SIGN} K80, 12 GB · 4 cores · 1 GiB memory",
         ),
     }.items():
         expect(card(page, server).get_by_role("heading")).to_have_text(re.compile(rf"^\s*{re.escape(profile)}\s"))
@@ -202,7 +202,7 @@ def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, 
     for number, (gpu, means, now) in enumerate(zip(placement["gpus"], MEANS, ("83", "60"), strict=True)):
         shown, table = use.locator(".gpuspawner-gpu").nth(number), use.locator("table").nth(number)
         name, known = f"GPU {gpu['index']}", [mean for mean in means if mean is not None]
-        expect(shown.locator("p")).to_have_text(f"{name}: {now}\N{NO-BREAK SPACE}%, 4.0 of 11 GB, 2 processes")
+        expect(shown.locator("p")).to_have_text(f"{name}: {now}\N{NO-BREAK SPACE}%, 4.3 of 12 GB, 2 processes")
         said = f"used {sum(known) / len(known):.0f} % on average, at most {max(known) + 5:.0f} %."
         expect(shown.locator("svg desc")).to_have_text(said)
         expect(table.locator("caption")).to_have_text(f"{name}: {said}")
@@ -721,7 +721,7 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     ours, free = sorted(pieces(page, "d1"))
     assert re.fullmatch(rf"0-3 kim's server, job {own}, 1 h( \d+ min)? left Log Stop", ours)
     assert free == "4-7 free"
-    assert pieces(page, "m1") == ["0-1 a100 free", "2-5 1g.10gb free"]
+    assert pieces(page, "m1") == ["0-1 A100 free", "2-5 A100 slice free"]
     expect(node(page, "c2")).to_contain_text("drained: does not accept jobs")
     expect(node(page, "c2")).to_contain_text("fan <b>broken</b>")
     expect(node(page, "d1")).to_contain_text("CPUs 20 of 40")
@@ -828,7 +828,7 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     told = "All matching resources are in use."  # which Slurm knows when it has looked at the job
     open_map(page, hub, f"job {job}", "kim's server lab", "Waiting", told)
     line = page.locator(".gpuspawner-queue li", has_text=f"job {job} of ")
-    expect(line).to_contain_text("4 \N{MULTIPLICATION SIGN} k80, 4 CPUs, 1 GiB, 30 min")
+    expect(line).to_contain_text("4 \N{MULTIPLICATION SIGN} K80, 12 GB, 4 CPUs, 1 GiB, 30 min")
     expect(line).to_contain_text(re.compile(r"for \d+ .*, since \d\d:\d\d"))
     expect(line).to_contain_text(told)
 

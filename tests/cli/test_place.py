@@ -63,7 +63,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
                 "mean_gbps": None,
                 "numa_nodes": [1],
                 "aligned": None,
-                "why": "GPU 2 MIG 2 (1g.10gb): of 2 granted, it leaves the best links to other jobs.",
+                "why": "slice 2 of GPU 2: of 2 granted, it leaves the best links to other jobs.",
             },
         ),
     ],

@@ -55,7 +55,7 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ({"partition": "gpu", "gpus": 1, "gpu_type": "t4"}, ("now", "starts now, 1 of 2 T4 free", "")),
     (
         {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb"},
-        ("now", "starts now, 3 of 4 MIG 1g.10gb free", ""),
+        ("now", "starts now, 3 of 4 A100 slices free", ""),
     ),
     (
         {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
@@ -276,7 +276,7 @@ def test_untyped_jobs_give_back_what_their_node_has() -> None:
             "gpu:a100:1,gpu:1g.10gb:7",
             "gpu:a100:1(IDX:0),gpu:1g.10gb:3(IDX:1-3)",
             {"gpus": 2, "gpu_type": "1g.10gb"},
-            "4 of 7 MIG 1g.10gb free",
+            "4 of 7 A100 slices free",
         ),
         ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:3(3/4,0/4)", {"gpus": 1}, "1 of 2 T4 free"),
         ("gpu:t4:2,shard:8", "gpu:t4:1(IDX:0),shard:2(0/4,2/4)", {"shards": 2}, "2 of 8 GPU shards free"),

@@ -199,7 +199,7 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
 def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     """In place of the one before; in a folder that is not there nothing is, and nothing fails."""
     readings = (GpuReading(83, 40960, 21504, 2, 250, 100.0), GpuReading())
-    about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a"), GpuUse(3, "MIG-b", "1g.5gb", mig_device=0)))
+    about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a", memory_mib=40960), GpuUse(3, "MIG-b", "1g.5gb", mig_device=0)))
     for problems in ((), ("The use of GPU 3 is unknown.",)):
         sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path))
     sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"))
@@ -214,9 +214,10 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
         "interval": 30,
         "simulated": False,
         "gpus": [
-            {"index": 0, "mig": None, "mig_device": None, "utilization": 83, **known},
-            {"index": 3, "mig": "1g.5gb", "mig_device": 0, "utilization": None, **dict.fromkeys(known)},
+            {"name": "GPU 0", "utilization": 83, **known, "memory": "21 of 40 GB"},
+            {"name": "slice 0 of GPU 3", "utilization": None, **dict.fromkeys(known), "memory": ""},
         ],
+        "memory": "",
         "problems": ["The use of GPU 3 is unknown."],
         "age": 0,
     }

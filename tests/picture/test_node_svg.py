@@ -121,7 +121,7 @@ def test_a_screen_reader_is_told() -> None:
     assert root.attrib["role"] == "img"
     assert [named[word] for word in root.attrib["aria-labelledby"].split()] == [
         "Node g1",
-        "4 × Tesla K80, 2 packages, 2 NUMA nodes, 24 cores, 64 GiB of memory. Yours: GPU 2, GPU 3, CPUs 12-15.",  # noqa: RUF001
+        "4 × K80, 12 GB, 2 packages, 2 NUMA nodes, 24 cores, 64 GiB of memory. Yours: GPU 2, GPU 3, CPUs 12-15.",  # noqa: RUF001
     ]
 
 
@@ -185,10 +185,10 @@ def test_contrast(theme: str, one: str, other: str, least: float) -> None:
         ("k80-2socket", (0, 1), (0, 1, 2, 3), [
             ("NUMA node 0", "package 0; CPUs 0-11; 12 cores; 32 GiB of memory; yours: CPUs 0-3"),
             ("NUMA node 1", "package 1; CPUs 12-23; 12 cores; 32 GiB of memory"),
-            ("GPU 0, yours", "Tesla K80; 12 GB; NUMA node 0; PIX to GPU 1; SYS to GPU 2 and GPU 3"),
-            ("GPU 1, yours", "Tesla K80; 12 GB; NUMA node 0; PIX to GPU 0; SYS to GPU 2 and GPU 3"),
-            ("GPU 2", "Tesla K80; 12 GB; NUMA node 1; PIX to GPU 3; SYS to GPU 0 and GPU 1"),
-            ("GPU 3", "Tesla K80; 12 GB; NUMA node 1; PIX to GPU 2; SYS to GPU 0 and GPU 1"),
+            ("GPU 0, yours", "K80, 12 GB; NUMA node 0; PIX to GPU 1; SYS to GPU 2 and GPU 3"),
+            ("GPU 1, yours", "K80, 12 GB; NUMA node 0; PIX to GPU 0; SYS to GPU 2 and GPU 3"),
+            ("GPU 2", "K80, 12 GB; NUMA node 1; PIX to GPU 3; SYS to GPU 0 and GPU 1"),
+            ("GPU 3", "K80, 12 GB; NUMA node 1; PIX to GPU 2; SYS to GPU 0 and GPU 1"),
             ("NIC mlx4_0", "NUMA node 1; PHB to GPU 2 and GPU 3; SYS to GPU 0 and GPU 1"),
         ]),
         ("100_no_x_cell_malformed", (), (), [("NUMA node 0", "CPUs 0-15"), ("GPU 0", "NUMA node 0")]),
@@ -213,10 +213,10 @@ def test_mig_devices_are_told_apart() -> None:
     assert names == [
         "GPU 0",
         "GPU 1",
-        "GPU 2 MIG 0 (1g.10gb)",
-        "GPU 2 MIG 1 (1g.10gb), yours",
-        "GPU 2 MIG 2 (1g.10gb)",
-        "GPU 2 MIG 3 (1g.10gb)",
+        "slice 0 of GPU 2",
+        "slice 1 of GPU 2, yours",
+        "slice 2 of GPU 2",
+        "slice 3 of GPU 2",
     ]
 
 

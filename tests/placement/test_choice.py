@@ -128,7 +128,7 @@ def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> 
                 "GPUs 0, 1 and 2, the first of 4 granted; the slowest link of their ring is SYS (about 7 GB/s).")),
         ("a100-mig", {"granted": (0, 3, 4, 5), "count": 2, "cpus": range(16, 20)},
          Choice((3, 4), "PHB", 20.0, 20.0, (1,), True,
-                "GPU 2 MIG 1 (1g.10gb) and GPU 2 MIG 2 (1g.10gb): the best 2 of 4 granted; "
+                "slice 1 of GPU 2 and slice 2 of GPU 2: the best 2 of 4 granted; "
                 "the slowest link of their ring is PHB (about 20 GB/s).")),
         ("dgx1", {"granted": (3, 3, 3), "count": 1}, Choice((3,), numa_nodes=(0,), why="GPU 3, as granted.")),
         ("dgx1", {"granted": (), "count": 1}, Choice(why="No GPU was granted.")),

@@ -139,16 +139,17 @@ async def test_the_hub_is_asked_with_the_servers_own_token(lab: str) -> None:
     assert FakeHub.asked == [session, extend, session]
 
 
-GPU: dict[str, Any] = {"index": 2, "mig": "1g.10gb", "mig_device": 1}
+GPU: dict[str, Any] = {"name": "slice 1 of GPU 2"}
 SAMPLE: dict[str, Any] = {
     "version": 1,
     "at": 1000.0,
     "interval": 30.0,
     "simulated": False,
-    "gpus": [{**GPU, "utilization": 83.0, "memory_mib": 40960, "memory_used_mib": 21504}],
+    "gpus": [{**GPU, "utilization": 83.0, "memory": "21 of 40 GB"}],
+    "memory": "21 of 40 GB",
     "problems": [],
 }
-UNKNOWN = {**SAMPLE, "gpus": [GPU]}
+UNKNOWN = {**SAMPLE, "gpus": [GPU], "memory": ""}
 SAMPLES: dict[str, tuple[str | None, float, dict[str, Any] | None]] = {
     "of now": (json.dumps(SAMPLE), 1012.0, {**SAMPLE, "age": 12}),
     "two intervals ago": (json.dumps(SAMPLE), 1060.0, {**SAMPLE, "age": 60}),

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
@@ -459,7 +458,7 @@ def _gets(
 ) -> tuple[str, ...]:
     gpu_type, per_core = _only_type(resources, snapshot), cpus_per_core_of(resources, snapshot)
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
-    types = " or ".join(str(gpu_model(model)) for model in values["gpu_type"] or [gpu_type] if model)
+    types = " or ".join(str(model_of_type(kind, snapshot)) for kind in values["gpu_type"] or [gpu_type] if kind)
     nodes = _span(values["nodes"])
     several = nodes not in ("", "1")
     on_a_node = (

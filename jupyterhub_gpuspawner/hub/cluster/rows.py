@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     totals,
 )
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.hub import times
@@ -142,7 +143,7 @@ class JobsInWords:
 
 
 def _asks(job: WaitingJob) -> str:
-    """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} k80 on each, 8 CPUs, 4 GiB, 1 h``."""
+    """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} K80, 12 GB on each, 8 CPUs, 4 GiB, 1 h``."""
     suffix = words.PER_NODE if job.nodes > 1 else ""
     gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_requested_kind(gres)}{suffix}" for gres in job.gpus)
     parts = (
@@ -157,7 +158,7 @@ def _asks(job: WaitingJob) -> str:
 
 def _requested_kind(gres: Gres) -> str:
     if gres.name == "gpu":
-        return gres.type or "GPU"
+        return str(gpu_model(gres.type)) if gres.type else "GPU"
     return f"{gres.type} {gres.name}" if gres.type else gres.name
 
 
@@ -321,7 +322,7 @@ def _gpus_in_words(has: Totals) -> str:
 def _row(node: MapNode, in_words: JobsInWords) -> Row:
     with_gpus = {holder.job_id for gpu in node.gpus for holder in gpu.holders}
     types = dict.fromkeys(gpu.type for gpu in node.gpus)
-    counts = [(kind, sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
+    counts = [(gpu_model(kind, types) if kind else "GPU", sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
     state = node.state
     if node.reservation:
         state = f"{state}, {words.IN_RESERVATION.format(name=node.reservation)}"
@@ -332,7 +333,7 @@ def _row(node: MapNode, in_words: JobsInWords) -> Row:
         use=node.use.value,
         state=state,
         reason=f"{node.reason} (since {since}, {node.reason_by})" if node.reason and node.reason_by else node.reason,
-        has=", ".join(f"{count} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" for kind, count in counts),
+        has="; ".join(f"{count} \N{MULTIPLICATION SIGN} {kind}" for kind, count in counts),
         gpus=tuple(_runs(node, in_words)),
         jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
         cpus=_bar(node.cpus_used, node.cpus, (node.cpus - node.cpus_used) * out),
@@ -341,7 +342,7 @@ def _row(node: MapNode, in_words: JobsInWords) -> Row:
 
 
 def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
-    several = len({gpu.type for gpu in node.gpus}) > 1
+    types = {gpu.type for gpu in node.gpus}
     for (use, holders, kind, is_numbered), group in groupby(node.gpus, _alike):
         gpus = list(group)
         count = f"{len(gpus)}\N{MULTIPLICATION SIGN}"
@@ -349,7 +350,7 @@ def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
         yield GpuRun(
             kind=_kind(use, holders),
             number=len(gpus),
-            name=f"{numbers} {kind}" if several else numbers,
+            name=f"{numbers} {gpu_model(kind, types).name or 'GPU'}" if len(types) > 1 else numbers,
             jobs=in_words.running(holders),
             words="" if holders else _USES[use],
         )

@@ -107,7 +107,7 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
 
 
 def _where(placement: PlacementDocument) -> str:
-    """``g1, GPU 0, 1`` or ``g1, GPU 2 MIG 0 (1g.10gb)``; the number of CPUs where there is no GPU."""
+    """``g1, GPU 0, 1`` or ``m1, slice 0 of GPU 2``; the number of CPUs where there is no GPU."""
     gpus = placement.gpus
     names = ", ".join(gpu_name(gpu.index, gpu.mig, gpu.mig_device) for gpu in gpus)
     if gpus and all(gpu.mig is None for gpu in gpus):

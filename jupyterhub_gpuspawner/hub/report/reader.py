@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
@@ -201,8 +202,8 @@ def _grant(allocation: NodeAllocation) -> NodeGrant:
 
 
 def in_words(grant: NodeGrant) -> str:
-    """Such as ``g2: GPU 0-1 (k80), 4 CPUs; has not reported``; GPUs by Slurm's index."""
-    kind = f" ({grant.gpu_type})" if grant.gpu_type else ""
+    """Such as ``g2: GPU 0-1 (K80, 12 GB), 4 CPUs; has not reported``; GPUs by Slurm's index."""
+    kind = f" ({gpu_model(grant.gpu_type)})" if grant.gpu_type else ""
     gpus = f"GPU {format_cpulist(grant.gpus)}{kind}" if grant.gpus else ""
     cpus = f"{grant.cpus} CPU{'s' if grant.cpus > 1 else ''}" if grant.cpus else ""
     silent = "" if grant.placement is not None else "; has not reported"

@@ -19,13 +19,14 @@ from tornado import web
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import course_book
 from jupyterhub_gpuspawner.hub.course.rights import teaches
 from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
 from jupyterhub_gpuspawner.hub.messages.store import Message
-from jupyterhub_gpuspawner.hub.server.card import IdleNotice, gpus_in_words, idle_notice, server_facts
+from jupyterhub_gpuspawner.hub.server.card import IdleNotice, idle_notice, server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     extend_server,
@@ -278,7 +279,7 @@ def session_document(
         job_id=server.job_id,
         node=placement.node if placement is not None else "",
         has=facts.got if facts is not None else (),
-        gpus=gpus_in_words(placement) if placement is not None else (),
+        gpus=words.gpus(placement.gpus) if placement is not None else (),
         more_time=more_time_document(server),
         messages=tuple(
             SessionMessage(titles.get(message.course, message.course), utc(message.at), message.text, message.sender)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,7 +18,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
@@ -36,7 +34,7 @@ from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.profiles.profile import IdleAction
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
-from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
+from jupyterhub_gpuspawner.words import counted, gpu_memory_used, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 
 NO_PICTURE = Markup()
@@ -127,13 +125,7 @@ def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, .
     """Such as ``("4 cores", "8 GiB memory")``; what is not known is left out."""
     job_memory = words.MEMORY.format(amount=memory(placement.memory_mib)) if placement.memory_mib else ""
     others = counted(len(placement.other_nodes), "more node") if placement.other_nodes else ""
-    return tuple(filter(None, (*gpus_in_words(placement), _cores(placement.cpus, node), job_memory, others)))
-
-
-def gpus_in_words(placement: PlacementDocument) -> tuple[str, ...]:
-    """Such as ``("2 x K80 (12 GB)",)``: one text for each kind of GPU."""
-    kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
-    return tuple(words.gpus(number, *kind) for kind, number in kinds.items())
+    return tuple(filter(None, (*words.gpus(placement.gpus), _cores(placement.cpus, node), job_memory, others)))
 
 
 def _cores(cpus: str, node: NodeTopology | None) -> str:
@@ -150,25 +142,13 @@ def _cores(cpus: str, node: NodeTopology | None) -> str:
     return cpus_in_words(len(own), per_core=-(-len(own) // whole))
 
 
-def _model(gpu: PlacedGpu) -> str:
-    whole = gpu_model(gpu.name.partition(" MIG ")[0]).name or words.GPU
-    return f"{whole} MIG {gpu.mig}" if gpu.mig else whole
-
-
-def _memory(gpu: PlacedGpu) -> str:
-    """As the form tells it: the size in the model's name, which is a little more than what NVML reports."""
-    if gpu.memory_mib is not None:
-        return gpu_memory(gpu.memory_mib)
-    size = gpu_model(gpu.mig or gpu.name).memory_gb
-    return gpu_memory(size * 1024) if size else ""
-
-
 def _gpu(gpu: PlacedGpu) -> str:
-    model = gpu.name.partition(" MIG ")[0] if gpu.mig else gpu.name
+    model = gpu.name.partition(" MIG ")[0] or words.GPU
     usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
     near = words.NUMA_NODE.format(number=gpu.numa_node) if gpu.numa_node is not None else ""
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    return f"{name}: {', '.join(filter(None, (model or words.GPU, usable, near)))}"
+    kind = f"MIG {gpu.mig} of {model}" if gpu.mig else model
+    return f"{name}: {', '.join(filter(None, (kind, usable, near)))}"
 
 
 def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTopology) -> ServerFacts:
@@ -272,7 +252,7 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
     drawn = usage_chart.svg(spans, title=words.CHART.format(gpu=name), description=description)
     parts = (
         words.percent(gpu.utilization),
-        words.memory_used(gpu.memory_used_mib, gpu.memory_mib),
+        gpu_memory_used((gpu.memory_used_mib, gpu.memory_mib)),
         words.processes(gpu.processes),
     )
     rows = tuple(
@@ -280,7 +260,7 @@ def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
             use.at,
             words.percent(gpu_summary.utilization_mean),
             words.percent(gpu_summary.utilization_max),
-            words.memory_used(gpu_summary.memory_used_max_mib, gpu_summary.memory_mib),
+            gpu_memory_used((gpu_summary.memory_used_max_mib, gpu_summary.memory_mib)),
         )
         for use, gpu_summary in history
     )

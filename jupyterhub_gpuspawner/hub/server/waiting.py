@@ -136,7 +136,7 @@ def _as_powerful(wanted_resources: Resources, offered: Resources) -> bool:
     if not offered.gpu_type:
         return False
     wanted, model = gpu_model(wanted_resources.gpu_type), gpu_model(offered.gpu_type)
-    if wanted.name == model.name:
+    if wanted.name == model.name and None in (wanted.memory_gb, model.memory_gb):
         return True
     return wanted.memory_gb is not None and model.memory_gb is not None and model.memory_gb >= wanted.memory_gb
 

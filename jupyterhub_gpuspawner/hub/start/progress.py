@@ -245,8 +245,7 @@ def _iso(when: float | None) -> str | None:
 
 def placement_sentence(placement: PlacementDocument) -> str:
     """One sentence for a participant: node, GPUs, CPUs, and how many other nodes the job has."""
-    names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
-    gpus = f", {len(placement.gpus)} \N{MULTIPLICATION SIGN} {' and '.join(names)}" if placement.gpus else ""
+    gpus = f", {' and '.join(words.gpus(placement.gpus))}" if placement.gpus else ""
     cpus = f", CPUs {placement.cpus}" if placement.cpus else ""
     others = f", and on {counted(len(placement.other_nodes), 'more node')}" if placement.other_nodes else ""
     return f"running on {placement.node}{gpus}{cpus}{others}."

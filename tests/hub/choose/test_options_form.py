@@ -82,11 +82,11 @@ CLUSTER = ClusterSnapshot(
 GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     "a K80 for an hour": (
         {"slurm": {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": "8G", "time": "1:00:00"}},
-        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "8 GiB memory", "1 h"),
     ),
     "nothing said": ({}, ()),
     "any GPU": ({"slurm": {"gpus": 2}}, ("2 \N{MULTIPLICATION SIGN} P100",)),
-    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 \N{MULTIPLICATION SIGN} MIG 1g.10gb (10 GB)",)),
+    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 \N{MULTIPLICATION SIGN} GPU slice, 10 GB",)),
     "shards": ({"slurm": {"shards": 3}}, ("3 GPU shards",)),
     "many nodes, without end": (
         {"slurm": {"nodes": 2, "cpus": 1, "memory": 0, "time": "UNLIMITED"}},
@@ -97,7 +97,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
             "slurm": {"nodes": 1, "gpus": 4, "gpu_type": "k80", "memory": "8G"},
             "profile_options": {"n": {"range": {"min": 1, "max": 4, "sets": "slurm.nodes"}}},
         },
-        ("1 to 4 nodes", "4 \N{MULTIPLICATION SIGN} K80 (12 GB) on each", "8 GiB memory on each"),
+        ("1 to 4 nodes", "4 \N{MULTIPLICATION SIGN} K80, 12 GB on each", "8 GiB memory on each"),
     ),
     "a range": (
         {"slurm": {"cpus": 4}, "profile_options": {"c": {"range": {"min": 1, "max": 32, "sets": "slurm.cpus"}}}},
@@ -115,7 +115,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
                 "t": {"choices": {"a": {"slurm": {"gpu_type": "k80"}}, "b": {"slurm": {"gpu_type": "a100"}}}},
             },
         },
-        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB) or A100", "16 to 64 GiB memory"),
+        ("1 \N{MULTIPLICATION SIGN} K80, 12 GB or A100", "16 to 64 GiB memory"),
     ),
     "memory below a GiB, and more than two days": (
         {
@@ -198,7 +198,7 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
-        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "2 CPUs", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "2 CPUs", "8 GiB memory", "1 h"),
         ("2 GPU shards", "2 CPUs", "1 h"),
         ("4 CPUs", "8 GiB memory", "1 h"),
     ]
@@ -415,7 +415,7 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
     )
 
     assert [offer.gets for offer in offers(found, linked, base_url="/hub/", snapshot=CLUSTER)][:1] == [
-        ("2 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")
+        ("2 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "8 GiB memory", "1 h")
     ]
 
 

@@ -95,7 +95,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
     ),
     "one on a GPU and a slice of another, without an end": (
         Server("ada", ready=True, placement=replace(PLACED, gpus=SLICES, ends_at=None)),
-        Tile("ada", "running", where="g1, GPU 0, GPU 1 MIG 2 (1g.10gb)"),
+        Tile("ada", "running", where="g1, GPU 0, slice 2 of GPU 1"),
     ),
     "one without a GPU": (
         Server("ada", ready=True, placement=PlacementDocument(node="c1", cpus="0-3")),

@@ -50,8 +50,8 @@ DOCUMENT = {
     "profile": "A GPU (K80)",
     "job_id": "12",
     "node": "g1",
-    "has": ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 CPUs"),
-    "gpus": ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)",),
+    "has": ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 CPUs"),
+    "gpus": ("1 \N{MULTIPLICATION SIGN} K80, 12 GB",),
     "more_time": {"version": 1, "possible": False, "ends_at": "2026-03-02T10:00:00+00:00"},
     "messages": (
         {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},

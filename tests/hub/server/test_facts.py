@@ -35,7 +35,7 @@ def test_a_gpu_server_in_words() -> None:
     """What it got, as the form says it, then node, job, GPUs, CPUs, NUMA nodes, memory policy and alignment."""
     assert server_facts(K80, None) == ServerFacts(
         name="g1",
-        got=("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 CPUs", "8 GiB memory"),
+        got=("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 CPUs", "8 GiB memory"),
         rows=(
             ("Node", "g1"),
             ("Job", "12, partition gpu"),
@@ -56,7 +56,8 @@ def test_the_other_nodes_of_a_job_are_told() -> None:
     facts = server_facts(placement, None)
     rows = dict(facts.rows)
     assert rows["Other nodes"] == (
-        "g2: GPU 0-1 (k80), 4 CPUs; has not reported\ng3: 1 CPU; has not reported\ng4: not known; has not reported"
+        "g2: GPU 0-1 (K80, 12 GB), 4 CPUs; has not reported\n"
+        "g3: 1 CPU; has not reported\ng4: not known; has not reported"
     )
     assert rows["Network"] == "weakest link of all nodes: not known\nthe network cards of this node are not known"
     assert facts.problems == (
@@ -131,12 +132,12 @@ def test_slices_of_one_gpu_are_told_apart() -> None:
     facts = server_facts(PlacementDocument(node="a1", gpus=placed), to_document(machine))
 
     assert dict(facts.rows)["GPUs"].splitlines() == [
-        "GPU 2 MIG 0 (1g.10gb): A100, 9,728 MiB",
-        "GPU 2 MIG 1 (1g.10gb): A100, 9,728 MiB",
-        "GPU 2 MIG 2 (1g.10gb): GPU, 9,728 MiB",
+        "slice 0 of GPU 2: MIG 1g.10gb of A100, 9,728 MiB",
+        "slice 1 of GPU 2: MIG 1g.10gb of A100, 9,728 MiB",
+        "slice 2 of GPU 2: MIG 1g.10gb of GPU, 9,728 MiB",
     ]
     assert [name for name, _ in facts.node if name.endswith(", yours")] == [
-        f"GPU 2 MIG {number} (1g.10gb), yours" for number in range(3)
+        f"slice {number} of GPU 2, yours" for number in range(3)
     ]
 
 
@@ -149,27 +150,27 @@ GOT: dict[str, tuple[PlacementDocument, NodeTopology | None, tuple[str, ...]]] =
     "two MIG slices": (
         PlacementDocument(gpus=(PlacedGpu(2, name="NVIDIA A100-SXM4-80GB", mig="1g.10gb", memory_mib=9728),) * 2),
         None,
-        ("2 x A100 MIG 1g.10gb (10 GB)",),
+        ("2 x A100 slice, 10 GB",),
     ),
     "GPUs of two kinds": (
         PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA A100-SXM4-80GB", memory_mib=81559), PlacedGpu(1))),
         None,
-        ("1 x A100 (80 GB)", "1 x GPU"),
+        ("1 x A100, 80 GB", "1 x GPU"),
     ),
     "a model with several sizes: what NVML reports": (
         PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA H100 PCIe", memory_mib=81559),)),
         None,
-        ("1 x H100 (80 GB)",),
+        ("1 x H100, 80 GB",),
     ),
     "a model's name with the memory of its CPU": (
         PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA GH200 480GB", memory_mib=97871),)),
         None,
-        ("1 x GH200 (96 GB)",),
+        ("1 x GH200, 96 GB",),
     ),
     "a model of which NVML reports no memory": (
         PlacementDocument(gpus=(PlacedGpu(0, name="Tesla T4"),)),
         None,
-        ("1 x T4 (16 GB)",),
+        ("1 x T4, 16 GB",),
     ),
 }
 
@@ -209,7 +210,11 @@ def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...],
 
     assert drawn.title is not None
     assert drawn.title.text == "The whole node"
-    assert len(drawn.select("rect.gpu.own")) == len(re.findall("^GPU ", rows["GPUs"], re.MULTILINE)) == len(own)
+    assert (
+        len(drawn.select("rect.gpu.own"))
+        == len(re.findall("^(GPU|a slice of GPU) ", rows["GPUs"], re.MULTILINE))
+        == len(own)
+    )
     ticked = [re.findall("CPUs (.*)", text.text) for text in drawn.select("text.mine")]
     told = ",".join(cpus for found in ticked for cpus in found)
     assert format_cpulist(_cpus(told)) == ("" if rows["CPUs"] == "not known" else rows["CPUs"])

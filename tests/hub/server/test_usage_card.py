@@ -43,7 +43,7 @@ def test_unknown_is_said_and_hatched_and_never_zero() -> None:
 
     assert card is not None
     [gpu] = card.gpus
-    assert (gpu.name, gpu.now) == ("GPU 1 MIG 1g.5gb", "use unknown, 1.2 of 5 GB, 1 process")
+    assert (gpu.name, gpu.now) == ("a slice of GPU 1", "use unknown, 1.3 of 5 GB, 1 process")
     assert gpu.description == "use unknown for the whole time."
     assert shapes(gpu.chart) == ["line", "unknown"]
 
@@ -83,4 +83,4 @@ def test_slices_of_one_gpu_have_names_of_their_own() -> None:
     card = usage_card((use(NOW, *slices),), now=NOW)
 
     assert card is not None
-    assert [gpu.name for gpu in card.gpus] == ["GPU 1 MIG 0 (1g.5gb)", "GPU 1 MIG 2 (1g.5gb)", "GPU 1 MIG 1g.5gb"]
+    assert [gpu.name for gpu in card.gpus] == ["slice 0 of GPU 1", "slice 2 of GPU 1", "a slice of GPU 1"]

@@ -25,7 +25,7 @@ REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1}
 REPORTED = {**REACHED, Stage.STARTING: NOON + 62}
 LINE, WAITING, STARTING = "Jobs with a higher priority start first.", "Waiting in line", "Starting"
 SILENT = "Slurm is not responding at the moment. Your server is not affected."
-ON_G1 = "unning on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7"
+ON_G1 = "unning on g1, 2 \N{MULTIPLICATION SIGN} K80, 12 GB, CPUs 0-7"
 TOLD: dict[str, tuple[StartFacts, int, str, str, str]] = {
     "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm.", STARTING, "Submitting the job to Slurm."),
     "there is a job": (StartFacts("7"), 10, "Submitted as job 7.", STARTING, "Submitted as job 7."),
