@@ -86,8 +86,10 @@ class Cause:
 
     kind: Kind
     fault: str = ""
-    """The class of the error of a start that failed: the ``reason`` of one of this package's errors, such as
-    ``submit_rejected`` or ``queue_timeout``, or ``job_`` and how its job ended, such as ``job_out_of_memory``."""
+    """Why a start failed: what its job reported (``FAULTS`` of :mod:`~jupyterhub_gpuspawner.wire.bounds`, such as
+    ``module`` or ``home_full``), ``hook``, the ``reason`` of one of this package's errors, such as
+    ``submit_rejected``, or ``job_`` and how its job ended, such as ``job_out_of_memory``, ``job_killed`` (by signal 9)
+    or ``job_silent`` (before anything of the server ran)."""
 
     def to_json(self) -> dict[str, str]:
         """Its parts that are set."""

@@ -342,10 +342,9 @@ _ENDS_IN_WORDS: dict[End | None, Words] = {
         "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
     ),
 }
-_KILLED = (
-    "A process killed in this way has usually exceeded its memory limit. "
-    "Start again with more memory if you can choose it, or work on less data at a time."
-)
+KILLED = ("0:9", "137:0")
+"""Exit codes of a job of which a process was killed by signal 9."""
+_MORE_MEMORY = "Start again with more memory if you can choose it, or work on less data at a time."
 _SET_UP = "A program is missing on the node: please send {contact} the last lines of the log."
 _NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
@@ -357,8 +356,8 @@ _EXITS_IN_WORDS = {
     ),
     "126:0": Words("The job failed with exit code 126: a program could not be run.", _SET_UP),
     "127:0": Words("The job failed with exit code 127: a command was not found.", _SET_UP),
-    "0:9": Words("The job failed: it was ended by signal 9.", _KILLED),
-    "137:0": Words("The job failed with exit code 137.", _KILLED),
+    "0:9": Words("The job was killed (signal 9), most often for its memory.", _MORE_MEMORY),
+    "137:0": Words("The job was killed (exit code 137), most often for its memory.", _MORE_MEMORY),
 }
 """Exit codes of a shell, of the launcher and of slurmd that say more than others."""
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")

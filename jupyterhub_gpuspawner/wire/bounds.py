@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 
 SEEN = ("process", "user", "unseen", "taken")
 """What the launcher can find at a server's port: see :class:`~.documents.Door`."""
+FOLDER_FAULTS = (
+    *("home_full", "home_unwritable", "home_silent", "log_full", "log_unwritable", "log_silent"),
+    *("tmp_full", "tmp_unwritable", "tmp_silent"),
+)
+"""Faults of a folder that servers write to: the user's home, that of the log, that for temporary files. The server is
+started all the same."""
+FAULTS = (
+    *("module_command", "module_path", "module", "conda", "venv", "setup", "prologue", "script"),
+    *("python", "launcher", "command", "command_refused", "server"),
+    *FOLDER_FAULTS,
+)
+"""What keeps a job from running its server, as the job reports it: see :class:`~.documents.StartFailure`.
+
+The steps are those of the batch script, in its order. They are the fault of a :class:`~..records.record.Cause`, too.
+"""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -84,6 +99,7 @@ LinkWord = Annotated[Text, Bounds(_link)]
 CpuList = Annotated[Text, Bounds(parse_cpulist)]
 IPAddress = Annotated[Text, Bounds(_address)]
 Seen = Annotated[Text, _one_of(SEEN)]
+Fault = Annotated[Text, _one_of(FAULTS)]
 Topology = Annotated[Mapping[str, object], Bounds(from_document)]
 Port = Annotated[int, Bounds(_port)]
 """0 while the server does not listen."""

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire import bounds
 
 PLAN_VERSION = 1
-REPORT_VERSION = 3
-"""Launchers submitted by an older hub send version 2, which is about the server's own node alone, or version 1, which
-names the port before anything listens on it."""
+REPORT_VERSION = 4
+"""Launchers submitted by an older hub send version 3, which has no failure, version 2, which is about the server's own
+node alone, or version 1, which names the port before anything listens on it."""
 PLACEMENT_VERSION = 1
 REPORT_LIMIT = 65536
 """Largest report, in bytes."""
@@ -242,6 +242,19 @@ class Door:
 
 
 @dataclass(frozen=True)
+class StartFailure:
+    """Why a job ends before its server runs, or what may keep the server from running; the word of the job's user."""
+
+    __pydantic_config__ = STRICT
+
+    fault: bounds.Fault
+    subject: bounds.Text = ""
+    """What has failed: a module, an environment, a command, a folder."""
+    line: bounds.Text = ""
+    """The last line of the job's log; empty where ``fault`` and ``subject`` are all there is to say."""
+
+
+@dataclass(frozen=True)
 class NodeReport:
     """The launcher's report to the hub: the server's placement, and its port once the server listens on it."""
 
@@ -256,6 +269,8 @@ class NodeReport:
     """None before anything listens on the port, and in reports of version 1."""
     other_node: bool = False
     """It is about one of the job's other nodes, where no server runs: it has neither port nor door."""
+    failure: StartFailure | None = None
+    """Unless it is that of a folder the job ends, and the report says nothing else."""
 
     def dumps(self) -> str:
         """The report as JSON."""
@@ -270,6 +285,8 @@ class NodeReport:
             document["door"] = asdict(self.door)
         if self.topology is not None:
             document["topology"] = self.topology
+        if self.failure is not None:
+            document["failure"] = asdict(self.failure)
         return json.dumps(document)
 
 

@@ -101,7 +101,10 @@ def job(state: str, **facts: object) -> Job:
             job("FAILED", reason="NonZeroExitCode", exit_code="127:0"),
             "The job failed with exit code 127: a command was not found.",
         ),
-        (job("FAILED", reason="RaisedSignal:9(Killed)", exit_code="0:9"), "The job failed: it was ended by signal 9."),
+        (
+            job("FAILED", reason="RaisedSignal:9(Killed)", exit_code="0:9"),
+            "The job was killed (signal 9), most often for its memory.",
+        ),
         (job("FAILED", reason="JobLaunchFailure", exit_code="0:11"), "The job failed: it was ended by signal 11."),
         (
             job("FAILED", reason="JobLaunchFailure", exit_code="0:53"),
@@ -371,7 +374,7 @@ def test_exit_codes_that_say_more() -> None:
     """A missing program is the administrator's; without memory limits, the kernel's signal is the only evidence."""
     assert ended(End.FAILED, "127:0").startswith("A program is missing")
     assert not ended(End.FAILED, "1:0").startswith("A program is missing")
-    assert all("exceeded its memory limit" in ended(End.FAILED, code) for code in ("0:9", "137:0"))
+    assert all("more memory" in ended(End.FAILED, code) for code in ("0:9", "137:0"))
 
 
 def test_a_job_that_runs_needs_no_advice() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,16 +32,18 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
-from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.job import KILLED, SILENT, End, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
+from jupyterhub_gpuspawner.wire.documents import StartFailure
 from jupyterhub_gpuspawner.words import counted, duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 
@@ -70,6 +73,10 @@ class Ending:
     """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
     held_mib: int = 0
     """GPU memory that an idle server held."""
+    subject: str = ""
+    """What kept a start from succeeding, as its job reported: a module, a command, a folder."""
+    line: str = ""
+    """The last line that a job wrote which ended in its start; the word of its user."""
     course: str = ""
     """The title of the course for which the server was started, where nobody opened it."""
     unconfirmed: bool = False
@@ -111,6 +118,8 @@ def ending_state(ending: Ending | None) -> dict[str, Any]:
     quoted = ending.quoted
     ending = replace(
         ending,
+        subject=ending.subject[:TEXT_LIMIT],
+        line=ending.line[:TEXT_LIMIT],
         lines=ending.lines[-TEXT_LIMIT:],
         quoted=Words(*(text[:TEXT_LIMIT] for text in (quoted.sentence, quoted.advice, quoted.hint))),
     )
@@ -179,6 +188,59 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
     **{(error.reason, None): Words(advice=_ASK) for error in (GPUSpawnerError, ConfigError, SlurmOutputError)},
 }
 """Why a start failed, by the fault and how far it was; the sentence of an error is its own."""
+_MISSING = "The profile needs it: please tell {contact}."
+_OF_A_LINE = "If this does not help you, send it to {contact}."
+_LOG_DIR = "{subject} on {node}: see log_dir."
+_TMPDIR = "{subject}: look at its owner and mode, and at TMPDIR."
+_OF_REPORTS: Mapping[str, Words] = {
+    "module_command": Words("There is no module command on {node}.", _MISSING),
+    "module_path": Words("The modules in {subject} cannot be used on {node}.", _MISSING),
+    "module": Words("The module {subject} cannot be loaded on {node}.", _MISSING),
+    "conda": Words("The conda environment {subject} cannot be activated on {node}.", _MISSING),
+    "venv": Words("The virtual environment {subject} cannot be activated on {node}.", _MISSING),
+    "setup": Words("The profile's setup ended the job before your server was started.", _OF_A_LINE, "See `setup`."),
+    "prologue": Words(
+        "The site's own lines ended the job before your server was started.", _OF_A_LINE, "See `req_prologue`."
+    ),
+    "script": Words("The site's batch script ended before your server was ready.", _OF_A_LINE, "See `batch_script`."),
+    "python": Words(
+        "There is no Python 3.9 or newer on {node}.", _ASK, "Load a module that has one, or set GPUSPAWNER_PYTHON."
+    ),
+    "launcher": Words(
+        "Neither a folder nor the memory of {node} can hold what starts the server.",
+        _ASK,
+        "Make room in /tmp or /dev/shm.",
+    ),
+    "command": Words(
+        "There is no command {subject} on {node}.",
+        _MISSING,
+        "The job's environment lacks it: see `cmd`, and the modules and the environment of the profile.",
+    ),
+    "command_refused": Words("The command {subject} cannot be run on {node}.", _MISSING, "Look at its mode."),
+    "server": Words("The server ended before it was ready.", "The log may say more. " + _OF_A_LINE),
+    "home_full": Words(
+        "Your home folder is full.",
+        "Delete what you no longer need, or move it elsewhere, and start again. {contact} may be able to help.",
+        "{subject} takes no more bytes or files on {node}: a quota, or the file system itself.",
+    ),
+    "home_unwritable": Words(
+        "Your home folder cannot be written on {node}.",
+        _ASK,
+        "{subject}: look at how it is mounted there, and at its owner and mode.",
+    ),
+    "home_silent": Words(
+        "Your home folder does not answer on {node}.",
+        "This was not caused by you. Try again in a few minutes; if it still fails, contact {contact}.",
+        "A write to {subject} took too long: look at the file server, and at the node's mounts.",
+    ),
+    "log_full": Words("The folder of the server's log is full.", _ASK, _LOG_DIR),
+    "log_unwritable": Words("The folder of the server's log cannot be written.", _ASK, _LOG_DIR),
+    "log_silent": Words("The folder of the server's log does not answer.", _ASK, _LOG_DIR),
+    "tmp_full": Words("The folder for temporary files on {node} is full.", _ASK, "Remove what is left in {subject}."),
+    "tmp_unwritable": Words("The folder for temporary files on {node} cannot be written.", _ASK, _TMPDIR),
+    "tmp_silent": Words("The folder for temporary files on {node} does not answer.", _ASK, _TMPDIR),
+}
+"""What a job has reported of its start. ``{node}`` is where it ran, ``{subject}`` what the report names."""
 _UNEXPLAINED = Words(words.START_FAILED)
 
 
@@ -206,10 +268,10 @@ def _of_facts(ending: Ending, title: str, contact: str) -> Words:
 
 def _of_start(ending: Ending, of_job: Words) -> Words:
     job, fault = ending.job, ending.cause.fault
+    if (reported := _OF_REPORTS.get(fault)) is not None:
+        return _of_report(ending, reported, of_job)
     if job is not None and job.phase is Phase.ENDED:
-        silent = job.end in _BY_ITSELF and ending.stage is not Stage.STARTING and not ending.lines.strip()
-        text = f"Job {ending.job_id} ended before your server was ready: {of_job.sentence}"
-        return Words(text, SILENT if silent else of_job.advice)
+        return _of_end(ending, of_job)
     if job is not None and fault == SubmitRejected.reason:
         return replace(of_job, hint=f"Job {ending.job_id}: {of_job.sentence} {of_job.hint}".strip())
     if ending.printed:
@@ -220,6 +282,30 @@ def _of_start(ending: Ending, of_job: Words) -> Words:
     facts = {"job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
     return replace(of_start, sentence=of_start.sentence.format(**facts))
+
+
+def _of_end(ending: Ending, of_job: Words) -> Words:
+    """Such as ``Job 7 ended before your server was ready: The node of the job failed.``."""
+    text = f"Job {ending.job_id} ended before your server was ready"
+    if ending.cause.fault == JOB_SILENT:
+        return Words(f"{text}: {of_job.sentence} Nothing of your server ran.", SILENT)
+    if ending.line:
+        return Words(_with_line(f"{text}.", ending.line), of_job.advice, of_job.sentence)
+    return Words(f"{text}: {of_job.sentence}", of_job.advice)
+
+
+def _of_report(ending: Ending, reported: Words, of_job: Words) -> Words:
+    """Such as ``The module CUDA/99 cannot be loaded on g1.``; how the job ended is for administrators."""
+    job = ending.job
+    facts = {"node": (job.batch_host if job is not None else "") or "the node", "subject": ending.subject}
+    ended = words.ABOUT_JOB.format(job_id=ending.job_id, text=of_job.sentence) if job is not None else ""
+    hint = f"{reported.hint.format(**facts)} {ended}".strip()
+    return Words(_with_line(reported.sentence.format(**facts), ending.line), reported.advice, hint)
+
+
+def _with_line(sentence: str, line: str) -> str:
+    """The sentence with what the job wrote last, in quotation marks."""
+    return f"{sentence} {words.WROTE.format(line=line)}" if line else sentence
 
 
 def _of_stop(ending: Ending, title: str) -> str:
@@ -291,6 +377,11 @@ def ending_of(failure: BaseException | None) -> Ending | None:
     return getattr(failure, "gpuspawner_ending", None)
 
 
+JOB_KILLED, JOB_SILENT = "job_killed", "job_silent"
+"""The fault of a start whose job was killed by signal 9, and of one that ended before anything of the server ran."""
+OUR_LINES = "gpuspawner: "
+"""What a line in a job's log begins with that the batch script or the launcher has written."""
+_OF_SLURM = re.compile(r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
 EXPLAIN_SECONDS = 5.0
 """Seconds to find out how a job ended, and to read its log."""
 
@@ -298,9 +389,10 @@ EXPLAIN_SECONDS = 5.0
 class ServerEnding:
     """Explains the end of one spawner's servers."""
 
-    def __init__(self, watch: JobWatch, log: JobLog) -> None:
+    def __init__(self, watch: JobWatch, log: JobLog, report: ServerReport) -> None:
         self._watch = watch
         self._log = log
+        self._report = report
         self.last: Ending | None = None
         """How the last server ended, or why the last start failed; kept until the next start."""
 
@@ -308,8 +400,10 @@ class ServerEnding:
         return Ending(cause, at=time.time(), job_id=self._watch.job_id, job=job, **facts)
 
     def _error(self, ending: Ending, status_code: int = 503) -> Exception:
-        self.last = ending
-        return start_error(ending, status_code, contact=self._watch.spawner.contact)
+        self.last, spawner = ending, self._watch.spawner
+        shown = words_of(ending, contact=spawner.contact)
+        get_logger().error("The start of %s failed: %s %s", log_name(spawner), shown.sentence, shown.hint)
+        return start_error(ending, status_code, contact=spawner.contact)
 
     # --- starts that failed ---------------------------------------------------------------------
 
@@ -326,7 +420,7 @@ class ServerEnding:
         """
         fault, status_code = ("queue_timeout", 409) if stage is Stage.QUEUED else ("timeout", 503)
         ending = self._ending(start_failed(fault), self._watch.status, stage=stage, seconds=seconds)
-        return self._error(ending, status_code)
+        return self._error(with_failure(ending, self._report.failure), status_code)
 
     async def died(self, job: Job, *, stage: Stage) -> Exception:
         """The error of a start whose job has ended."""
@@ -353,11 +447,11 @@ class ServerEnding:
 
     async def _explained(self, ending: Ending) -> Ending:
         """Keep ``ending``, and then with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`."""
-        self.last = ending
+        self.last = with_failure(ending, self._report.failure)
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
-                self.last = ending = await self._with_log(ending)
-        return ending
+                self.last = with_failure(await self._with_log(ending), self._report.failure)
+        return self.last
 
     async def _with_log(self, ending: Ending) -> Ending:
         detail = await self._log.job()
@@ -370,6 +464,31 @@ class ServerEnding:
             cause = end_of_job(job.end) if ending.served else job_ended_in_start(job.end)
             ending = replace(ending, cause=cause)
         return replace(ending, job=job, log=path, lines=lines)
+
+
+def with_failure(ending: Ending, failure: StartFailure | None) -> Ending:
+    """The ending of a start with what its job has reported of it, or else with the last line of its log.
+
+    Where somebody or Slurm ended the job, that is the cause.
+    """
+    job, stage = ending.job, ending.stage
+    if not ending.failed or stage in (Stage.SUBMITTED, Stage.QUEUED):
+        return ending
+    ended = job is not None and job.phase is Phase.ENDED
+    if job is not None and ended and (job.end not in _BY_ITSELF or job.exit_code in KILLED):
+        return ending if job.end not in _BY_ITSELF else replace(ending, cause=start_failed(JOB_KILLED))
+    if failure is not None:
+        return replace(ending, cause=start_failed(failure.fault), subject=failure.subject, line=failure.line)
+    if ended and ending.log and not ending.lines.strip() and stage is not Stage.STARTING:
+        return replace(ending, cause=start_failed(JOB_SILENT))
+    return replace(ending, line=headline(ending.lines)) if ended else ending
+
+
+def headline(lines: str) -> str:
+    """The line of a log that says most about why its job ended: our own last one, or else the last one."""
+    written = [line.strip() for line in lines.splitlines() if line.strip() and not _OF_SLURM.match(line)]
+    ours = [line for line in written if line.startswith(OUR_LINES)]
+    return (ours or written or [""])[-1].removeprefix(OUR_LINES)
 
 
 async def why_never(connection: Connection, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:

@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.wire.documents import (
     NodeGrant,
     NodeReport,
     PlacementDocument,
+    StartFailure,
     UsageSummary,
 )
 
@@ -39,7 +40,8 @@ _FAULTS = {
 """What pydantic says in Python's words, in those of JSON; by its name of the error."""
 
 _REPORT, _PLACEMENT, _USAGE = TypeAdapter(NodeReport), TypeAdapter(PlacementDocument), TypeAdapter(UsageSummary)
-for _adapter in (_REPORT, _PLACEMENT, _USAGE):
+_FAILURE = TypeAdapter(StartFailure)
+for _adapter in (_REPORT, _PLACEMENT, _USAGE, _FAILURE):
     _adapter.rebuild(_types_namespace={"bounds": bounds})  # type checkers import them, nodes do not
 
 
@@ -67,8 +69,15 @@ def parse_report(body: bytes) -> NodeReport:
         raise ReportError("port: must be null if another process uses it")
     if report.other_node and (report.port or report.door is not None):
         raise ReportError("port: must be null, without a door, in a report of another node")
+    if report.other_node and report.failure is not None:
+        raise ReportError("failure: must be left out in a report of another node")
     _check_other_nodes(report.placement)
     return report
+
+
+def parse_failure(value: object) -> StartFailure:
+    """Read a failure from a spawner's stored state; raises :class:`ReportError`."""
+    return _read(_FAILURE, value, "failure")
 
 
 def parse_placement(value: object) -> PlacementDocument:

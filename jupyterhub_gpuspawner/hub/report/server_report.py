@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from jupyterhub.spawner import Spawner
@@ -16,8 +16,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.hub.job.log import redacted
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_failure, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
@@ -25,7 +26,15 @@ from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, from_document
 from jupyterhub_gpuspawner.units import NodeAllocation
-from jupyterhub_gpuspawner.wire.documents import SAMPLES, NodeReport, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.bounds import FOLDER_FAULTS
+from jupyterhub_gpuspawner.wire.documents import (
+    SAMPLES,
+    NodeReport,
+    PlacedGpu,
+    PlacementDocument,
+    StartFailure,
+    UsageSummary,
+)
 
 # The reports of a job's other nodes: what the launcher on each found there, kept until and after Slurm confirms it.
 #
@@ -172,6 +181,7 @@ def _weakest_over_nodes(placement: PlacementDocument) -> str | None:
     return weakest(links)
 
 
+Document = TypeVar("Document")
 _PENDING = 0.1
 """Seconds between two looks whether JupyterHub has finished a server's start."""
 
@@ -210,6 +220,8 @@ class ServerReport:
         """The node's topology document."""
         self.nodes = NodeReports()
         """What the job's other nodes have reported."""
+        self.failure: StartFailure | None = None
+        """Why the job will end before its server runs, or what may keep the server from running."""
         self.port_taken = False
         """Another process had the port in this start."""
         self.reported = asyncio.Event()
@@ -230,6 +242,10 @@ class ServerReport:
         if report.other_node:
             self._accept_other(report)
             return
+        if report.failure is not None:
+            self._accept_failure(report.failure)
+            if report.failure.fault not in FOLDER_FAULTS:
+                return
         if self.port and not report.port and report.door is None:
             return
         ready, moved = self._spawner.ready, report.port != self.port
@@ -260,6 +276,13 @@ class ServerReport:
             if self.placement is not None:
                 self.place(self.placement)
             self._state.store_soon()
+
+    def _accept_failure(self, failure: StartFailure) -> None:
+        """Keep why a start fails. That the server has ended says less than what was reported before it was started."""
+        if self._spawner.ready or (self.failure is not None and failure.fault == "server"):
+            return
+        self.failure = replace(failure, subject=redacted(failure.subject), line=redacted(failure.line))
+        self._state.store()
 
     def _check_job(self, report: NodeReport) -> None:
         job_id = self._spawner.job_id
@@ -341,6 +364,8 @@ class ServerReport:
             state["claimed"] = self.claimed.to_json()
         if self.topology is not None:
             state["topology"] = self.topology
+        if self.failure is not None:
+            state["failure"] = asdict(self.failure)
         if self.nodes.placements:
             state["nodes"] = self.nodes.to_state()
         return state
@@ -355,18 +380,19 @@ class ServerReport:
             self.nodes.load(state.get("nodes"))
         except ReportError as error:
             self._log.warning("The stored reports of the nodes of %s are ignored: %s", log_name(self._spawner), error)
-        self.claimed = self._stored(state, "claimed")
-        placement = self._stored(state, "placement")
+        self.claimed = self._stored(state, "claimed", parse_placement)
+        self.failure = self._stored(state, "failure", parse_failure)
+        placement = self._stored(state, "placement", parse_placement)
         if placement is not None:
             self.place(placement)
         if self.port or self.claimed is not None or placement is not None:
             self.reported.set()
 
-    def _stored(self, state: Mapping[str, Any], name: str) -> PlacementDocument | None:
+    def _stored(self, state: Mapping[str, Any], name: str, parse: Callable[[object], Document]) -> Document | None:
         try:
-            return parse_placement(state[name]) if name in state else None
+            return parse(state[name]) if name in state else None
         except ReportError as error:
-            self._log.warning("The stored placement of %s is ignored: %s", log_name(self._spawner), error)
+            self._log.warning("The stored report of %s is ignored: %s", log_name(self._spawner), error)
             return None
 
 

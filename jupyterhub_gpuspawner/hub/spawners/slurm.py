@@ -75,7 +75,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         self.life = Life()
         self.usage = ServerUsage(self, on_summary=self.life.used)
         self.job_log = JobLog(self.watch)
-        self.explained = endings.ServerEnding(self.watch, self.job_log)
+        self.explained = endings.ServerEnding(self.watch, self.job_log, self.report)
         self.attempt = Attempt()
         self._deadline_task: asyncio.Future[None] | None = None
         self._before_overrides: dict[str, Any] = {}  # the values of settings that a group's overrides have changed

@@ -33,6 +33,8 @@ from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, end_of_job,
 from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.wire.bounds import FAULTS
+from jupyterhub_gpuspawner.wire.documents import StartFailure
 
 DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
 FAILED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
@@ -59,9 +61,10 @@ class Server:
     """A server, and what is kept of its end."""
 
     def __init__(self, **log: Any) -> None:
-        self.watch = JobWatch(GPUSlurmSpawner())
+        self.spawner = GPUSlurmSpawner()
+        self.watch = JobWatch(self.spawner)
         self.watch.job_id = "7"
-        self.ended = ServerEnding(self.watch, Log(self.watch, **log))
+        self.ended = ServerEnding(self.watch, Log(self.watch, **log), self.spawner.report)
 
     @property
     def ending(self) -> Ending | None:
@@ -85,7 +88,11 @@ async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
 
     assert server.ending is not None
     assert ending_of(failure) == server.ending
-    assert server.words.sentence == "Job 7 ended before your server was ready: The job failed with exit code 1."
+    assert server.words == Words(
+        "Job 7 ended before your server was ready. It wrote: “last line”",
+        "The last lines of its log may say why. If they do not help, send them to your administrator.",
+        "The job failed with exit code 1.",
+    )
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("/home/ada/7.log", "last line", False)
     assert vars(failure)["jupyterhub_message"].endswith("Log file: /home/ada/7.log\nlast line")
 
@@ -100,6 +107,98 @@ async def test_a_job_that_ended_without_a_word_has_an_advice_of_its_own(stage: S
     await server.ended.died(FAILED, stage=stage)
 
     assert (server.words.advice == SILENT) is silent
+
+
+ON_G1 = replace(FAILED, batch_host="g1")
+MODULE = StartFailure("module", "CUDA/99")
+FULL = StartFailure("home_full", "/home/ada")
+CAUSES: dict[str, tuple[Job, StartFailure | None, str, str, str]] = {
+    "a module": (ON_G1, MODULE, "", "module", "The module CUDA/99 cannot be loaded on g1."),
+    "a full home, with an empty log": (ON_G1, FULL, "", "home_full", "Your home folder is full."),
+    "a line of the profile": (
+        ON_G1,
+        StartFailure("setup", line="The license server lic1 does not answer. Ask Bob."),
+        "",
+        "setup",
+        "The profile's setup ended the job before your server was started. It wrote: “The license server lic1 does "
+        "not answer. Ask Bob.”",
+    ),
+    "nothing was sent, and our last line says why": (
+        ON_G1,
+        None,
+        "gpuspawner: no Python\nbye\nslurmstepd: error: x",
+        "job_failed",
+        "Job 7 ended before your server was ready. It wrote: “no Python”",
+    ),
+    "nothing was sent, and the last line says why": (
+        ON_G1,
+        None,
+        "no license\n\nslurmstepd: error: x",
+        "job_failed",
+        "Job 7 ended before your server was ready. It wrote: “no license”",
+    ),
+    "killed": (
+        replace(ON_G1, exit_code="137:0"),
+        StartFailure("server", line="starting"),
+        "",
+        "job_killed",
+        "Job 7 ended before your server was ready: The job was killed (exit code 137), most often for its memory.",
+    ),
+    "nothing ran": (
+        replace(ON_G1, end=End.FINISHED, exit_code="0:0"),
+        None,
+        "",
+        "job_silent",
+        "Job 7 ended before your server was ready: The job has finished. Nothing of your server ran.",
+    ),
+    "somebody cancelled the job": (
+        replace(ON_G1, state="CANCELLED", end=End.CANCELLED),
+        MODULE,
+        "",
+        "job_cancelled",
+        "Job 7 ended before your server was ready: The job was cancelled.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "failure", "lines", "fault", "sentence"), CAUSES.values(), ids=CAUSES.keys())
+async def test_a_job_that_ended_during_the_start_has_the_cause_that_is_known_best(
+    job: Job, failure: StartFailure | None, lines: str, fault: str, sentence: str
+) -> None:
+    """What Slurm says of an end that is none of the job's own, what the job reported, then what it wrote last."""
+    server = Server(lines=lines)
+    server.spawner.report.failure = failure
+    await server.ended.died(job, stage=Stage.ALLOCATED)
+
+    assert server.ending is not None
+    assert (server.ending.cause, server.words.sentence) == (start_failed(fault), sentence)
+    assert stored_ending(json.loads(json.dumps(ending_state(server.ending)))) == server.ending
+
+
+def test_a_start_that_hangs_with_its_home_says_so() -> None:
+    """Its job runs, and never gets further."""
+    server = Server()
+    server.spawner.report.failure = StartFailure("home_silent", "/home/ada")
+    server.ended.took_too_long(Stage.ALLOCATED, 60.0)
+
+    assert server.words == Words(
+        "Your home folder does not answer on the node.",
+        "This was not caused by you. Try again in a few minutes; if it still fails, contact your administrator.",
+        "A write to /home/ada took too long: look at the file server, and at the node's mounts.",
+    )
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_that_a_job_can_report_has_a_sentence_of_its_own(fault: str) -> None:
+    """With the node, what has failed and the job's last line in it; braces in them are no fields."""
+    ending = Ending(start_failed(fault), job_id="7", job=ON_G1, subject="{x}", line="{y}")
+    shown = words_of(ending)
+
+    assert shown.sentence.endswith("It wrote: “{y}”")
+    assert "{node}" not in f"{shown}"
+    assert "{subject}" not in f"{shown}"
+    assert shown.advice
+    assert shown.sentence != words_of(Ending(start_failed("eclipse"))).sentence
 
 
 async def test_without_slurm_an_ending_has_no_log() -> None:

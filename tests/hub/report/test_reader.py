@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.wire.documents import (
     NodeReport,
     PlacedGpu,
     PlacementDocument,
+    StartFailure,
 )
 
 PLACEMENT = PlacementDocument(
@@ -54,7 +55,11 @@ PLACEMENT = PlacementDocument(
     ends_at="2026-05-04T20:30:00+00:00",
 )
 REPORT = NodeReport(
-    41234, PLACEMENT, to_document(NodeTopology(hostname="k1", gpus=(Gpu(0),))), Door("process", ("10.0.0.7", "::"))
+    41234,
+    PLACEMENT,
+    to_document(NodeTopology(hostname="k1", gpus=(Gpu(0),))),
+    Door("process", ("10.0.0.7", "::")),
+    failure=StartFailure("home_full", "/home/ada"),
 )
 
 
@@ -109,7 +114,7 @@ def test_a_port_that_another_process_has_is_not_the_servers() -> None:
     ("path", "value"),
     [
         ("version", 0),
-        ("version", 4),
+        ("version", 5),
         ("version", True),
         ("version", "1"),
         ("version", 1.0),
@@ -164,6 +169,12 @@ def test_a_port_that_another_process_has_is_not_the_servers() -> None:
         ("door.addresses.0", 1),
         ("door.addresses", ["::"] * 65),
         ("door.url", "http://evil/"),
+        ("failure", []),
+        ("failure.fault", ...),
+        ("failure.fault", "eclipse"),
+        ("failure.subject", "x" * 501),
+        ("failure.line", "a\nb"),
+        ("failure.job", "7"),
         ("topology", []),
         ("topology", {"version": 2}),
         ("topology.gpus", [{}]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
-from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacementDocument, StartFailure
 
 LOG = logging.getLogger("test")
 PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
@@ -273,3 +274,48 @@ def test_a_new_start_knows_nothing_of_the_last_one() -> None:
 
     assert server.report.to_state() == {}
     assert (server.report.reported.is_set(), server.report.placement, server.report.address) == (False, None, "")
+
+
+FULL = StartFailure("home_full", "/home/ada")
+MISSING = StartFailure("command", "jupyterhub-singleuser")
+ENDED = StartFailure("server", line="Killed")
+
+
+@pytest.mark.parametrize(
+    ("failures", "kept"),
+    [
+        ((ENDED,), ENDED),
+        ((FULL, ENDED), FULL),
+        ((FULL, MISSING, ENDED), MISSING),
+        ((MISSING, ENDED), MISSING),
+    ],
+)
+def test_why_a_start_fails_is_kept_by_what_says_most(failures: tuple[StartFailure, ...], kept: StartFailure) -> None:
+    """That the server has ended follows from everything before; a restarted hub knows it, too."""
+    before, after = Server(), Server()
+    for failure in failures:
+        before.report.accept(NodeReport(0, PlacementDocument(job_id="7"), failure=failure))
+    after.report.load(json.loads(json.dumps(before.report.to_state())))
+
+    assert (before.report.failure, after.report.failure) == (kept, kept)
+
+
+def test_only_a_folders_fault_comes_with_a_placement() -> None:
+    """A job that ends has no server to be placed; what it wrote is shown without secrets."""
+    starts, ends = Server(), Server()
+    starts.report.accept(replace(REPORT, failure=FULL))
+    ends.report.accept(NodeReport(0, PLACEMENT, failure=replace(ENDED, line="token=abcdef123456 refused")))
+
+    assert (starts.report.port, starts.report.claimed) == (REPORT.port, PLACEMENT)
+    assert (ends.report.reported.is_set(), ends.report.claimed) == (False, None)
+    assert ends.report.failure == replace(ENDED, line="token=(not shown) refused")
+
+
+def test_a_server_that_is_ready_has_started() -> None:
+    """Whatever its job reports later."""
+    server = Server()
+    server.report.accept(REPORT)
+    server.spawner.serve(REPORT.port)
+    server.report.accept(NodeReport(0, PLACEMENT, failure=ENDED))
+
+    assert (server.report.failure, server.report.port) == (None, REPORT.port)

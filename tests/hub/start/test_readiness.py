@@ -47,8 +47,8 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
     """The wait for the server of this job."""
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
-    watch.spawner, spawner.contact = spawner, ""
-    ending = ServerEnding(watch, SimpleNamespace())  # type: ignore[arg-type]
+    watch.spawner, spawner.contact, spawner._log_name = spawner, "", "ada"
+    ending = ServerEnding(watch, SimpleNamespace(), SimpleNamespace(failure=None))  # type: ignore[arg-type]
     return Readiness(
         **{
             "spawner": spawner,
