@@ -47,7 +47,7 @@ class CourseFile:
     course: Course | None = None
     """The last good version; None if there has been none."""
     listed: tuple[str, ...] = ()
-    """The user names in the roster's CSV file."""
+    """The user names in the roster's CSV file; in a hub also those whom instructors have added."""
     fault: ConfigError | None = None
     """What is wrong with the file as it is now."""
     where: Callable[[Sequence[str | int]], str] = field(default=dotted, compare=False)

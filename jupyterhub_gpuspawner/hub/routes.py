@@ -24,7 +24,14 @@ from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
 from jupyterhub_gpuspawner.hub.course import api as course_api
 from jupyterhub_gpuspawner.hub.course import words as course_words
-from jupyterhub_gpuspawner.hub.course.page import CourseCheckPage, CourseEvents, CoursePage, CoursesPage, teaches_any
+from jupyterhub_gpuspawner.hub.course.page import (
+    CourseCheckPage,
+    CourseEvents,
+    CoursePage,
+    CoursePeoplePage,
+    CoursesPage,
+    teaches_any,
+)
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages import api as messages_api
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
@@ -68,6 +75,7 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/courses", CoursesPage),
     (r"/gpuspawner/course/([^/]+)", CoursePage),
     (r"/gpuspawner/course/([^/]+)/check", CourseCheckPage),
+    (r"/gpuspawner/course/([^/]+)/people", CoursePeoplePage),
     (r"/gpuspawner/course/([^/]+)/events", CourseEvents),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),

@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile,
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.course.book import with_added
 from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, rehearsal_with
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -64,7 +65,8 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     """
     spawner = spawner_of(site)
     every_file = await asyncio.to_thread(_all_courses, spawner.courses_dir)
-    files = [course_file(spawner.courses_dir, name)] if name else every_file
+    every_file = await _with_added(site, every_file)
+    files = await _with_added(site, [course_file(spawner.courses_dir, name)]) if name else every_file
     inputs = await course_site(site, [file for file in files if file.fault is None])
     since = None if past else datetime.now().astimezone()
     planned = {file.slug: plans(file, inputs, only=session, since=since) for file in files}
@@ -85,6 +87,12 @@ def _all_courses(folder: str) -> list[CourseFile]:
     return files
 
 
+async def _with_added(site: Site, files: Sequence[CourseFile]) -> list[CourseFile]:
+    """The files with the people whom instructors have added on the hub's pages."""
+    added = (await asyncio.to_thread(people_of, site.config)).added
+    return [with_added(file, added.get(file.slug, ())) for file in files]
+
+
 async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsed:
     """Ask Slurm for each participant, as that user, when their server would start (``sbatch --test-only``).
 
@@ -93,7 +101,7 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     Raises ConfigError, SlurmUnavailable.
     """
     spawner = spawner_of(site)
-    file = course_file(spawner.courses_dir, name)
+    (file,) = await _with_added(site, [course_file(spawner.courses_dir, name)])
     inputs = await course_site(site, [file])
     planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
     if not planned:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.hub.course.additions import added_people_if_any
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep import read_slugs
@@ -33,6 +34,8 @@ class People:
     users: frozenset[str] = frozenset()
     at_sign_in: bool = False
     """The authenticator manages groups: which there are is known only when users sign in."""
+    added: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """People whom instructors have added to courses on the hub's pages, by course."""
     unread: str = ""
     """Why the hub's database could not be read; empty if it was, or if there is none yet."""
 
@@ -48,7 +51,8 @@ def people_of(config: Config) -> People:
     at_sign_in = any(isinstance(section, dict) and section.get("manage_groups") is True for section in config.values())
     stored, unread = _stored(_db_url(config))
     merged = {name: groups.get(name, frozenset()) | stored.groups.get(name, frozenset()) for name in groups}
-    return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, unread)
+    added = stored.added if config.GPUCourses.get("add_people", True) else {}
+    return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, added, unread)
 
 
 def _configured(config: Config) -> dict[str, frozenset[str]]:
@@ -95,7 +99,7 @@ def _stored(db_url: str) -> tuple[People, str]:
 
 def _people(session: Session) -> People:
     groups = {group.name: frozenset(user.name for user in group.users) for group in session.scalars(_GROUPS)}
-    return People(groups, frozenset(session.scalars(select(orm.User.name))))
+    return People(groups, frozenset(session.scalars(select(orm.User.name))), added=added_people_if_any(session))
 
 
 def _read(db_url: str, read: Callable[[Session], T]) -> T | None:

@@ -219,6 +219,32 @@ def test_without_javascript_everything_can_be_done(hub: HubProcess, open_page: O
     expect(plain.locator(".gpuspawner-recent li").first).to_contain_text("grace sent a message to 2 people.")
 
 
+def test_somebody_who_asks_in_the_room_is_added_at_once(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
+    """The link names the user, and shows the course once they are added; a refusal says why."""
+    late = open_page()
+    sign_in(late, hub, "latecomer")
+    link = f"{hub.url}/hub/spawn?opt-profile=course-deep-learning"
+    late.goto(link)
+    told = "You are not on the list of this course; your user name is latecomer. Tell grace, who can add you."
+    expect(late.get_by_role("alert")).to_contain_text(told)
+
+    enter(page, hub)
+    page.get_by_label("Add a person").fill("admin")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text(
+        "admin is an administrator of the hub; administrators are not on courses."
+    )
+    page.get_by_label("Add a person").fill("latecomer")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(tile(page, "latecomer")).to_contain_text("no server")
+    expect(page.locator(".gpuspawner-recent li").first).to_contain_text("grace added latecomer.")
+    late.goto(link)
+    expect(late.get_by_role("radio", name="Deep learning")).to_be_checked()
+
+    page.get_by_role("button", name="Remove latecomer").click()
+    expect(tile(page, "latecomer")).to_have_count(0)
+
+
 def test_two_hundred_participants(hub: HubProcess, page: Page, change: Callable[..., None]) -> None:
     """All have a tile; when one changes, the others are not touched."""
     enter(page, hub, "large")

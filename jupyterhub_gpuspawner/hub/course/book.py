@@ -46,6 +46,10 @@ class HubPeople:
     """The setting ``GPUCourses.people``."""
     within: Sequence[str] = ()
     """The setting ``GPUCourses.groups``."""
+    added: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """People whom instructors have added on a course's page, by course."""
+    add_people: bool = False
+    """The setting ``GPUCourses.add_people``."""
 
     def outside(self, name: str) -> bool:
         """Whether the admin's settings keep this name off every roster."""
@@ -75,6 +79,11 @@ def _as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tu
     users = {name: hub.user_name(name) for name in names}
     valid = dict.fromkeys(user for user in users.values() if user is not None)
     return tuple(valid), tuple(name for name, user in users.items() if user is None)
+
+
+def with_added(file: CourseFile, added: Sequence[str]) -> CourseFile:
+    """The course's file with people who were added to its roster."""
+    return replace(file, listed=tuple(dict.fromkeys((*file.listed, *added)))) if added else file
 
 
 def some(names: Sequence[str]) -> str:
@@ -116,6 +125,10 @@ class HubCourse:
     """Those of the people whom JupyterHub does not know yet: nothing can be started for them."""
     sessions: tuple[CourseDate, ...] = ()
     """In the order of time."""
+    added: tuple[str, ...] = ()
+    """Those of the people whom instructors have added on the course's page."""
+    takes_additions: bool = False
+    """Instructors may add people on its page."""
 
     @property
     def course(self) -> Course | None:
@@ -279,15 +292,25 @@ class CourseBook:
             for group in (*file.course.roster.groups, *file.course.instructors.groups)
         }
         hub = self.people_of(named)
-        crowded = too_many(self._files, hub.groups)
-        faults = self.profile_faults(self._files)
+        files = tuple(with_added(file, hub.added.get(file.slug, ())) for file in self._files)
+        crowded = too_many(files, hub.groups)
+        faults = self.profile_faults(files)
         self._courses = tuple(
             _left_out(file, CROWDED)
             if file.slug in crowded
             else _resolved(file, hub, self._statuses.get(file.slug, RoleStatus()), faults.get(file.slug))
-            for file in sorted(self._files, key=lambda file: file.slug)
+            for file in sorted(files, key=lambda file: file.slug)
         )
         self._log_faults()
+
+    def people_changed(self) -> None:
+        """Take up that people were added or removed: at once for forms, and for groups and rights soon.
+
+        Raises SQLAlchemyError.
+        """
+        self.resolve()
+        if self.on_read is not None:
+            self.on_read()
 
     def take(self, statuses: Mapping[str, RoleStatus]) -> bool:
         """Take up how the courses stand, by slug; return whether that has changed one. Raises SQLAlchemyError."""
@@ -356,14 +379,18 @@ def enrolled(course: Course, file: CourseFile, hub: HubPeople) -> HubCourse:
         (strangers, "The instructors include names that cannot be users of this hub"),
         (unknown, "The instructors include groups that JupyterHub does not have"),
     )
+    taking = tuple(name for name in names if name not in {*admins, *outside})
+    added, _ = _as_users(hub.added.get(file.slug, ()), hub)
     return HubCourse(
         file.slug,
         file,
-        people=tuple(name for name in names if name not in {*admins, *outside}),
+        people=taking,
         instructors=teaching,
         instructor_groups=tuple(group for group in instructors.groups if group in hub.groups),
         faults=tuple(f"{sentence}: {some(names)}." for names, sentence in left_out if names),
         sessions=course.dates,
+        added=tuple(name for name in added if name in taking),
+        takes_additions=hub.add_people,
     )
 
 

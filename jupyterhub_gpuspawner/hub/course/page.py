@@ -27,7 +27,14 @@ from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result, course_actions
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
+from jupyterhub_gpuspawner.hub.course.additions import (
+    drop_additions,
+    keep_additions,
+    may_sign_in,
+    refusal_of,
+    user_names,
+)
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, course_book
 from jupyterhub_gpuspawner.hub.course.evening import course_checks, inputs_of, profiles_spawner
 from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS, Participant
 from jupyterhub_gpuspawner.hub.course.rights import course_taught, courses_taught, teaches
@@ -424,7 +431,8 @@ class CoursePage(_OfCourses):
     def _address(self, slug: str) -> str:
         return f"{self.hub.base_url}gpuspawner/course/{slug}"
 
-    async def _page(self, course: HubCourse, now: Snapshot) -> str:
+    async def _page(self, course: HubCourse, now: Snapshot, *, typed: str = "", fault: str = "") -> str:
+        """``typed``: the name of somebody who could not be added, with the reason in ``fault``."""
         html: str = await self.render_template(
             "course.html",
             view=now.view,
@@ -432,6 +440,9 @@ class CoursePage(_OfCourses):
             head=Markup(now.head),  # noqa: S704 - templates have escaped their texts
             tiles=Markup("\n").join(map(Markup, now.tiles.values())),
             link=self._link(course),
+            takes_additions=course.takes_additions and course.course is not None,
+            typed=typed,
+            fault=fault,
         )
         return html
 
@@ -445,6 +456,66 @@ class CoursePage(_OfCourses):
         else:
             base = f"{self.request.protocol}://{self.request.host}{self.hub.base_url}"
         return participants_link(course.slug, course.course, base)
+
+
+class CoursePeoplePage(CoursePage):
+    """``.../people``: add people to the course, or take off again those who were added here."""
+
+    @web.authenticated
+    async def post(self, slug: str) -> None:
+        """Do it for the names in ``add``, or for the one in ``remove``, and go back to the page (303).
+
+        Where somebody cannot be added, nobody is, and the page says why (400).
+        """
+        course = await self.taught(slug)
+        removed, typed = self.get_body_argument("remove", ""), self.get_body_argument("add", "")
+        user: Any = self.current_user
+        sentences, faults = list[str](), list[str]()
+        try:
+            if removed and removed not in course.added:
+                faults = [words.NOT_IN_COURSE.format(user=removed)]
+            elif removed:
+                drop_additions(self.db, slug, [removed])
+                self._book.people_changed()
+                sentences = [words.removed(user.name, [removed])]
+            else:
+                sentences, faults = self._add(course, typed, by=user.name)
+        except SQLAlchemyError:
+            roll_back(self.db)
+            faults = [AWAY_MESSAGE]
+            self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
+        room = self.room(course)
+        if faults:
+            if self.get_status() == HTTPStatus.OK:
+                self.set_status(HTTPStatus.BAD_REQUEST)
+            self.finish(await self._page(course, await room.feed.recent(), typed=typed, fault=" ".join(faults)))
+            return
+        room.note(sentences)
+        self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
+
+    def _add(self, course: HubCourse, typed: str, *, by: str) -> tuple[list[str], list[str]]:
+        """What was done, and why it could not be, each in sentences; raises SQLAlchemyError."""
+        hub = self._book.people_of(())
+        names, strange = user_names(typed, hub)
+        faults = [words.ADD_STRANGE.format(user=name) for name in strange]
+        new = [name for name in names if name not in course.people]
+        refusals = (
+            refusal_of(name, course, hub, may_sign_in=may_sign_in(self.db, self.authenticator, name)) for name in new
+        )
+        faults += dict.fromkeys(filter(None, refusals))
+        if not faults and not new:
+            faults = [words.ALREADY_ON.format(user=name) for name in names] or [words.NO_NAME]
+        if faults:
+            return [], faults
+        keep_additions(self.db, course.slug, new, by=by)
+        self._book.people_changed()
+        return [words.added(by, new)], []
+
+    @property
+    def _book(self) -> CourseBook:
+        book = course_book(self.settings)
+        assert book is not None  # noqa: S101 - the course is one of its courses
+        return book
 
 
 class CourseCheckPage(_OfCourses):

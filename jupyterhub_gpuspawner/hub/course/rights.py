@@ -23,11 +23,12 @@ from jupyterhub.scopes import has_scope
 from sqlalchemy import delete, event, insert, select
 from sqlalchemy.orm import Session
 from tornado import web
-from traitlets import List, TraitError, Unicode, validate
+from traitlets import Bool, List, TraitError, Unicode, validate
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import group_name
+from jupyterhub_gpuspawner.hub.course.additions import added_people, drop_additions_of_others
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople, RoleStatus, course_book, role_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
 from jupyterhub_gpuspawner.hub.site.database import in_batches
@@ -49,6 +50,13 @@ class GPUCourses(Configurable):
         Unicode(),
         config=True,
         help="""JupyterHub groups. If there are any, only their members may be on a roster.""",
+    )
+    add_people = Bool(
+        default_value=True,
+        config=True,
+        help="""Whether instructors may add people to their course on its page, within `people` and `groups`: somebody
+        whom the hub knows already, or whom the authenticator's `allowed_users` or `allow_all` let in. Instructors can
+        start and stop the servers of everybody on their course.""",
     )
     every = Seconds(
         1.0,
@@ -143,6 +151,8 @@ def people_of_hub(app: JupyterHub, settings: GPUCourses, groups: Collection[str]
         user_name=user_name,
         pattern=settings.people,
         within=settings.groups,
+        added=added_people(app.db) if settings.add_people else {},
+        add_people=settings.add_people,
     )
 
 
@@ -179,6 +189,7 @@ async def update_rights(app: JupyterHub, courses: Iterable[HubCourse]) -> dict[s
         statuses[course.slug] = RoleStatus(refused, missing)
         await asyncio.sleep(0)
     _remove_all_but(app.db, {slug for slug, status in statuses.items() if not status.refused})
+    drop_additions_of_others(app.db, statuses)
     return statuses
 
 

@@ -263,6 +263,8 @@ class CourseView:
     recent: tuple[Line, ...]
     """What instructors did, and what the hub did for them; the latest first."""
     tiles: tuple[Tile, ...]
+    added: tuple[str, ...] = ()
+    """People whom instructors have added on this page."""
 
     @property
     def version(self) -> str:
@@ -276,6 +278,7 @@ class CourseView:
             self.faults,
             self.consequence,
             self.recent,
+            self.added,
         )
         return f"{zlib.crc32(repr(content).encode()):08x}"
 
@@ -317,6 +320,7 @@ def course_view(
         consequence="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
         recent=tuple(recent),
         tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
+        added=course.added,
     )
 
 

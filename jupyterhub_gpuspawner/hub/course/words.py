@@ -55,6 +55,19 @@ AHEAD = "Servers are started from {time} on."
 FAULTS = "The course's file has mistakes"
 LAST_VALID = "Until they are corrected, the last version without a mistake is used."
 NEVER_VALID = "There is no earlier version without a mistake, so the course is not offered."
+ADD = "Add"
+ADD_PERSON = "Add a person"
+USER_NAME = "User name"
+ADDED = "Added here:"
+REMOVE = "Remove"
+NO_ADDITIONS = "People cannot be added to this course on its page."
+NO_NAME = "Enter a user name."
+ADD_STRANGE = "{user} cannot be the name of a user of this hub."
+ADD_ADMIN = "{user} is an administrator of the hub; administrators are not on courses."
+ADD_OUTSIDE = "{user} may not be on a course of this hub. Its administrators decide who may."
+ADD_UNKNOWN = "JupyterHub does not know {user}: check the name, or ask them to sign in once."
+ADD_TOO_MANY = "At most {limit} people can be added here: add others to the course's file."
+ALREADY_ON = "{user} is on the course already."
 LINK = "Link for participants"
 COPY = "Copy link"
 COPIED = "Copied"
@@ -186,6 +199,16 @@ def done(action: str, by: str, count: int) -> str:
         "extend": f"gave {counted(count, 'server')} more time",
     }[action]
     return f"{by} {what}."
+
+
+def added(by: str, users: Sequence[str]) -> str:
+    """Whom an instructor added."""
+    return f"{by} added {', '.join(users)}."
+
+
+def removed(by: str, users: Sequence[str]) -> str:
+    """Whom an instructor took off the list of those who were added."""
+    return f"{by} removed {', '.join(users)}."
 
 
 def refused(action: str, number: int, sentences: Sequence[str]) -> str:

@@ -20,7 +20,13 @@ from jupyterhub.scopes import Scope
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile, course_profile, group_name
+from jupyterhub_gpuspawner.courses.course_profile import (
+    PREFIX,
+    CourseProfile,
+    course_profile,
+    group_name,
+    slug_of,
+)
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
@@ -227,6 +233,8 @@ class ProfileSource:
 
 SETTING = "gpuspawner_courses"
 """Where the hub's tornado settings hold its courses."""
+INSTRUCTORS_NAMED = 3
+"""Instructors whom somebody who is not on their course is told to ask, at most."""
 
 
 def courses_of_hub(spawner: Any) -> Any | None:
@@ -262,6 +270,22 @@ def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
     taught = {course.file.slug for course in courses if _teaches(course, name, groups)}
     own = [course.file for course in courses if course.file.slug in taught or name in course.people]
     return tuple(offer for offer in _course_profiles(spawner, own, taught).values() if isinstance(offer, CourseProfile))
+
+
+def refuse_strangers(spawner: Any, slug: object, offered: Sequence[Profile]) -> None:
+    """Raise RequestError where ``slug`` is the profile of a course of this hub that its user is not on."""
+    if not isinstance(slug, str) or any(profile.slug == slug for profile in offered):
+        return
+    name = spawner.user.name
+    course = next((course for course in _courses(spawner) if slug_of(course.file.slug) == slug), None)
+    if course is None or name in course.people or _teaches(course, name, spawner.groups_of_user()):
+        return
+    instructors = " or ".join(course.instructors[:INSTRUCTORS_NAMED]) or "the instructor"
+    reader = getattr(spawner.handler, "current_user", None)
+    who = "You are" if reader is None or reader.name == name else f"{name} is"
+    your = f"; your user name is {name}" if who == "You are" else ""
+    hint = f"Tell {instructors}, who can add you." if course.takes_additions else f"Tell {instructors}."
+    raise RequestError(f"{who} not on the list of this course{your}.", field="profile", hint=hint)
 
 
 def course_faults(spawner: Any) -> tuple[ConfigError, ...]:

@@ -37,6 +37,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     profile_folder,
     refresh_courses,
     refuse_choice_of_others,
+    refuse_strangers,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import JobSettings, site_defaults
@@ -196,8 +197,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
         """Return the job request for these user options; raises RequestError or ConfigError."""
+        offered = self.offered()
+        refuse_strangers(self, user_options.get("profile"), offered)
         request = resolve(
-            self.offered(),
+            offered,
             user_options,
             username=self.user.name,
             groups=self.groups_of_user(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +38,7 @@ class Enrolled:
     people: Collection[str] = ("train1", "train2")
     instructors: Collection[str] = ("ada",)
     instructor_groups: Collection[str] = ("teachers",)
+    takes_additions: bool = True
 
 
 @dataclass
@@ -141,6 +142,34 @@ async def test_a_course_that_is_over_is_gone() -> None:
     assert await cards(book, "train1") == await cards(None, "train1")
     with pytest.raises(RequestError, match="You cannot use A lesson now: it was available until"):
         spawner(book, "train1").resolve({"profile": "course-lesson"})
+
+
+@pytest.mark.parametrize(
+    ("takes_additions", "hint"),
+    [(True, "Tell ada, who can add you."), (False, "Tell ada.")],
+    ids=["by page", "by file"],
+)
+async def test_somebody_who_is_not_on_the_list_of_a_course_reads_it(takes_additions: bool, hint: str) -> None:
+    """With the user name that the instructor needs; a course that does not exist is no profile."""
+    someone = spawner(Book([replace(lesson(-1), takes_additions=takes_additions)]), "latecomer")
+    errors = []
+    for slug in ("course-lesson", "course-other"):
+        with pytest.raises(RequestError) as refused:
+            someone.resolve({"profile": slug})
+        errors.append((str(refused.value.message), refused.value.hint))
+
+    assert errors == [
+        ("You are not on the list of this course; your user name is latecomer.", hint),
+        ("There is no profile 'course-other'.", "You can choose: Test, Usual."),
+    ]
+
+
+async def test_an_instructor_who_starts_for_somebody_else_reads_who_is_not_on_the_list() -> None:
+    """Whose user name it is."""
+    someone = spawner(Book([lesson(-1)]), "latecomer")
+    someone.handler = SimpleNamespace(current_user=SimpleNamespace(name="ada"))
+    with pytest.raises(RequestError, match=r"^latecomer is not on the list of this course\."):
+        someone.resolve({"profile": "course-lesson"})
 
 
 async def test_a_course_tells_its_message_as_text() -> None:

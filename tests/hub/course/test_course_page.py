@@ -542,11 +542,13 @@ def test_every_text_of_a_tile_is_escaped() -> None:
 def test_every_text_above_the_tiles_is_escaped() -> None:
     """Faults, problems and actions contain words of the file's author and of users."""
     bad = '"><script>alert(1)</script>'
-    view = viewed(a_course(faults=[bad]), seats=1, check=checked(bad), recent=[Line(bad, NOW)])
+    course = replace(a_course(faults=[bad]), added=(bad,))
+    view = viewed(course, seats=1, check=checked(bad), recent=[Line(bad, NOW)])
     page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
     soup = BeautifulSoup(page.render(view=view, gpuspawner=PageTools()), "html.parser")
     assert soup.select("script") == []
-    assert soup.get_text().count(bad) == 3
+    assert soup.get_text().count(bad) == 5
+    assert [button["value"] for button in soup.select("button")] == [bad]
 
 
 class ChangePoller:

@@ -1,0 +1,99 @@
+"""People whom instructors add to a course on its page: a second list beside the course's file, in the hub's database.
+
+It has the bounds of a roster (``c.GPUCourses.people`` and ``groups``), and takes only people who may sign in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+
+from jupyterhub import orm
+from jupyterhub.auth import Authenticator
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, inspect, select
+from sqlalchemy.orm import Session
+
+from jupyterhub_gpuspawner.hub.course import words
+from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+
+ADDED_LIMIT = 200
+"""Maximum number of people who are added to one course."""
+_TABLE = Table(
+    "gpuspawner_course_people",
+    TABLES,
+    Column("course", String(64), primary_key=True),
+    Column("user", Unicode(255), primary_key=True),
+    Column("added_by", Unicode(255), nullable=False),
+    Column("at", SECONDS, nullable=False),
+)
+
+
+def added_people(session: Session) -> dict[str, tuple[str, ...]]:
+    """Everybody who was added, by course, in the order in which they were; raises SQLAlchemyError."""
+    people: dict[str, tuple[str, ...]] = {}
+    for course, user in session.execute(select(_TABLE.c.course, _TABLE.c.user).order_by(_TABLE.c.at, _TABLE.c.user)):
+        people[course] = (*people.get(course, ()), user)
+    return people
+
+
+def added_people_if_any(session: Session) -> dict[str, tuple[str, ...]]:
+    """As :func:`added_people`, also of a database that no hub with this table has used yet."""
+    return added_people(session) if inspect(session.connection()).has_table(_TABLE.name) else {}
+
+
+def keep_additions(session: Session, course: str, users: Iterable[str], *, by: str) -> None:
+    """Add people to a course, all or none; raises SQLAlchemyError."""
+    now = time.time()
+    rows = [{"course": course, "user": user, "added_by": by, "at": now} for user in users]
+    with transaction(session):
+        _remove(session, course, [str(row["user"]) for row in rows])
+        if rows:
+            session.execute(insert(_TABLE), rows)
+
+
+def drop_additions(session: Session, course: str, users: Collection[str]) -> None:
+    """Take people off the list of those who were added; raises SQLAlchemyError."""
+    with transaction(session):
+        _remove(session, course, users)
+
+
+def drop_additions_of_others(session: Session, courses: Collection[str]) -> None:
+    """Forget who was added to courses other than these, which are all that there are; raises SQLAlchemyError."""
+    gone = set(session.scalars(select(_TABLE.c.course).distinct())) - set(courses)
+    if gone:
+        with transaction(session):
+            session.execute(delete(_TABLE).where(_TABLE.c.course.in_(gone)))
+
+
+def _remove(session: Session, course: str, users: Collection[str]) -> None:
+    session.execute(delete(_TABLE).where(_TABLE.c.course == course, _TABLE.c.user.in_(users)))
+
+
+def may_sign_in(session: Session, authenticator: Authenticator, name: str) -> bool:
+    """Whether the hub knows this user already, or its authenticator's settings let them in."""
+    if name in authenticator.blocked_users:
+        return False
+    known = orm.User.find(session, name) is not None
+    return bool(known or authenticator.allow_all or name in authenticator.allowed_users)
+
+
+def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: bool) -> str:
+    """Why this user cannot be added to a course: a sentence that quotes the name; empty where they can."""
+    if not course.takes_additions:
+        return words.NO_ADDITIONS
+    if name in hub.admins:
+        return words.ADD_ADMIN.format(user=name)
+    if hub.outside(name):
+        return words.ADD_OUTSIDE.format(user=name)
+    if not may_sign_in:
+        return words.ADD_UNKNOWN.format(user=name)
+    if len(course.added) >= ADDED_LIMIT:
+        return words.ADD_TOO_MANY.format(limit=ADDED_LIMIT)
+    return ""
+
+
+def user_names(text: str, hub: HubPeople) -> tuple[list[str], Sequence[str]]:
+    """The users' names in a text with commas or spaces between them, and what cannot be one."""
+    names = {name: hub.user_name(name) for name in text.replace(",", " ").split()}
+    return [user for user in dict.fromkeys(names.values()) if user], [name for name, user in names.items() if not user]

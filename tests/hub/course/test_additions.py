@@ -1,0 +1,193 @@
+"""People whom instructors add to a course on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyterhub import orm, roles
+from jupyterhub.auth import Authenticator
+from sqlalchemy.orm import Session
+
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.hub.course.additions import (
+    ADDED_LIMIT,
+    added_people,
+    drop_additions,
+    keep_additions,
+    may_sign_in,
+    refusal_of,
+    user_names,
+)
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, HubPeople
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, people_of_hub, update_rights
+from tests.fixtures.databases import hub_session
+
+FILE = """
+name: A course
+instructors: carl
+roster: [ada]
+profile: light
+sessions: [{date: 2999-03-04, from: 9:00, to: 17:00}]
+"""
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A hub's database with the default roles."""
+    with hub_session() as session:
+        for role in roles.get_default_roles():
+            roles.create_role(session, role)
+        yield session
+
+
+def book_of(session: Session, folder: Path, settings: GPUCourses) -> tuple[Any, CourseBook]:
+    """A hub that lets everybody in, and its courses."""
+    app = SimpleNamespace(db=session, authenticator=Authenticator(allow_all=True))
+    return app, CourseBook(str(folder), partial(people_of_hub, app, settings))
+
+
+async def test_whoever_is_added_is_on_the_course_at_once_and_until_removed(session: Session, tmp_path: Path) -> None:
+    """Without the file being read again; their group follows, and a restarted hub knows them."""
+    (tmp_path / "deep.yaml").write_text(FILE)
+    app, book = book_of(session, tmp_path, GPUCourses())
+    await book.refresh(0)
+    seen = []
+
+    def look() -> None:
+        (course,) = book.courses()
+        seen.append((course.people, course.added, course.file.listed))
+
+    keep_additions(session, "deep", ["zoe"], by="carl")
+    look()
+    book.people_changed()
+    look()
+    await update_rights(app, book.courses())
+    group = orm.Group.find(session, "course-deep")
+    assert sorted(user.name for user in group.users) == ["ada", "zoe"]
+    drop_additions(session, "deep", ["zoe"])
+    book.people_changed()
+    look()
+
+    assert seen == [(("ada",), (), ()), (("ada", "zoe"), ("zoe",), ("zoe",)), (("ada",), (), ())]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"people": "a.*"}, ("The roster names people whom this hub does not allow on courses: zoe.",)),
+        ({"groups": ["staff"]}, ("The roster names people whom this hub does not allow on courses: ada, zoe.",)),
+        ({"add_people": False}, ()),
+    ],
+)
+async def test_the_admins_bounds_hold_for_those_who_were_added_before(
+    settings: dict[str, Any], fault: tuple[str, ...], session: Session, tmp_path: Path
+) -> None:
+    """A bound may be set later."""
+    (tmp_path / "deep.yaml").write_text(FILE)
+    _app, book = book_of(session, tmp_path, GPUCourses(**settings))
+    keep_additions(session, "deep", ["zoe"], by="carl")
+    await book.refresh(0)
+
+    (course,) = book.courses()
+    assert (set(course.people) - {"ada"}, course.added, course.faults) == (set(), (), fault)
+
+
+async def test_a_later_course_of_the_same_name_does_not_get_the_people_of_one_that_is_gone(
+    session: Session, tmp_path: Path
+) -> None:
+    """They are forgotten with it; those of the others stay."""
+    (tmp_path / "deep.yaml").write_text(FILE)
+    app, book = book_of(session, tmp_path, GPUCourses())
+    keep_additions(session, "deep", ["zoe", "kim"], by="carl")
+    keep_additions(session, "gone", ["zoe"], by="carl")
+    await book.refresh(0)
+    await update_rights(app, book.courses())
+
+    assert added_people(session) == {"deep": ("kim", "zoe")}
+
+
+COURSE = HubCourse("deep", CourseFile("deep"), takes_additions=True)
+HUB = HubPeople({"staff": {"zoe"}}, admins=("root",))
+REFUSALS: dict[str, tuple[HubCourse, str, HubPeople, bool, str]] = {
+    "nothing": (COURSE, "zoe", HUB, True, ""),
+    "the admin does not want it": (
+        HubCourse("deep", CourseFile("deep")),
+        "zoe",
+        HUB,
+        True,
+        "People cannot be added to this course on its page.",
+    ),
+    "an administrator": (
+        COURSE,
+        "root",
+        HUB,
+        True,
+        "root is an administrator of the hub; administrators are not on courses.",
+    ),
+    "outside the pattern": (
+        COURSE,
+        "zoe",
+        HubPeople({}, pattern="train.*"),
+        True,
+        "zoe may not be on a course of this hub. Its administrators decide who may.",
+    ),
+    "outside the groups": (
+        COURSE,
+        "kim",
+        HubPeople({"staff": {"zoe"}}, within=("staff",)),
+        True,
+        "kim may not be on a course of this hub. Its administrators decide who may.",
+    ),
+    "nobody whom the hub would let in": (
+        COURSE,
+        "zeo",
+        HUB,
+        False,
+        "JupyterHub does not know zeo: check the name, or ask them to sign in once.",
+    ),
+    "too many": (
+        HubCourse("deep", CourseFile("deep"), added=("x",) * ADDED_LIMIT, takes_additions=True),
+        "zoe",
+        HUB,
+        True,
+        "At most 200 people can be added here: add others to the course's file.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("course", "name", "hub", "allowed", "refusal"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_why_somebody_cannot_be_added(
+    course: HubCourse, name: str, hub: HubPeople, allowed: bool, refusal: str
+) -> None:
+    """The instructor reads the reason, and what can be done."""
+    assert refusal_of(name, course, hub, may_sign_in=allowed) == refusal
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({"allow_all": True}, {"ada", "zoe"}),
+        ({"allowed_users": {"zoe"}}, {"ada", "zoe"}),
+        ({"allow_existing_users": True}, {"ada"}),
+        ({"allow_all": True, "blocked_users": {"ada"}}, {"zoe"}),
+    ],
+)
+def test_only_who_may_sign_in_can_be_added(settings: dict[str, Any], allowed: set[str], session: Session) -> None:
+    """Ada has signed in before, and zoe has not."""
+    session.add(orm.User(name="ada"))
+    session.commit()
+    authenticator = Authenticator(**settings)
+
+    assert {name for name in ("ada", "zoe") if may_sign_in(session, authenticator, name)} == allowed
+
+
+def test_several_names_may_be_typed() -> None:
+    """With commas or spaces; what cannot be a user's name is told apart."""
+    hub = HubPeople({}, user_name=lambda name: None if name.startswith(".") else name.lower())
+
+    assert user_names(" Zoe, kim .x  zoe", hub) == (["zoe", "kim"], [".x"])
