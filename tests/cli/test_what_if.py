@@ -93,7 +93,7 @@ FAULTS = {
     "one that slurmctld refuses": (
         ("--profile", "cpu", "--set", "SelectTypeParameters=CR_Nothing"),
         3,
-        "gpuspawner: The twin of this Slurm failed: slurmctld ",
+        "gpuspawner: The copy of this cluster's scheduler failed: slurmctld ",
     ),
 }
 

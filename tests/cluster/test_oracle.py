@@ -45,7 +45,7 @@ async def verdicts(parameters: str, count: int) -> list[tuple[Chance, Chance, Ca
 async def _verdicts(parameters: str, asked: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
     requests = [Request(case.name, tuple(options(case.resources, "best-effort"))) for case in asked]
     answers = await what_runs(site_of(asked, parameters), requests, at=NOW, slurm=Installation())
-    notes = [note for note in answers.notes if not note.startswith("The twin is Slurm")]
+    notes = [note for note in answers.notes if not note.startswith("Counted by the scheduler of Slurm")]
     assert notes == []
     snapshot = snapshot_of(asked, parameters)
     return [

@@ -165,6 +165,42 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
     assert answers.notes == ()
 
 
+async def test_a_suspended_job_keeps_its_gpus_and_has_given_back_its_cpus(slurm: Installation) -> None:
+    """Until somebody resumes it, whenever it was to end; another job may have its CPUs."""
+    of = site(
+        [node("g1", "gpu:k80:4", sockets=1, cores=12)],
+        [partition("gpu", "g1")],
+        jobs=job(7, "g1", "0-11", "gpu:k80:2(IDX:0-1)", state="SUSPENDED", ends_in=60)
+        + job(8, "g1", "0-7", "gpu:k80:1(IDX:2)", ends_in=7200),
+    )
+    answers = await ask(slurm, of, *["--gres=gpu:1; -c 2; --mem=10; --time=10"] * 2, at=NOW + 3600)
+    assert ([words(answer) for answer in answers.answers], answers.notes) == (["g1 (3,) (8, 9)", "Resources"], ())
+
+
+@pytest.mark.parametrize(
+    ("users", "more", "options", "runs"),
+    [
+        (("ada",), "", "-c 1", 1),
+        (("ada", "ben"), "", "-c 1", 0),
+        (("ben",), "Users=-ada", "-c 1", 1),
+        (("ada",), "Users=(null) Accounts=math", "-A math -c 1", 1),
+        (("ada",), "Users=(null) Accounts=math", "-c 1", 0),
+    ],
+)
+async def test_a_magnetic_reservation_serves_its_own_people_without_being_named(
+    users: tuple[str, ...], more: str, options: str, runs: int, slurm: Installation
+) -> None:
+    """Those whom it lists, by name or by account."""
+    flags = "MAGNETIC,SPEC_NODES"
+    of = site(
+        [node("g1")],
+        [partition("gpu", "g1")],
+        reservations=reservation("class", "g1", begins_in=-60, ends_in=7200, flags=flags, more=more),
+    )
+    answers = await what_runs(of, [Request("x", (options, "--mem=10 --time=10"))], at=NOW, slurm=slurm, users=users)
+    assert (answers.running, answers.notes) == (runs, ())
+
+
 @pytest.mark.parametrize(("cpus", "held"), [(16, 10), (8, 5)])
 def test_a_job_holds_as_many_cpus_as_slurm_counts(cpus: int, held: int) -> None:
     """Its numbers are those of threads, of which Slurm may count those of a core as one CPU."""
@@ -276,7 +312,7 @@ async def test_nothing_is_left_of_a_twin_whose_slurmctld_is_killed(here: Here) -
     asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm))
     (await here.controller()).kill()
     with pytest.raises(
-        TwinFailed, match=r"^The twin of this Slurm failed: slurmctld [0-9.]+ ended while it was asked: "
+        TwinFailed, match=r"^The copy of this cluster's scheduler failed: slurmctld [0-9.]+ ended while it was asked: "
     ):
         await asking
     assert await here.nothing_left()
@@ -286,14 +322,16 @@ async def test_nothing_is_left_of_a_twin_that_is_killed_itself(here: Here) -> No
     """Not even SIGKILL to the process that was started leaves its folder or its daemons."""
     asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm))
     os.kill((await here.controller()).ppid(), signal.SIGKILL)
-    with pytest.raises(TwinFailed, match=r"^The twin of this Slurm gave no answer: it was killed\.$"):
+    with pytest.raises(TwinFailed, match=r"^The copy of this cluster's scheduler gave no answer: it was killed\.$"):
         await asking
     assert await here.nothing_left()
 
 
 async def test_a_twin_without_a_folder_says_so(tmp_path: Path) -> None:
     """It needs some MiB in /tmp."""
-    sentence = r"^The twin of this Slurm failed: /nonexistent/gpuspawner-twin-\w+: No such file or directory\.$"
+    sentence = (
+        r"^The copy of this cluster's scheduler failed: /nonexistent/gpuspawner-twin-\w+: No such file or directory\.$"
+    )
     with pytest.raises(TwinFailed, match=sentence):
         await what_runs(SMALL, WAITING, at=NOW, slurm=script_in(tmp_path, PARENT="/nonexistent"))
 
@@ -338,8 +376,8 @@ async def test_a_twin_of_another_version_says_so(here: Here) -> None:
     assert (answers.running, answers.notes) == (
         1,
         (
-            "Option --foo is not known to the twin and is left out.",
-            f"The twin is Slurm {answers.version}, and the site has 99.11.1.",
+            "Option --foo is not known here and is left out of the count.",
+            f"Counted by the scheduler of Slurm {answers.version}; this cluster has 99.11.1.",
         ),
     )
 

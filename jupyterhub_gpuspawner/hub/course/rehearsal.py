@@ -11,7 +11,7 @@ import math
 import shlex
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.courses.check import SessionPlan, report_of
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller, estimate, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
-from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
+from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -99,7 +99,10 @@ class Rehearsal:
             request for other in before for request in requests_with(options_in(self._script(other)), len(other.people))
         ]
         unknown += [SERVED_FIRST.format(course=name) for name in dict.fromkeys(other.course for other in before)]
-        seats = await count_seats(plan, script, self.snapshot, self.site, self.client.installation, first=first)
+        owners = {job_owner(self.spawner.exec_prefix, name) for name in plan.people}
+        seats = await count_seats(
+            plan, script, self.snapshot, self.site, self.client.installation, first=first, users=owners
+        )
         return report_of(plan, self.snapshot, seats, refused, unknown=unknown)
 
     async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:
@@ -200,11 +203,13 @@ async def count_seats(
     slurm: Installation,
     *,
     first: Sequence[Request] = (),
+    users: Collection[str] = (),
 ) -> SeatCount | None:
     """Ask Slurm's scheduler how many servers of a session start; where it cannot be asked, estimate.
 
     Where not everybody's does, it is asked again with fewer cores and with less memory. ``site`` is an error where the
-    site's answers could not be had. ``first`` are the requests of sessions that are served before.
+    site's answers could not be had. ``first`` are the requests of sessions that are served before; ``users`` are the
+    accounts as which the servers are submitted.
     """
     assert plan.request is not None  # noqa: S101 - a plan without one is not asked about
     if isinstance(site, GPUSpawnerError):
@@ -214,7 +219,7 @@ async def count_seats(
 
     async def answers(options: Mapping[str, str], number: int) -> Answers:
         requests = [*first, *requests_with(options, number)]
-        every = await what_runs(site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs)
+        every = await what_runs(site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs, users=users)
         return replace(every, answers=every.answers[len(first) :])
 
     async def with_less(option: str, value: int) -> Smaller:

@@ -111,19 +111,22 @@ async def what_runs(
     at: float,
     slurm: Installation,
     without: Collection[str] = (),
+    users: Collection[str] = (),
     timeout: float = SECONDS,
 ) -> Answers:
     """Which of the requests start at ``at`` (seconds since the epoch) if they are made then in this order, and on what.
 
     Jobs whose time limit ends before are gone by then; those that wait now are not considered, unless they are among
-    the requests. ``without``: ids of jobs that hold nothing then. The twin runs on this machine, or where ``slurm``
-    asks its questions (``query_prefix``, as the script ``twin`` of ``wrapper_dir``), and ends after ``timeout``, in
-    seconds.
+    the requests. ``without``: ids of jobs that hold nothing then; ``users``: as whom the requests are made. The twin
+    runs on this machine, or where ``slurm`` asks its questions (``query_prefix``, as the script ``twin`` of
+    ``wrapper_dir``), and ends after ``timeout``, in seconds.
 
     Raises TwinMissing without slurmctld, TwinFailed if it does not start, is killed, or does not answer in time, and
     SlurmOutputError where an answer is not understood.
     """
-    question = await asyncio.to_thread(question_of, site, requests, at=at, without=without, seconds=timeout + 5.0)
+    question = await asyncio.to_thread(
+        question_of, site, requests, at=at, without=without, users=users, seconds=timeout + 5.0
+    )
     document = await _run_controller(question.document, slurm, timeout)
     return await asyncio.to_thread(_answers, document, question, requests, version_of(site))
 
@@ -144,22 +147,22 @@ async def _run_controller(document: Mapping[str, Any], slurm: Installation, time
             limit=OUTPUT_LIMIT,
         )
     except OSError as error:
-        raise TwinFailed(f"The twin of this Slurm cannot be run: {error}.") from error
+        raise TwinFailed(f"A copy of this cluster's scheduler cannot be run: {error}.") from error
     except SlurmUnavailable as error:
-        raise TwinFailed(f"The twin of this Slurm did not answer within {timeout:g} s.") from error
+        raise TwinFailed(f"The copy of this cluster's scheduler did not answer within {timeout:g} s.") from error
     if answer.code != 0:
         why = last_line(answer.stderr) if answer.stderr.strip() else "it was killed"
-        raise TwinFailed(f"The twin of this Slurm gave no answer: {why}.")
+        raise TwinFailed(f"The copy of this cluster's scheduler gave no answer: {why}.")
     try:
         result: dict[str, Any] = json.loads(answer.stdout)
     except ValueError as error:
-        raise SlurmOutputError("The twin printed no JSON.", raw=answer.stdout) from error
+        raise SlurmOutputError("The copy of the scheduler printed no JSON.", raw=answer.stdout) from error
     if result.get("fault") == "missing":
         raise TwinMissing(
             result["sentence"], hint="Install Slurm's package with slurmctld (Debian: slurmctld); it need not run."
         )
     if "fault" in result:
-        raise TwinFailed(f"The twin of this Slurm failed: {result['sentence']}")
+        raise TwinFailed(f"The copy of this cluster's scheduler failed: {result['sentence']}")
     return result
 
 
@@ -171,8 +174,9 @@ def _answers(document: Mapping[str, Any], question: Question, requests: Sequence
     tasks = {key: record for record in document["jobs"].splitlines() for key in _tasks(record)}
     notes = [*question.notes]
     if _release(document["version"]) != _release(version):
-        notes.append(f"The twin is Slurm {document['version']}, and the site has {version or 'an unknown version'}.")
-    notes += [f"Not in the twin: {text}" for text in document["unplaced"]]
+        here = version or "an unknown version"
+        notes.append(f"Counted by the scheduler of Slurm {document['version']}; this cluster has {here}.")
+    notes += [f"Not considered by Slurm's scheduler: {text}" for text in document["unplaced"]]
     answers = []
     for request, (number, task) in zip(requests, question.jobs, strict=True):
         submitted = document["requests"][number]
@@ -181,7 +185,9 @@ def _answers(document: Mapping[str, Any], question: Question, requests: Sequence
             continue
         record = tasks.get((submitted["job"], task))
         if record is None:
-            raise SlurmOutputError(f"The twin lost job {submitted['job']}.", raw=document["jobs"][:2000])
+            raise SlurmOutputError(
+                f"The copy of the scheduler lost job {submitted['job']}.", raw=document["jobs"][:2000]
+            )
         answers.append(_answer(request.name, record))
     return Answers(tuple(answers), document["version"], tuple(notes))
 

@@ -122,6 +122,8 @@ class Question(NamedTuple):
     """Lines of gres.conf."""
     drained: str
     """A host list of nodes on which no job starts."""
+    suspended: list[list[str]]
+    """sbatch options of jobs that hold memory and generic resources already, but no CPUs."""
     held: list[list[str]]
     """sbatch options of jobs that hold resources already."""
     reservations: list[dict[str, Any]]
@@ -144,7 +146,7 @@ def checked(text: bytes) -> Question:
             and has_only(question.gres, GRES)
             and has_only([reservation["values"] for reservation in question.reservations], RESERVATION)
             and WORD.fullmatch(question.drained) is not None
-            and all(map(is_request, [*question.held, *question.requests]))
+            and all(map(is_request, [*question.suspended, *question.held, *question.requests]))
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         valid = False
@@ -411,7 +413,7 @@ class Twin:
 
 def limited_later(question: Question) -> list[dict[str, str]]:
     """The partitions with jobs that hold resources already."""
-    options = {option for job in question.held for option in job}
+    options = {option for job in (*question.suspended, *question.held) for option in job}
     return [partition for partition in question.partitions if f"--partition={partition['PartitionName']}" in options]
 
 
@@ -487,14 +489,12 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
         twin.query("scontrol", "update", f"NodeName={question.drained}", "State=DRAIN", "Reason=twin")
     if order_matters(question):
         power_up(twin)
-    with ThreadPoolExecutor(SBATCH_THREADS) as threads:
-        held = [*threads.map(lambda options: submitted(twin, options), question.held)]
-    unplaced = [job["refusal"] for job in held if job["refusal"]]
-    await_scheduler(twin)
-    waiting = twin.query("squeue", "-h", "-r", "-t", "PD", "-o", "%i job of partition %P on %n: %r")[1].splitlines()
-    if waiting:
-        unplaced += [line.partition(" ")[2] for line in waiting]
-        twin.query("scancel", *(line.partition(" ")[0] for line in waiting))
+    unplaced: list[str] = []
+    if question.suspended:  # others may have their CPUs
+        jobs, unplaced = place(twin, question.suspended)
+        for job in jobs:
+            twin.query("scontrol", "suspend", job)
+    unplaced += place(twin, question.held)[1]
     for partition in limited_later(question):
         limits = [f"{key}={value}" for key, value in partition.items() if key in LIMITS]
         twin.query("scontrol", "update", f"PartitionName={partition['PartitionName']}", *limits)
@@ -507,6 +507,19 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
         "jobs": twin.query("scontrol", "show", "job", "-a", "-d", "-o")[1],
         "unplaced": unplaced,
     }
+
+
+def place(twin: Twin, jobs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Let jobs of the site start here; the ids of those that were submitted, and why others do not hold anything."""
+    with ThreadPoolExecutor(SBATCH_THREADS) as threads:
+        held = [*threads.map(lambda options: submitted(twin, options), jobs)]
+    unplaced = [job["refusal"] for job in held if job["refusal"]]
+    await_scheduler(twin)
+    waiting = twin.query("squeue", "-h", "-r", "-t", "PD", "-o", "%i job of partition %P on %n: %r")[1].splitlines()
+    if waiting:
+        unplaced += [line.partition(" ")[2] for line in waiting]
+        twin.query("scancel", *(line.partition(" ")[0] for line in waiting))
+    return [job["job"] for job in held if job["job"]], unplaced
 
 
 def order_matters(question: Question) -> bool:

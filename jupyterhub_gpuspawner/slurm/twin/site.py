@@ -90,18 +90,21 @@ def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
     """The options that the twin's sbatch gets, and the names of those that it does not know."""
     options: dict[str, str] = {}
     unknown = []
-    for line in request.options:
-        for written, value in options_of(line):
-            name = _SAME.get(written, written)
-            if name in PLACEMENT_OPTIONS:
-                options[name] = value
-            elif name not in NEUTRAL:
-                unknown.append(name)
+    for written, value in _all_options(request):
+        name = _SAME.get(written, written)
+        if name in PLACEMENT_OPTIONS:
+            options[name] = value
+        elif name not in NEUTRAL:
+            unknown.append(name)
     if options.get("exclusive") in ("user", "mcs"):  # everybody is another person here
         options["exclusive"] = ""
     if "licenses" in options:
         options["licenses"] = ",".join(map(_license, re.split("[,;]", options["licenses"])))
     return options, unknown
+
+
+def _all_options(request: Request) -> Iterator[tuple[str, str]]:
+    return (option for line in request.options for option in options_of(line))
 
 
 def _license(name: str) -> str:
@@ -158,12 +161,14 @@ def question_of(
     *,
     at: float,
     without: Collection[str] = (),
+    users: Collection[str] = (),
     seconds: float = 60.0,
 ) -> Question:
     """What the twin is asked so that its now is ``at``, in seconds since the epoch.
 
-    ``without`` are ids of jobs that hold nothing then, such as the participants' own servers. The twin ends itself
-    after ``seconds``. Raises SlurmOutputError where the site's answers lack what is needed.
+    ``without`` are ids of jobs that hold nothing then, such as the participants' own servers. ``users`` are the
+    accounts of the requests, which decide only whether they may use a reservation that they do not name (MAGNETIC).
+    The twin ends itself after ``seconds``. Raises SlurmOutputError where the site's answers lack what is needed.
     """
     notes: list[str] = []
     config = {match["key"]: match["value"].strip() for match in _PARAMETER.finditer(site.config)}
@@ -177,12 +182,15 @@ def question_of(
     held = [*_held(site.jobs, at, without)]
     drained = [name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])]
     licenses = _licenses(site.licenses, held)
+    in_service = {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}
     arguments: list[dict[str, str]] = []
     for request in requests:
         options, unknown = _arguments(request)
         arguments.append(options)
-        notes += [f"Option --{name} is not known to the twin and is left out." for name in unknown]
+        notes += [f"Option --{name} is not known here and is left out of the count." for name in unknown]
     own = {name for options in arguments for name in words(options.get("reservation"))}
+    accounts = {value for request in requests for name, value in _all_options(request) if name == "account"}
+    own |= {record["ReservationName"] for record in map(fields, reservations) if _attracts(record, users, accounts)}
     groups, jobs = _in_arrays(arguments)
     # a plugin changes features by a reboot, which Slurm would do for the job
     features = "AvailableFeatures" if present(config.get("NodeFeaturesPlugins")) else "ActiveFeatures"
@@ -192,7 +200,8 @@ def question_of(
         "partitions": [_partition(record, nodes) for record in partitions],
         "gres": _gres_lines(nodes, site.gres_conf, notes),
         "drained": host_list(drained),
-        "held": _holders(held, {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}),
+        "suspended": _holders([job for job in held if job.suspended], in_service),
+        "held": _holders([job for job in held if not job.suspended], in_service),
         "reservations": [_reservation(line, at, own, nodes, licenses) for line in sorted(reservations, key=_overlaps)],
         "requests": groups,
         "seconds": seconds,
@@ -295,6 +304,7 @@ def host_list(names: Iterable[str]) -> str:
 
 # --- gres.conf ------------------------------------------------------------------------------------------------------
 
+_COUNT = re.compile(r"[0-9]+[kKmMgGtTpP]?")
 _GRES_KEYS = ("Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags")
 
 
@@ -360,9 +370,10 @@ def _counts(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], int]:
     counts: dict[tuple[str, str], int] = {}
     for line in lines:
         files = len(expand_nodelist(line["File"].replace("/", "-"))) if "File" in line else 1
-        count = int(line["Count"]) if line.get("Count", "").isdigit() else files
+        count = line["Count"] if _COUNT.fullmatch(line.get("Count", "")) else files
+        (gres,) = parse_gres(f"{line['Name']}:{count}")
         key = line["Name"], line.get("Type", "")
-        counts[key] = counts.get(key, 0) + count
+        counts[key] = counts.get(key, 0) + gres.count
     return counts
 
 
@@ -404,6 +415,8 @@ class _Held:
     minutes: int | None
     """Until its end; None without a time limit."""
     exclusive: bool
+    suspended: bool
+    """It has given back its CPUs, and nothing else."""
     licenses: Mapping[str, int]
 
     def options(self, part: NodeAllocation, numbers_per_cpu: int) -> tuple[str, ...]:
@@ -445,7 +458,7 @@ def _holders(held: Sequence[_Held], nodes: Mapping[str, int]) -> list[list[str]]
             *shape,
             f"--nodes={len(on)}",
             f"--nodelist={host_list(on)}",
-            *([f"--time={minutes}"] if minutes is not None else []),
+            f"--time={'UNLIMITED' if minutes is None else minutes}",
         ]
         for (shape, minutes, _), on in groups.items()
     ]
@@ -472,7 +485,9 @@ def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
         job_id = record[len("JobId=") :].partition(" ")[0]
         if values.get("JobState") not in _HOLDING or job_id in without:
             continue
-        ends = epoch(values.get("EndTime"), "EndTime")
+        suspended = values["JobState"] == "SUSPENDED"
+        # a suspended job goes on for the rest of its time, whenever it is resumed
+        ends = None if suspended else epoch(values.get("EndTime"), "EndTime")
         if ends is not None and ends <= at:
             continue
         starts = epoch(values.get("StartTime"), "StartTime") or at
@@ -483,6 +498,7 @@ def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
             or tuple(map(NodeAllocation, expand_nodelist(present(values.get("NodeList"))))),
             minutes=None if ends is None else max(1, int(ends - max(at, starts)) // 60),
             exclusive=values.get("OverSubscribe") in ("NO", "USER", "MCS"),
+            suspended=suspended,
             licenses={gres.name: gres.count for gres in parse_gres(_license(present(values.get("Licenses"))))},
         )
 
@@ -529,6 +545,19 @@ def _matters(line: str, at: float, nodes: Collection[str]) -> bool:
     members = expand_nodelist(present(record.get("Nodes")))
     of_these = present(record.get("Licenses")) or any(name in nodes for name in members)
     return _times(record, at)[1] > at and bool(of_these)
+
+
+def _attracts(record: Mapping[str, str], users: Collection[str], accounts: Collection[str]) -> bool:
+    """Whether jobs of all these users, with these accounts, run in a reservation that they do not name."""
+    lists = [(words(record.get("Users")), users), (words(record.get("Accounts")), accounts)]
+    limits = [(names, who) for names, who in lists if names]
+    return "MAGNETIC" in words(record.get("Flags")) and bool(limits) and all(_admits(*limit) for limit in limits)
+
+
+def _admits(names: Sequence[str], who: Collection[str]) -> bool:
+    """Whether a reservation's list names all of these, or, where its names begin with ``-``, none of them."""
+    denied = {name[1:] for name in names if name.startswith("-")}
+    return bool(who) and (denied.isdisjoint(who) if denied else set(names).issuperset(who))
 
 
 def _overlaps(line: str) -> bool:
