@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
-from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, OBSERVE_SECONDS, ends_servers
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
 from jupyterhub_gpuspawner.slurm.job import Phase, hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
@@ -316,6 +316,17 @@ def _own_mark(context: Context) -> str | None:
         return hub_mark(binascii.a2b_hex(secret)) or None
     except (OSError, ValueError):
         return None
+
+
+# What becomes of the servers when the hub is stopped.
+
+ENDS_SERVERS = Code("servers-end-with-hub", "A hub that is stopped cancels all jobs, which nobody has decided.")
+
+
+async def check_hub_stop(context: Context) -> AsyncIterator[Finding]:
+    """Look at JupyterHub's setting, whose default suits servers that are processes of the hub's own machine."""
+    if ends := ends_servers(context.site.config):
+        yield ENDS_SERVERS.warning(CLEANUP, ends, KEEP_SERVERS)
 
 
 # Time-outs of a start that are shorter than what happens meanwhile.

@@ -33,6 +33,7 @@ c.DummyAuthenticator.password = os.environ["GPUSPAWNER_DEMO_PASSWORD"]
 c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {"admin"}
 c.JupyterHub.allow_named_servers = True
+c.JupyterHub.cleanup_servers = True  # the demo's Slurm ends with the hub; a site sets it to False
 c.JupyterHub.services = [{"name": "demo", "api_token": os.environ["GPUSPAWNER_DEMO_TOKEN"]}]
 c.JupyterHub.load_roles = [
     {

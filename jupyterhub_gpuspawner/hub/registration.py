@@ -55,7 +55,7 @@ from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
 from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database, register_descriptions
-from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers, former_settings
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
@@ -121,8 +121,8 @@ def _reader(user: Any) -> Any:
 def register_check(app: JupyterHub) -> None:
     """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
 
-    Settings without effect, an exposed database, user names that are refused, and templates of the site's that leave
-    out a part of ours are logged as warnings. The check runs when the hub sets up its handlers: all of the
+    Settings without effect, an exposed database, user names that are refused, templates of the site's that leave out a
+    part of ours, and jobs that end with the hub are logged as warnings. The check runs when the hub sets up its handlers: all of the
     configuration is known then, and nothing has been started.
     """
 
@@ -144,6 +144,8 @@ def register_check(app: JupyterHub) -> None:
         texts = (exposed_database(app.db_url), *refused_names(app.config), *lost_parts(app.template_paths))
         for text in filter(None, texts):
             app.log.warning("gpuspawner: %s", text)
+        if ends := ends_servers(app.config):
+            app.log.warning("gpuspawner: %s: %s %s", CLEANUP, ends, KEEP_SERVERS)
 
     app.observe(check, "handlers")
     app.observe(warn, "handlers")

@@ -31,6 +31,7 @@ HERE = (
     machine.check_paths,
     machine.check_address,
     machine.check_timeouts,
+    machine.check_hub_stop,
     slurm.check_config,
     run_as.check_wrappers,
     run_as.check_prefix,
@@ -42,6 +43,7 @@ c.GPUProfilesSpawner.profiles = [{"display_name": "GPU", "slurm": {"partition": 
 c.GPUSlurmSpawner.exec_prefix = ""
 c.GPUSlurmSpawner.slurm_bin_dir = "FOLDER/slurm"
 c.JupyterHub.db_url = "sqlite:///FOLDER/hub.sqlite"
+c.JupyterHub.cleanup_servers = False
 """
 ELSEWHERE = ClusterSnapshot(
     nodes=(NodeState("g1", address="192.0.2.11", states=frozenset({"IDLE"})),),
@@ -331,6 +333,12 @@ MISTAKES = {
         "c.GPUProfilesSpawner.profiles[0]['traits'] = {'http_timeout': 5}",
         "warn  profile gpu: traits.http_timeout: 5 s is less than JupyterLab takes to start from a busy file system. "
         "Use 30, JupyterHub's default, or more. [http-timeout-short]",
+    ),
+    "nobody has decided what becomes of servers when the hub is stopped": HubMistake(
+        "del c.JupyterHub['cleanup_servers']",
+        "warn  c.JupyterHub.cleanup_servers: it is not set, and True by default: a hub that is stopped or restarted "
+        "cancels the jobs of all servers. Set c.JupyterHub.cleanup_servers = False, or True if that is what you want. "
+        "[servers-end-with-hub]",
     ),
     "the cookie secret can be read": HubMistake(
         "c.JupyterHub.cookie_secret_file = 'FOLDER/secret'",

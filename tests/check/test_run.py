@@ -45,7 +45,7 @@ def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
         command = tmp_path / name
         command.write_text(f"#!/bin/sh\necho '{text}'\n")
         command.chmod(0o755)
-    lines = f"c.JupyterHub.spawner_class = 'gpu-profiles'\n{PROFILE}{ONE_ACCOUNT}"
+    lines = f"c.JupyterHub.spawner_class = 'gpu-profiles'\nc.JupyterHub.cleanup_servers = False\n{PROFILE}{ONE_ACCOUNT}"
     checked = run(tmp_path, f"{lines}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n", "check", "--json")
     found = json.loads(checked.stdout)["findings"]
 

@@ -13,6 +13,7 @@ from tests.waiting import wait_until
 
 GOOD = """
 c.JupyterHub.spawner_class = "gpu-profiles"
+c.JupyterHub.cleanup_servers = False
 c.JupyterHub.db_url = "sqlite:////no/such/folder/hub.sqlite"
 c.GPUProfilesSpawner.profiles = [
     {"display_name": "GPU", "slurm": {"partition": "gpu", "gpus": 1}, "allow": {"groups": ["course"]}},

@@ -382,6 +382,17 @@ def former_settings(config: Config) -> Iterator[tuple[str, str, str]]:
             yield section, name, f"is no longer a setting. {_now(section, name)}"
 
 
+CLEANUP = "c.JupyterHub.cleanup_servers"
+KEEP_SERVERS = f"Set {CLEANUP} = False, or True if that is what you want."
+
+
+def ends_servers(config: Config) -> str:
+    """A sentence if a hub that is stopped cancels all jobs and nobody has decided that; empty if somebody has."""
+    if "cleanup_servers" in config.get("JupyterHub", {}):
+        return ""
+    return "it is not set, and True by default: a hub that is stopped or restarted cancels the jobs of all servers."
+
+
 def _now(section: str, name: str) -> str:
     if section == "GPULocalSpawner":
         return (
