@@ -40,7 +40,7 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
 from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, is_no_deletion
 from jupyterhub_gpuspawner.hub.events.life import begin_events
 from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
@@ -122,8 +122,8 @@ def register_check(app: JupyterHub) -> None:
     """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
 
     Settings without effect, an exposed database, user names that are refused, templates of the site's that leave out a
-    part of ours, and jobs that end with the hub are logged as warnings. The check runs when the hub sets up its handlers: all of the
-    configuration is known then, and nothing has been started.
+    part of ours, and jobs that end with the hub are logged as warnings. The check runs when the hub sets up its
+    handlers: all of the configuration is known then, and nothing has been started.
     """
 
     def check(_change: object) -> None:
@@ -189,5 +189,6 @@ def register() -> None:
         when_configured(app, remove_former_settings, bring_up_to_date, begin_slugs)
         register_check(app)
         register_spawn_limit(app)
+        app.log.addFilter(is_no_deletion)
         register_descriptions(app)
         when_configured(app, *UPKEEP)

@@ -42,7 +42,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
-from jupyterhub_gpuspawner.hub.site.database import TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, TABLES, transaction
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -210,6 +210,7 @@ class HubServers:
         """The job ids of one server in the database."""
         row = (
             self._app.db.query(orm.Spawner.state)
+            .execution_options(**NOT_CACHED)
             .join(orm.User, orm.User.id == orm.Spawner.user_id)
             .filter(orm.User.name == user, orm.Spawner.name == server)
             .one_or_none()

@@ -334,7 +334,6 @@ def main(folder: Path) -> None:
         root.mkdir()
         first = Reader("tutorial/first-hub.md", root, root / "jupyterhub_config.py")
         first.follow()
-        first.stop_it()  # it would go on without the hub
         first.hub.stop()
 
         own = Reader("tutorial/hub-without-root.md", clone, Path("/etc/jupyterhub/jupyterhub_config.py"))

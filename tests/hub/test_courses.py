@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -294,6 +295,7 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
 
     wait_until_equal(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors", "course-ahead-instructors"})
     assert "ada sent a message to 1 person." in ada.look(page).text
+    assert re.findall("Deleting role .*|.*SAWarning.*", hub.log.read_text()) == []
     wait_until_equal(lambda: people(hub, "ahead", token), {"fay": "absent", "gus": "absent"}, seconds=100)
     stages = {
         each["user"]: each["stage"]

@@ -176,6 +176,8 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     assert "The job exceeded its memory limit." in card(hub, "hungry")
     log = Visitor(hub, "hungry").look("/hub/gpuspawner/log/hungry")
     assert "exceeded memory limit" in log.text
+    noticed = re.findall("Job [0-9]+ of hungry has ended: (.*)", hub.log.read_text())
+    assert noticed == ["The job exceeded its memory limit."]
 
 
 def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess, slurm: PrivateSlurm) -> None:

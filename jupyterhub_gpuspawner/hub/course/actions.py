@@ -44,7 +44,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     participants_of,
     servers_of,
 )
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
+from jupyterhub_gpuspawner.hub.course.rights import SERVICE, GPUCourses
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
@@ -124,8 +124,6 @@ class Pace:
 # has no process and no URL. It is made when the hub has started and removed by JupyterHub at the next start, since it
 # is not in the configuration; its token is known to this process alone.
 
-NAME = "gpuspawner-courses"
-"""The name of the service and of its role."""
 TIME_LIMIT = 120.0
 """Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
 UNSEEN = 404
@@ -189,15 +187,17 @@ class ServiceAccount:
             for group in sorted(groups)
             for scope in dict.fromkeys((START_SERVERS, "delete:servers"))
         ]
-        role = orm.Role.find(db, NAME)
+        role = orm.Role.find(db, SERVICE)
         if role is None or (role.scopes or []) != scopes:
-            create_role(db, {"name": NAME, "description": "Starts and stops the servers of courses", "scopes": scopes})
-        service = orm.Service.find(db, NAME)
+            create_role(
+                db, {"name": SERVICE, "description": "Starts and stops the servers of courses", "scopes": scopes}
+            )
+        service = orm.Service.find(db, SERVICE)
         if service is None:
-            service = orm.Service(name=NAME, admin=False, from_config=True)
+            service = orm.Service(name=SERVICE, admin=False, from_config=True)
             db.add(service)
             db.commit()
-        grant_role(db, service, rolename=NAME)
+        grant_role(db, service, rolename=SERVICE)
         if not self._token:
             self._token = service.new_api_token(note="Servers of courses; made when the hub started")
 

@@ -11,6 +11,7 @@ login; :func:`on_changes` tells of that, so that a course's people are back in i
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -89,6 +90,9 @@ MARK = "gpuspawner-course"
 """The property of a group that was made here; its value is the course's slug."""
 FILE = "gpuspawner-course-file"
 """A property of such a group: the name of the course's file, so that a restarted hub knows whose slug it is."""
+SERVICE = "gpuspawner-courses"
+"""The hub's own service and its role, with which servers are started and stopped for courses."""
+_DELETION = re.compile(f"Deleting role ({SERVICE}|{role_name('[a-z0-9-]+')})")
 _OWN = "Instructors of a course (made by jupyterhub-gpuspawner)"
 """The description of a role that was made here."""
 
@@ -298,6 +302,14 @@ def _remove_all_but(db: Session, remaining: Collection[str]) -> None:
             get_logger().info("The group %s is deleted with its course", group.name)
             db.delete(group)
             db.commit()
+
+
+def is_no_deletion(record: logging.LogRecord) -> bool:
+    """A filter of the hub's log, without JupyterHub's warning at each start that it deletes roles which were made here.
+
+    They are not in its configuration, and are made again when the hub has started.
+    """
+    return not _DELETION.fullmatch(record.getMessage())
 
 
 def on_changes(act: Callable[[], None]) -> None:

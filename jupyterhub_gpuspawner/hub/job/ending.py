@@ -331,6 +331,16 @@ def _of_stop(ending: Ending, title: str) -> str:
 # The errors of a start, as the exceptions that JupyterHub shows on the form, in the progress stream, REST and the log.
 
 
+_FAILED = "The start of %s failed: %s"
+
+
+def log_failed_start(server: str, ending: Ending) -> None:
+    """Write the line about a start that failed: its cause, and for whoever looks into it, the node and the log."""
+    shown, node = words_of(ending), ending.job.batch_host or ending.job.nodes if ending.job is not None else ""
+    facts = (f"Node: {node}." if node else "", f"Log file: {ending.log}" if ending.log else "")
+    get_logger().error(_FAILED, server, " ".join(filter(None, (shown.sentence, shown.hint, *facts))))
+
+
 def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: str = words.CONTACT) -> web.HTTPError:
     """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
 
@@ -340,7 +350,7 @@ def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: 
     if isinstance(error, RequestError):
         ending = replace(ending, quoted=Words(error.message, error.hint))
     else:
-        get_logger().error("The start of %s failed: %s", server, error)
+        get_logger().error(_FAILED, server, error)
         if isinstance(error, SubmitRejected) and error.stderr:
             ending = replace(ending, printed=error.stderr, quoted=Words(error.why))
         else:
@@ -401,8 +411,7 @@ class ServerEnding:
 
     def _error(self, ending: Ending, status_code: int = 503) -> Exception:
         self.last, spawner = ending, self._watch.spawner
-        shown = words_of(ending, contact=spawner.contact)
-        get_logger().error("The start of %s failed: %s %s", log_name(spawner), shown.sentence, shown.hint)
+        log_failed_start(log_name(spawner), ending)
         return start_error(ending, status_code, contact=spawner.contact)
 
     # --- starts that failed ---------------------------------------------------------------------

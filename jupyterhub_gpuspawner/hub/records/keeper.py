@@ -27,7 +27,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.events.life import STREAM, session_in
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
-from jupyterhub_gpuspawner.hub.site.database import full_url
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
@@ -159,7 +159,7 @@ class Recorder:
 
 def stored_sessions(app: JupyterHub) -> frozenset[str]:
     """The sessions of the servers that run or start by the hub's database; raises SQLAlchemyError."""
-    rows = app.db.query(orm.Spawner.state).filter(orm.Spawner.server_id.isnot(None))
+    rows = app.db.query(orm.Spawner.state).execution_options(**NOT_CACHED).filter(orm.Spawner.server_id.isnot(None))
     return frozenset(filter(None, (session_in(state) for (state,) in rows)))
 
 

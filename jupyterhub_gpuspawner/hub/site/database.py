@@ -62,6 +62,8 @@ MySQL and MariaDB give a ``FLOAT`` without precision four bytes, which is two mi
 """
 _BATCH_SIZE = 200
 Name = TypeVar("Name", str, int)
+NOT_CACHED: Mapping[str, Any] = {"compiled_cache": None}
+"""For a query of a column with JupyterHub's type for JSON, which does not say whether its statements may be cached."""
 AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 

@@ -77,6 +77,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         self.job_log = JobLog(self.watch)
         self.explained = endings.ServerEnding(self.watch, self.job_log, self.report)
         self.attempt = Attempt()
+        self._ended_job = ""
+        """The id of the last job whose end was noticed."""
         self._deadline_task: asyncio.Future[None] | None = None
         self._before_overrides: dict[str, Any] = {}  # the values of settings that a group's overrides have changed
         self.extension = Extension(self, self.watch, self.row, name=self._log_name)
@@ -250,11 +252,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         except GPUSpawnerError as error:
             raise self._start_error(error) from error
         except SQLAlchemyError as error:
-            self.log.error("The start of %s failed with the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
+            self.log.error("The start of %s failed: the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
             raise self._keep(endings.database_away(self.orm_spawner)) from error
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
         if not writable:
+            self.log.error("The start of %s failed: the hub's database takes no changes.", self._log_name)
             raise self._keep(endings.database_away())
         return where
 
@@ -421,13 +424,17 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         if status is None or not self.watch.over():
             self._lives(status)
             return None
-        if status.phase is not Phase.ENDED:
+        first, self._ended_job = self._ended_job != self.job_id, self.job_id  # several polls may see the same end
+        if first and status.phase is not Phase.ENDED:
             self.log.warning(
                 "Slurm requeued job %s of %s; its server is gone: cancelling it", self.job_id, self._log_name
             )
             self.cancel_in_background()
         await self.explained.keep_job_end(status)
-        self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, job_words(status).sentence)
+        if first:
+            ending = self.ending
+            why = endings.words_of(ending) if ending is not None and ending.served else job_words(status)
+            self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, why.sentence)
         code = status.exit_code.partition(":")[0]
         return int(code) if code.isdigit() and int(code) else 1
 

@@ -127,7 +127,6 @@ class Readiness:
 
     async def _unreachable(self, fault: str, hint: str) -> Exception:
         """The error of a server that the hub cannot reach; addresses and ports are for administrators and the log."""
-        self.spawner.log.error("%s", hint)
         return await self.ending.unreachable(fault, hint, seconds=self.spawner.http_timeout)
 
     def _unanswered(self) -> str:

@@ -81,8 +81,8 @@ class Server:
         return words_of(self.ended.last)
 
 
-async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
-    """In the error of the start, and in what is kept for the page."""
+async def test_a_job_that_ended_during_the_start_is_told_with_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    """In the error of the start, in what is kept for the page, and in one line of the hub's log."""
     server = Server()
     failure = await server.ended.died(FAILED, stage=Stage.STARTING)
 
@@ -95,6 +95,10 @@ async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
     )
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("/home/ada/7.log", "last line", False)
     assert vars(failure)["jupyterhub_message"].endswith("Log file: /home/ada/7.log\nlast line")
+    assert caplog.messages == [
+        "The start of (no user) failed: Job 7 ended before your server was ready. It wrote: “last line” The job failed "
+        "with exit code 1. Log file: /home/ada/7.log"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ async def test_events_are_written_in_their_order(tmp_path: Path) -> None:
         assert [session.cause for session in store.sessions()] == [ENDED.cause]
 
 
-@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")  # of JupyterHub's own type of column
 async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -> None:
     """Not that of a server that runs, nor one that began since; what is completed expires at once, since it is old."""
     path = tmp_path / "sessions.sqlite"

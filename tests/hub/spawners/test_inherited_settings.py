@@ -236,7 +236,7 @@ c.ProfilesSpawner.profiles = [("GPU", "gpu", "batchspawner.SlurmSpawner", {"stat
 def test_check_warns_of_settings_without_effect(tmp_path: Path) -> None:
     """One line each; the exit code stays that of the missing Slurm."""
     config = tmp_path / "jupyterhub_config.py"
-    config.write_text(SITE)
+    config.write_text(f"c.JupyterHub.cleanup_servers = False\n{SITE}")
     checked = CliRunner().invoke(main, ["check", "--config", str(config)])
     warned = [line.partition(": ")[0] for line in checked.stdout.splitlines() if line.startswith("warn ")]
 
