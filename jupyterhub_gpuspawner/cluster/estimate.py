@@ -56,9 +56,11 @@ class Estimate:
         Rounded outwards, so that the words promise no more than the range does. Empty where nothing is known.
         """
         clause = self.span(now)
-        if self.kind is not Kind.EXPECTED or self.latest is None or self.latest < now:
-            return clause
-        return f"{clause}, if nobody with a higher priority comes"
+        return f"{clause}, if nobody with a higher priority comes" if self.is_conditional(now) else clause
+
+    def is_conditional(self, now: float) -> bool:
+        """Whether it holds only as long as nobody with a higher priority comes."""
+        return self.kind is Kind.EXPECTED and self.latest is not None and self.latest >= now
 
     def span(self, now: float) -> str:
         """The same without its condition, such as ``in 40 min to 1 h 10 min``."""

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.hub.words import uses
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -117,7 +118,7 @@ class MoreTime:
         """How often the server can be extended; empty where it cannot be now."""
         if not self.possible:
             return ""
-        return f"You can do this {'once' if self.uses_left == 1 else f'{self.uses_left} times'}."
+        return uses(self.uses_left)
 
     def document(self) -> dict[str, Any]:
         """Its JSON form."""

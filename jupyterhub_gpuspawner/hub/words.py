@@ -170,8 +170,13 @@ STAGE_STATES = {"done": "done", "current": "current", "coming": "upcoming"}
 PROGRESS = "Progress"
 TOOK = "took {duration}"
 LASTS = "for {duration}"
-POSITION = "Your place"
-EXPECTED = "Expected start"
+EXPECTED = "Expected start: {when}"
+UNLESS = "That holds if nobody with a higher priority comes."
+_WITHOUT_YOU = "You can close this page: the server starts without you, and the home page leads back here."
+KEPT = f"We keep your place in line until you stop this server. {_WITHOUT_YOU}"
+KEPT_UNTIL = f"We keep your place in line until {{time}}. {_WITHOUT_YOU}"
+SETTLING = "What you chose is free: it starts in a moment."
+WHY = "Why you wait"
 SLURM_JOB = "Slurm job"
 CLOSE = "You can close this page. The home page leads back here."
 NOTIFY = "Notify me when it is ready"
@@ -182,6 +187,10 @@ STOP_THIS = "Stop this server"
 BEING_STOPPED = "The server is being stopped."
 STOPPED = "Your server is stopped"
 STOPPED_NAMED = "Server {name} is stopped"
+LEFT_LINE = "You have left the line"
+LEFT_LINE_NAMED = "Server {name} has left the line"
+CANCELLED = "The start was cancelled"
+CANCELLED_NAMED = "The start of server {name} was cancelled"
 STOP_FAILED = "The server could not be stopped. This page will refresh in a moment."
 NO_SCRIPT = "This page refreshes every 10 seconds."
 HUB_AWAY = "The hub is not responding at the moment. Your server is not affected, and this page will reconnect."
@@ -191,8 +200,8 @@ SWITCH = "Switch"
 SWITCH_TO = "to {profile}"
 SWITCHING = "Switching. This takes a few seconds."
 SWITCH_LOSES_POSITION = "If you switch, you give up your place in line."
-NOT_FREE = "That choice is no longer free. You have kept your place in line."
-GAVE_UP = "You gave up your place in line for {profile}."
+NOT_FREE = "That choice is no longer free, so you are still in line."
+GAVE_UP = "You are no longer in line for {profile}."
 BACK_TO = "Choose {profile} again"
 
 SILENT = "Slurm is not responding at the moment. Your server is not affected."
@@ -309,7 +318,12 @@ def keeps(by: int, left: int) -> str:
     """What *Keep* does."""
     if not left:
         return NO_KEEP_LEFT
-    return f"{duration(by)} more. You can do this {'once' if left == 1 else f'{left} times'}."
+    return f"{duration(by)} more. {uses(left)}"
+
+
+def uses(left: int) -> str:
+    """How often one can do something, such as ``You can do this twice.``."""
+    return f"You can do this {({1: 'once', 2: 'twice'}).get(left) or f'{left} times'}."
 
 
 def idle_in_words(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:

@@ -39,8 +39,7 @@ class Meaning(Words):
     """The job starts as soon as its resources are free."""
 
 
-BY_ITSELF = "It starts automatically; you only have to wait."
-OR_LESS = f"{BY_ITSELF} A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
+OR_LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 WHEN_FREE = "It starts automatically once they are free. Another choice may start sooner."
 SHARED = "It starts when other jobs under the same limit end."
 OWN = "It starts when one of your other jobs or servers ends."
@@ -53,7 +52,7 @@ LESS = f"Choose fewer resources. {ADMIN}"
 
 _HELD = "Release it with `scontrol release JOB`, or cancel it."
 _REASONS: dict[str, Meaning] = {
-    "None": Meaning("Slurm has accepted the job and will consider it shortly.", advice=BY_ITSELF),
+    "None": Meaning("Slurm has accepted the job and will consider it shortly."),
     "Resources": Meaning(
         "All matching resources are in use.",
         advice=OR_LESS,
@@ -68,12 +67,11 @@ _REASONS: dict[str, Meaning] = {
     ),
     "SchedDefer": Meaning(
         "Waiting: Slurm has deferred scheduling the job.",
-        advice=BY_ITSELF,
         hint="SchedulerParameters has `defer`.",
         for_resources=True,
     ),
-    "Prolog": Meaning("Slurm is preparing the node.", advice=BY_ITSELF, hint="The prolog is running."),
-    "Cleaning": Meaning("Waiting until Slurm has cleaned up after the job's earlier run.", advice=BY_ITSELF),
+    "Prolog": Meaning("Slurm is preparing the node.", hint="The prolog is running."),
+    "Cleaning": Meaning("Waiting until Slurm has cleaned up after the job's earlier run."),
     "BeginTime": Meaning(
         "Waiting for the time at which the job may start.",
         advice="It starts automatically at that time.",
@@ -214,9 +212,7 @@ _REASONS: dict[str, Meaning] = {
     "AssociationJobLimit": Meaning("Waiting: the job limit of the account has been reached.", advice=SHARED),
     "AssociationResourceLimit": Meaning("Waiting: a resource limit of the account has been reached.", advice=SHARED),
     "AssociationTimeLimit": Meaning("Waiting: the time limit of the account has been reached.", advice=SHARED),
-    "FedJobLock": Meaning(
-        "Waiting while the clusters of the federation agree on which of them runs the job.", advice=BY_ITSELF
-    ),
+    "FedJobLock": Meaning("Waiting while the clusters of the federation agree on which of them runs the job."),
     "FrontEndDown": Meaning("Waiting: no front-end node is up."),
     "BurstBufferResources": Meaning("Waiting for space in the burst buffer."),
     "BurstBufferStageIn": Meaning("Waiting while data are copied to the burst buffer."),

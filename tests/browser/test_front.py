@@ -82,6 +82,7 @@ def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: P
     profile.get_by_role("radio").check()
     sharp.locator("#spawn_form [type=submit]").click()
     expect(sharp.locator("#gpuspawner-pending")).to_contain_text("You are next")
+    assert "_xsrf" not in sharp.url
     see(sharp.locator("#gpuspawner-pending"))
 
     sharp.goto(f"{hub.url}/hub/home")  # the waiting page would leave for the notebook

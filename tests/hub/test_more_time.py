@@ -136,7 +136,7 @@ def test_the_end_moves_everywhere_at_once(hub: HubProcess, slurm_cluster: Privat
 
     assert possible, words
     assert words.startswith("30 min more, until ")
-    assert words.endswith(" You can do this 2 times.")
+    assert words.endswith(" You can do this twice.")
 
     clicked = click(ada)
     shown = card(ada)
@@ -180,7 +180,7 @@ def test_staff_extend_beside_the_profiles_rule(hub: HubProcess, slurm_cluster: P
     assert (done.status_code, done.headers["Location"]) == (303, "/hub/gpuspawner/extend/ada")
     assert limit(slurm_cluster, job) == 65 * 60
     assert ", by tea." in card(ada).text
-    assert button(card(ada))[1].endswith(" You can do this 2 times.")
+    assert button(card(ada))[1].endswith(" You can do this twice.")
 
 
 def test_a_friend_extends_as_the_servers_user_does(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:

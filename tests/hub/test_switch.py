@@ -139,7 +139,7 @@ def test_nothing_is_given_up_for_a_profile_that_is_not_free(
     bea = Visitor(hub, "bea")
     texts = [switch(bea, profile).text for profile in ("no-such", "", "../x")]
 
-    assert ["You have kept your place in line." in text for text in texts] == [True] * 3
+    assert ["That choice is no longer free, so you are still in line." in text for text in texts] == [True] * 3
     assert jobs(slurm_cluster, "bea") == [first]
 
 
@@ -172,7 +172,7 @@ def test_a_switch_that_fails_says_what_is_lost_and_offers_it_again(
     again = page.soup.select_one("#start")
 
     assert "Your server did not start" in page.text
-    assert "You gave up your place in line for The K80 node." in page.text
+    assert "You are no longer in line for The K80 node." in page.text
     assert again is not None
     assert (again.get_text(), again["href"]) == (
         "Choose The K80 node again",

@@ -296,7 +296,6 @@ def ended(end: End, exit_code: str = "") -> str:
     return job_words(Job("7", Phase.ENDED, end=end, exit_code=exit_code)).advice
 
 
-BY_ITSELF = "It starts automatically; you only have to wait."
 LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 ADMIN = "Please contact your administrator: this choice cannot start as it is configured."
 
@@ -304,9 +303,9 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("", BY_ITSELF),
-        ("Resources", f"{BY_ITSELF} {LESS}"),
-        ("Priority", f"{BY_ITSELF} {LESS}"),
+        ("", ""),
+        ("Resources", LESS),
+        ("Priority", LESS),
         ("Reservation", "It starts automatically when the reservation begins."),
         (
             "ReqNodeNotAvail, Reserved for maintenance",

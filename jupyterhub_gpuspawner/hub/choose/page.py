@@ -261,6 +261,10 @@ class ChoosePage(SpawnHandler):
         self.visit = visit
         VISIT.set(visit)
 
+    def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> str:
+        """JupyterHub's, without the form's token: it would stay in the address of the page that follows."""
+        return str(super().append_query_parameters(url, exclude=[*(exclude or ["next"]), "_xsrf"]))
+
     async def _render_form(self, *arguments: Any, **options: Any) -> Any:
         """JupyterHub's form page, with status 400 after every refused POST; JupyterHub sends 200 for some."""
         if self.request.method == "POST" and self.get_status() == HTTPStatus.OK:

@@ -394,8 +394,15 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
             return _dated(ServerCard(server.name, title, state.value), server)
         progress = event(facts, now=now)
         values = progress["gpuspawner"]
+        if state is ServerState.WAITING and facts.settling:
+            state = ServerState.STARTING
         card = ServerCard(
-            server.name, title, state.value, progress["message"], expected=values["expected"], change=values["change"]
+            server.name,
+            title,
+            state.value,
+            progress["message"] if values["sentence"] else f"{values['place']}.",
+            expected=values["expected"],
+            change=values["change"],
         )
         return _dated(card, server)
     if state is ServerState.RUNNING:

@@ -325,6 +325,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     failure = spaces.get("exception")
     server = server_of(spawner, with_start=False)
     ending = ending_of(failure) or server.ending
+    stage = ending.stage if ending is not None and ending.stopped else None
     if ending is None or ending.stopped:  # the hub's own time-out has no message
         ending = Ending(start_failed("timeout")) if isinstance(failure, AnyTimeoutError) else None
     abandoned = parse_choice_query(query.get(GAVE_UP, ""))
@@ -335,6 +336,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
         "stopped": _STOPPED in query,
+        "stopped_in": stage.value if stage is not None and _STOPPED in query else "",
     }
 
 

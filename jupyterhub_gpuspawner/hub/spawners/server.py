@@ -401,8 +401,11 @@ async def stop_server(spawner: Any, record: Ending, stop: Callable[[], Awaitable
 
 
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind.STOPPED_BY_USER) -> Ending:
-    """The ending of a server that is stopped at ``at``; ``by`` is the person, where it is not its user."""
-    stage = Stage.QUEUED if server.waits_in_line else None
+    """The ending of a server that is stopped at ``at``; ``by`` is the person, where it is not its user.
+
+    Its stage is that of the start; none for a server that had been running.
+    """
+    stage = Stage.QUEUED if server.waits_in_line else Stage.STARTING if server.pending == "spawn" else None
     return Ending(Cause(stopper), at=at, by=by, job_id=server.job_id, stage=stage, gpus=gpus_of(server))
 
 

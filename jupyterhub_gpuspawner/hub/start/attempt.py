@@ -22,6 +22,8 @@ from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 
+SETTLING_SECONDS = 30.0
+"""Seconds in which Slurm may take up a job for which everything is free; its backfill scheduler runs that often."""
 AFTER_RESTART = 30.0
 """Seconds that an attempt gets at least after a restart of the hub."""
 REASONS_AT_MOST = 20
@@ -119,6 +121,8 @@ class Attempt:
     """Slurm's reasons why the job was pending, in the order in which they were met."""
     wait: Wait = field(default_factory=Wait, compare=False)
     """What was said of its start; a restarted hub begins anew."""
+    was_free: bool = field(default=False, compare=False)
+    """Everything that it needs was free when it was asked for; a restarted hub has forgotten it."""
 
     # --- its stages -----------------------------------------------------------------------------
 
@@ -169,6 +173,11 @@ class Attempt:
     def in_queue(self) -> bool:
         """Its job is pending, as far as is known."""
         return self.stage is Stage.QUEUED
+
+    def settles(self, now: float) -> bool:
+        """Whether its job is pending only until Slurm has taken it up; ``now`` in seconds since the epoch."""
+        queued_at = self.reached.get(Stage.QUEUED)
+        return self.was_free and queued_at is not None and now - queued_at < SETTLING_SECONDS
 
     @property
     def limit(self) -> float | None:

@@ -24,17 +24,17 @@ from jupyterhub_gpuspawner.hub.start.wait import expected_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
-from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears
+from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears, reason_name
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted
 from jupyterhub_gpuspawner.words import sentence as capitalized
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+_USUAL = ("Priority", "Resources")
+"""Reasons of which a place in the line says as much."""
 _NOT_YET_QUEUED = ("", "None", "Prolog")
 """Reasons of a job that Slurm has not put into its queue, or is about to start."""
-IN_LINE_FOR_EVER = "We keep your place in line until you stop this server."
-IN_LINE_UNTIL = "We keep your place in line until {time}."
 _REPEAT = 3.0
 """Seconds after which an event is sent again: the page says that the hub is silent where none comes for eight."""
 
@@ -64,11 +64,14 @@ class StartFacts:
     """When the start is given up if the job is still pending; None: never."""
     change: Change | None = None
     """The last change of the expected start by more than a fifth of the wait."""
+    settling: bool = False
+    """Everything that the job needs was free when it was asked for, a moment ago: Slurm is about to start it."""
 
     @property
     def waits(self) -> bool:
         """The job is pending; the node's report may be here before squeue tells that the job runs."""
-        return self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
+        pending = self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
+        return pending and not self.settling
 
     def estimate(self, now: float) -> Estimate:
         """When the job is expected to start; UNKNOWN unless it is pending."""
@@ -94,6 +97,7 @@ def start_facts(
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
         change=attempt.wait.change,
+        settling=attempt.settles(time.time()),
     )
 
 
@@ -145,9 +149,7 @@ def _took(times: Mapping[Stage, float], stage_and_next: Sequence[Stage]) -> int 
 
 def waits_in_queue(facts: StartFacts) -> bool:
     """Whether Slurm keeps the job pending, and has looked at it already: else it may start at once."""
-    job = facts.job
-    waits = job is not None and job.phase is Phase.QUEUED and job.reason not in _NOT_YET_QUEUED
-    return waits and facts.placement is None
+    return facts.waits and facts.job is not None and facts.job.reason not in _NOT_YET_QUEUED
 
 
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
@@ -189,6 +191,8 @@ def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
         return percent, words.SILENT
     if job is None:
         return percent, words.SUBMITTED_AS.format(job_id=job_id)
+    if job.phase is Phase.QUEUED and facts.settling:
+        return percent, words.SETTLING
     return percent, job_words(job, matching=facts.matching).sentence
 
 
@@ -196,25 +200,31 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """The facts as JSON: times in ISO 8601, None if unknown; a sentence has ``{time}`` where the page puts a time.
 
     ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
-    the job is pending, in a sentence, ``hint`` what to do; ``estimate`` is when it is expected to start
-    (:meth:`Estimate.document`), ``expected`` the same as a sentence, and ``change`` why that is another time than
-    before. ``notes`` are the sentences above the stages: page and script show whatever is there. While Slurm is
-    ``silent`` everything is as of ``answered_at``, and ``answered`` says so.
+    the job is pending, in a sentence, ``hint`` what to do. ``place`` is its place in the line; ``estimate`` is when it
+    is expected to start (:meth:`Estimate.document`), ``expected`` the same as a sentence, ``when`` that without its
+    condition, and ``change`` why it is another time than before. Where place and time say all there is, ``sentence`` is
+    empty, and ``why`` has the reason, for those who want to know. ``notes`` are the sentences above the stages: page
+    and script show whatever is there. While Slurm is ``silent`` everything is as of ``answered_at``, and ``answered``
+    says so.
     """
-    job, position, estimate = facts.job, facts.queue_position, facts.estimate(now)
+    job, estimate = facts.job, facts.estimate(now)
     expects = job is not None and facts.waits and not never_clears(job.reason)
+    position = facts.queue_position if expects else None
     partition = job.partition if job is not None else ""
     text = _percent_and_sentence(replace(facts, silent=False))[1]
+    place = words.people_ahead(position.people, position.position) if position is not None else ""
+    is_usual = bool(place) and job is not None and reason_name(job.reason) in _USUAL
     about_job = job_words(job, matching=facts.matching, contact=facts.contact) if job is not None else NO_WORDS
-    hint = about_job.advice if facts.placement is None else ""
+    hint = about_job.advice if facts.placement is None and not facts.settling else ""
     change = facts.change.words if facts.change is not None and facts.waits else ""
-    queue_note = "" if not facts.waits else IN_LINE_FOR_EVER if facts.queued_until is None else IN_LINE_UNTIL
-    until = _iso(facts.queued_until) if facts.waits else None
+    queue_note = "" if not expects else words.KEPT if facts.queued_until is None else words.KEPT_UNTIL
+    until = _iso(facts.queued_until) if expects else None
+    unless = words.UNLESS if estimate.is_conditional(now) else ""
     # name, sentence, and what stands for {time} in it
-    notes = (("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
+    notes = (("unless", unless, None), ("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
     return {
         "headline": words.WAITING if waits_in_queue(facts) else words.STARTING,
-        "sentence": text[:1].upper() + text[1:],
+        "sentence": "" if is_usual else text[:1].upper() + text[1:],
         "stages": [
             {"name": stage.name, "state": stage.state, "at": _iso(stage.at), "took": stage.took, "detail": stage.detail}
             for stage in stages(facts)
@@ -223,12 +233,14 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "job_id": facts.job_id,
         "partition": partition,
         "reason": about_job.sentence,
+        "why": about_job.sentence if is_usual else "",
         "hint": hint,
         "position": position.position if position is not None else None,
         "of": position.of if position is not None else None,
-        "place": words.people_ahead(position.people, position.position) if position is not None else "",
+        "place": place,
         "estimate": estimate.document(now),
-        "expected": capitalized(estimate.words(now) or words.NO_ESTIMATE) if expects else "",
+        "expected": _expected(estimate.words(now)) if expects else "",
+        "when": _expected(estimate.span(now)).removesuffix(".") if expects else "",
         "change": change,
         "kept": queue_note,
         "kept_until": until,
@@ -237,6 +249,10 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",
     }
+
+
+def _expected(clause: str) -> str:
+    return capitalized(words.EXPECTED.format(when=clause) if clause else words.NO_ESTIMATE)
 
 
 def _iso(when: float | None) -> str | None:

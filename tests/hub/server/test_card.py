@@ -138,7 +138,7 @@ def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> N
 
 
 OFFERS = {
-    "an hour": (MoreTime(3600, NOW + 4230, None, "", 2), ("1 h more, until {time}.", True, "You can do this 2 times.")),
+    "an hour": (MoreTime(3600, NOW + 4230, None, "", 2), ("1 h more, until {time}.", True, "You can do this twice.")),
     "the last time": (
         MoreTime(60, NOW + 690, None, "", 1),
         ("1 min more, until {time}.", True, "You can do this once."),
@@ -249,7 +249,7 @@ def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
                 "Others may be waiting for them: please stop the server if you do not need it.",
                 None,
                 2,
-                "30 min more. You can do this 2 times.",
+                "30 min more. You can do this twice.",
                 can_keep=True,
             ),
         ),

@@ -241,3 +241,12 @@ def test_a_restarted_hub_gives_a_start_some_time() -> None:
     late = {"clock": {"stage": "allocated", "since": [0.0], "timeouts": [600.0, None]}}
 
     assert stored_attempt(late, NOW, start_timeout=600.0).left(NOW) == AFTER_RESTART == 30.0
+
+
+def test_a_job_for_which_everything_was_free_settles_for_a_moment() -> None:
+    """Slurm's backfill may need half a minute for it; only one that was not free waits in line at once."""
+    free = Attempt(reached={Stage.QUEUED: NOW.wall}, was_free=True)
+
+    assert [free.settles(NOW.wall + after) for after in (0, 29, 30)] == [True, True, False]
+    assert not Attempt(reached={Stage.QUEUED: NOW.wall}).settles(NOW.wall)
+    assert not Attempt(was_free=True).settles(NOW.wall)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, ChangeCause
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start import progress
@@ -151,27 +152,27 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
     job = Job("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     page = document(StartFacts("7", REACHED, job, **more), now=NOON)
     assert [stage["name"] for stage in page.pop("stages")] == list(words.STAGES)
-    assert page.pop("sentence") == page["reason"]
+    assert (page.pop("sentence") or page["why"]) == page["reason"]
     return page
 
 
-KEPT = "We keep your place in line until you stop this server."
-HINT = (
-    "It starts automatically; you only have to wait. "
-    "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
-)
+WITHOUT_YOU = "You can close this page: the server starts without you, and the home page leads back here."
+KEPT = f"We keep your place in line until you stop this server. {WITHOUT_YOU}"
+HINT = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 PLAIN = {
     "headline": WAITING,
     "job": "7, partition gpu",
     "job_id": "7",
     "partition": "gpu",
     "reason": LINE,
+    "why": "",
     "hint": HINT,
     "position": None,
     "of": None,
     "place": "",
     "estimate": UNKNOWN.document(NOON),
     "expected": "Slurm has no estimate yet.",
+    "when": "Slurm has no estimate yet",
     "change": "",
     "kept": KEPT,
     "kept_until": None,
@@ -196,22 +197,36 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
     assert waiting("Priority", silent=True)["answered"] == words.NO_ANSWER_YET
 
 
+UNLESS = "That holds if nobody with a higher priority comes."
+
+
 @pytest.mark.parametrize(
-    ("reason", "starts_at", "expected", "kind"),
+    ("reason", "starts_at", "when", "unless", "kind"),
     [
-        ("Priority", NOON + 600, "Within 10 min, if nobody with a higher priority comes.", "expected"),
-        ("Priority", NOON - 600, "Soon (it was expected 10 min ago).", "expected"),
-        ("Reservation", NOON + 600, "In 10 min at the earliest.", "not before"),
-        ("BeginTime", NOON + 600, "In 10 min at the earliest.", "not before"),
-        ("Resources", None, "Slurm has no estimate yet.", "unknown"),
-        ("BadConstraints", NOON + 600, "", "unknown"),
+        (
+            "Priority",
+            NOON + 600,
+            "Expected start: within 10 min",
+            ", if nobody with a higher priority comes",
+            "expected",
+        ),
+        ("Priority", NOON - 600, "Expected start: soon (it was expected 10 min ago)", "", "expected"),
+        ("Reservation", NOON + 600, "Expected start: in 10 min at the earliest", "", "not before"),
+        ("BeginTime", NOON + 600, "Expected start: in 10 min at the earliest", "", "not before"),
+        ("Resources", None, "Slurm has no estimate yet", "", "unknown"),
+        ("BadConstraints", NOON + 600, "", "", "unknown"),
     ],
 )
-def test_an_expected_start_has_a_kind(reason: str, starts_at: float | None, expected: str, kind: str) -> None:
-    """Slurm's plan is a latest time, the begin of a reservation an earliest one; a time in the past is overdue."""
-    page = waiting(reason, starts_at)
+def test_an_expected_start_has_a_kind(reason: str, starts_at: float | None, when: str, unless: str, kind: str) -> None:
+    """Slurm's plan is a latest time, the begin of a reservation an earliest one; a time in the past is overdue.
 
-    assert (page["expected"], page["estimate"]["kind"]) == (expected, kind)
+    The home page says it in one sentence; on the waiting page, in large letters, its condition is one of the notes.
+    """
+    page = waiting(reason, starts_at)
+    notes = [note["text"] for note in page["notes"] if note["name"] == "unless"]
+
+    assert (page["when"], page["estimate"]["kind"]) == (when, kind)
+    assert (page["expected"], notes) == (f"{when}{unless}." if when else "", [UNLESS] if unless else [])
 
 
 def test_a_change_of_the_expected_start_is_explained() -> None:
@@ -227,11 +242,37 @@ def test_how_long_a_place_is_kept() -> None:
     limited = waiting("Priority", queued_until=NOON + 3600)
     started = document(StartFacts("7", REACHED, RUNNING, queued_until=NOON + 3600), now=NOON)
 
-    until = "We keep your place in line until {time}."
+    until = f"We keep your place in line until {{time}}. {WITHOUT_YOU}"
 
     assert (limited["kept"], limited["kept_until"]) == (until, "2027-01-15T09:00:00+00:00")
     assert limited["notes"][0] == {"name": "kept", "text": until, "at": "2027-01-15T09:00:00+00:00"}
     assert (started["kept"], started["kept_until"], started["notes"]) == ("", None, [])
+
+
+NEXT = QueuePosition(1, 3, "gpu")
+
+
+def test_in_line_the_place_and_the_time_say_it() -> None:
+    """The usual reasons are for those who want to know why; any other stands on the page."""
+    usual, limit = waiting("Priority", queue_position=NEXT), waiting("QOSMaxGRESPerUser", queue_position=NEXT)
+
+    assert (usual["place"], usual["why"]) == ("You are next", LINE)
+    assert (limit["place"], limit["why"]) == ("You are next", "")
+
+
+def test_a_held_job_has_no_place_in_the_line() -> None:
+    """Whatever the last view of the queue says: it is not next, and its place is not kept."""
+    held = waiting("JobHeldUser", NOON + 600, queue_position=NEXT)
+
+    assert (held["place"], held["position"], held["when"], held["kept"]) == ("", None, "", "")
+
+
+def test_what_was_free_does_not_wait_in_line_at_once() -> None:
+    """While Slurm takes up a job for which everything is free, it says "Priority", and has no estimate yet."""
+    page = document(StartFacts("7", REACHED, QUEUED, queue_position=NEXT, settling=True), now=NOON)
+
+    assert (page["headline"], page["sentence"]) == (STARTING, "What you chose is free: it starts in a moment.")
+    assert (page["place"], page["when"], page["notes"]) == ("", "", [])
 
 
 @pytest.mark.parametrize("matching", ["GPUs", "CPUs"])

@@ -18,7 +18,7 @@ function waitForServer(page) {
   let inLine = "";
 
   function tell(text) {
-    if (text && text !== message.textContent.trim()) message.textContent = text;
+    if (text !== message.textContent.trim()) message.textContent = text;
   }
 
   function headline(text) {
@@ -27,8 +27,9 @@ function waitForServer(page) {
     document.title = `${titled} - JupyterHub`;
   }
 
-  function showLine(name, text) {
-    page.querySelector(`[data-line="${name}"]`).hidden = !text;
+  /** A fact, without its box where there is none. */
+  function showFact(name, text, box = fact(name)) {
+    box.hidden = !text;
     say(fact(name), text);
   }
 
@@ -72,9 +73,11 @@ function waitForServer(page) {
     showNotes(told.notes);
     fact("answered").hidden = !told.silent;
     say(fact("answered"), told.answered, told.answered_at);
-    showLine("place", told.place);
-    showLine("expected", told.expected);
-    showLine("job", told.job);
+    showFact("place", told.place);
+    showFact("when", told.when);
+    showFact("why", told.why, fact("why").parentElement);
+    showFact("job", told.job, document.getElementById("gpuspawner-job"));
+    fact("close").hidden = Boolean(told.kept);
     for (const stage of told.stages) {
       const item = page.querySelector(`[data-stage="${stage.name}"]`);
       if (!item) continue;
@@ -145,7 +148,7 @@ function waitForServer(page) {
         notice(words.ready);
       }
       window.location.reload();
-    } else if (!told && progress !== 0) tell(text); // JupyterHub's own first event says nothing new
+    } else if (!told && text && progress !== 0) tell(text); // JupyterHub's own first event says nothing new
   };
   // the hub was restarted, or the start is over: the page as it is now says which
   events.onerror = () => {
