@@ -6,9 +6,10 @@
 One private Slurm has a partition of its own for each pattern, with 16 simulated GPUs. Its clock is the real one, whose
 minutes are counted as :data:`FASTER` minutes: a time limit of one minute stands for one of twenty, and its scheduler is
 that much slower. Jobs sleep. What is said of a start is said by the hub's own code, from its snapshots of the cluster
-and with what it has learned from the pattern's starts so far: at the click, when the job begins to wait, and at each
-half of the rest. ``--write`` writes the figures into docs/explanation/waits-table.md. ``--record`` keeps what was seen
-of each start, and ``--replay`` says in seconds what the hub would say of the same starts today: to compare rules.
+and with what it has learned from the pattern's starts so far, as often as the hub learns: at the click, when the job
+begins to wait, and at each half of the rest. ``--write`` writes the figures into docs/explanation/waits-table.md.
+``--record`` keeps what was seen of each start, and ``--replay`` says in seconds what the hub would say of the same
+starts today: to compare rules.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import TextIO
@@ -40,6 +42,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.records.keeper import LEARN_SECONDS
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.records.promises import Outcome, Promise, PromiseMoment, accuracy, learned, outcomes
@@ -215,9 +218,14 @@ class Hub:
         self.came: dict[str, list[Outcome]] = {pattern: [] for pattern in PATTERNS}
         self.broken: dict[str, int] = dict.fromkeys(PATTERNS, 0)
         """Promises of "now" that took over a minute although GPUs were free then."""
+        self._learned_at = 0.0
 
     def see(self, seen: Observation) -> None:
         """Say what follows from an observation; of a start that came, compare it with what was said."""
+        if seen.at - self._learned_at > LEARN_SECONDS:
+            self._learned_at = seen.at
+            waiting = (outcomes(start.promises, None, seen.at) for start in self.open.values())
+            LEARNED.learn(learned(chain(*self.came.values(), *waiting)))
         if seen.event is Event.CLICK:
             self.open[seen.job_id] = Start([])
             estimate = starts_now() if seen.kind is Kind.NOW else UNKNOWN
@@ -240,7 +248,6 @@ class Hub:
                 self.came[seen.pattern].append(outcome)
                 late_now = outcome.promise.estimate.kind is Kind.NOW and outcome.result == "late"
                 self.broken[seen.pattern] += bool(late_now and start.free)
-            LEARNED.learn(learned(outcome for of in self.came.values() for outcome in of))
 
 
 class Bench:

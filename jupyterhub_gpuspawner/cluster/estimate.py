@@ -1,9 +1,10 @@
 """When a job is expected to start: one value with one form of words, why it changed, and what past waits taught. Pure.
 
 Slurm plans as if every job ran to its time limit and nobody came with a higher priority. How long waits really were,
-as a part of what Slurm had said, is learned from past ones of the same partition: of these ratios one in twenty is
-below :attr:`PastWaits.low` and one in twenty above :attr:`PastWaits.high`. Where too few are known the range is Slurm's
-own: from now until the time that it says.
+as a part of what Slurm had said, is learned from past ones of the same partition for which Slurm had planned about as
+long (:data:`SIMILAR`): of these ratios one in twenty is below :attr:`Share.low` and one in twenty above
+:attr:`Share.high`. Where few are known the range is from now until the longest of them or Slurm's plan, and until
+Slurm's plan alone where next to none are.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyterhub_gpuspawner.words import duration, people, some
 
 MINUTE = 60.0
 """Seconds. Both waits of a ratio are counted a minute longer, or the shortest waits would decide it."""
+SIMILAR = 3.0
+"""A past wait counts for a plan if its own plan was at most so many times as long, and at least that part of it."""
+SIMILAR_WAITS = 100
+"""Of these the latest count, and so many of them."""
 ENOUGH = 20
-"""Past waits of a partition from which a range is learned."""
+"""Similar waits from which both ends of a range are learned."""
+FEW = 5
+"""Similar waits from which its end is learned."""
 TAIL = 0.05
-"""The part of past waits that was shorter than the range, and the part that was longer."""
+"""The part of similar waits that was shorter than the range, and the part that was longer."""
 LATEST_WAITS = 400
 """Past waits of a partition that count, the latest ones."""
 
@@ -108,14 +115,13 @@ def not_before(moment: float) -> Estimate:
 
 
 def expected(slurm: float, *, now: float, past: PastWaits | None = None) -> Estimate:
-    """The estimate where Slurm plans a start at ``slurm``; ``past``: of the job's partition, None where too few."""
+    """The estimate where Slurm plans a start at ``slurm``; ``past``: of the job's partition, None without any."""
     if slurm <= now:
         return Estimate(Kind.EXPECTED, slurm, slurm, slurm, slurm)
-    if past is None:
+    share = past.share(slurm - now) if past is not None else None
+    if share is None:
         return Estimate(Kind.EXPECTED, now, slurm, slurm, slurm)
-    earliest, likely, latest = (
-        now + max(0.0, (slurm - now + MINUTE) * ratio - MINUTE) for ratio in (past.low, past.middle, past.high)
-    )
+    earliest, likely, latest = (now + max(0.0, (slurm - now + MINUTE) * ratio - MINUTE) for ratio in share)
     return Estimate(Kind.EXPECTED, earliest, latest, likely, slurm)
 
 
@@ -145,34 +151,57 @@ def _iso(moment: float | None) -> str | None:
     return None if moment is None else datetime.fromtimestamp(round(moment), timezone.utc).isoformat()
 
 
-# What past waits were, as parts of what Slurm had said.
+# What past waits were, as parts of what Slurm had planned.
 
 
-@dataclass(frozen=True)
-class PastWaits:
-    """Ratios of the waits of one partition to those that Slurm had said: 0.5 means half as long."""
+class PastWait(NamedTuple):
+    """A wait that is over, or has already been longer than was said; in seconds."""
+
+    planned: float
+    """As Slurm had planned it."""
+    came: float
+
+    @property
+    def ratio(self) -> float:
+        """What came as a part of what was planned: 0.5 means half as long."""
+        return (max(self.came, 0.0) + MINUTE) / (max(self.planned, 0.0) + MINUTE)
+
+
+class Share(NamedTuple):
+    """Which part of a planned wait is to be expected."""
 
     low: float
     middle: float
     high: float
-    number: int
 
 
-def ratio(*, slurm: float, came: float) -> float:
-    """A wait of ``came`` seconds, where Slurm had said ``slurm`` seconds."""
-    return (max(came, 0.0) + MINUTE) / (max(slurm, 0.0) + MINUTE)
+@dataclass(frozen=True)
+class PastWaits:
+    """The latest waits of one partition, the oldest first."""
+
+    waits: tuple[PastWait, ...]
+
+    def share(self, planned: float) -> Share | None:
+        """Which part of ``planned`` seconds similar waits were; None where fewer than :data:`FEW` are known."""
+        length = planned + MINUTE
+        similar = [
+            wait.ratio for wait in self.waits if length / SIMILAR <= max(wait.planned, 0.0) + MINUTE <= length * SIMILAR
+        ]
+        ordered = sorted(similar[-SIMILAR_WAITS:])
+        number = len(ordered)
+        if number < FEW:
+            return None
+        middle = ordered[number // 2]
+        if number < ENOUGH:
+            return Share(0.0, middle, max(ordered[-1], 1.0))
+        # of n waits the next one exceeds the k-th smallest with a probability of 1 - k / (n + 1)
+        below, above = math.floor(TAIL * (number + 1)), math.ceil((1 - TAIL) * (number + 1))
+        return Share(ordered[max(below - 1, 0)], middle, ordered[min(above, number) - 1])
 
 
-def past_waits(ratios: Sequence[float]) -> PastWaits | None:
-    """What the latest of these ratios teach, the oldest first; None where there are fewer than :data:`ENOUGH`."""
-    if len(ratios) < ENOUGH:
-        return None
-    ordered = sorted(ratios[-LATEST_WAITS:])
-    # of n waits the next one exceeds the k-th smallest with a probability of 1 - k / (n + 1)
-    below, above = math.floor(TAIL * (len(ordered) + 1)), math.ceil((1 - TAIL) * (len(ordered) + 1))
-    return PastWaits(
-        ordered[max(below - 1, 0)], ordered[len(ordered) // 2], ordered[min(above, len(ordered)) - 1], len(ordered)
-    )
+def past_waits(waits: Sequence[PastWait]) -> PastWaits:
+    """The latest of these waits, the oldest first."""
+    return PastWaits(tuple(waits[-LATEST_WAITS:]))
 
 
 # Why an estimate has changed, from two views of the queue.

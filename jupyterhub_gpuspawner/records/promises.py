@@ -8,7 +8,7 @@ from enum import Enum
 from statistics import median
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWaits, past_waits, ratio
+from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWait, PastWaits, past_waits
 
 
 class PromiseMoment(str, Enum):
@@ -63,7 +63,8 @@ class Outcome(NamedTuple):
 def outcomes(promises: Iterable[Promise], started: float | None, ended: float | None) -> Iterator[Outcome]:
     """What came of these; ``started`` is the job's start, ``ended`` the end of a session whose job never started.
 
-    Of one that was given up within the range nothing is known.
+    Of one that was given up within the range nothing is known. Nor is it of a wait that goes on, for which ``ended`` is
+    the present: only that it has been longer than the range, once it has.
     """
     for promise in promises:
         if started is not None:
@@ -111,15 +112,11 @@ class Learned(NamedTuple):
 
 def learned(of: Iterable[Outcome]) -> Learned:
     """What these teach, the oldest first."""
-    ratios: tuple[dict[str, list[float]], dict[str, list[float]]] = {}, {}
+    waits: tuple[dict[str, list[PastWait]], ...] = {}, {}
     for promise, started in of:
         planned = promise.estimate.planned
         if promise.estimate.kind is Kind.EXPECTED and planned is not None:
-            by_partition = ratios[promise.moment is not PromiseMoment.CLICK]
-            waits = ratio(slurm=planned - promise.at, came=started - promise.at)
-            by_partition.setdefault(promise.partition, []).append(waits)
-    asked, queued = (
-        {name: past for name, values in by_partition.items() if (past := past_waits(values)) is not None}
-        for by_partition in ratios
-    )
-    return Learned(asked, queued)
+            by_partition = waits[promise.moment is not PromiseMoment.CLICK]
+            wait = PastWait(planned - promise.at, started - promise.at)
+            by_partition.setdefault(promise.partition, []).append(wait)
+    return Learned(*({name: past_waits(values) for name, values in partition.items()} for partition in waits))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, PastWaits, expected, not_before
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, PastWait, PastWaits, expected, not_before
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
@@ -394,10 +394,10 @@ def test_a_start_behind_others_is_planned_around_theirs(
 def test_a_range_is_learned_from_past_waits() -> None:
     """Where waits of the partition were a tenth to a half of what Slurm had said, so is this one."""
     found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:k80:4", ends_in=10 * HOUR),))
-    past = {"gpu": PastWaits(low=0.1, middle=0.2, high=0.5, number=40)}
+    past = {"gpu": PastWaits(tuple(PastWait(10 * HOUR, part / 100 * 10 * HOUR) for part in range(9, 52)))}
 
     assert availability(resolved(gpus=1), found, now=NOW, past=past).sentence == (
-        "full. Expected start: in 55 min to 5 h, if nobody with a higher priority comes"
+        "full. Expected start: in 1 to 5 h, if nobody with a higher priority comes"
     )
 
 

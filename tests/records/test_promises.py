@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.estimate import ENOUGH, Estimate, Kind, PastWaits, expected, not_before, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWait, PastWaits, expected, not_before, starts_now
 from jupyterhub_gpuspawner.records.promises import (
     Accuracy,
     Learned,
@@ -41,8 +41,8 @@ def test_a_start_is_within_the_range_or_early_or_late(promise: Promise, started:
     assert Outcome(promise, NOON + started).result == result
 
 
-def test_a_wait_that_was_given_up_counts_once_it_was_too_long() -> None:
-    """Else only the waits that were kept would be measured."""
+def test_a_wait_that_was_given_up_or_goes_on_counts_once_it_was_too_long() -> None:
+    """Else only the waits that were kept would be measured, and a new delay be learned only when it is over."""
     assert list(outcomes([HOUR], None, NOON + 60)) == []
     assert list(outcomes([HOUR], None, NOON + 4000)) == [Outcome(HOUR, NOON + 4000)]
     assert list(outcomes([HOUR], None, None)) == []
@@ -60,12 +60,15 @@ def test_how_well_promises_were_kept() -> None:
 
 def test_past_waits_are_learned_by_partition_and_by_who_said_it() -> None:
     """From plans of Slurm alone: what was to start now or at a set time teaches nothing."""
-    half = [Outcome(HOUR, NOON + 1770)] * ENOUGH
     others = [
+        Outcome(HOUR, NOON + 1770),
         Outcome(NOW, NOON + 9000),
         Outcome(Promise(NOON, PromiseMoment.QUEUED, not_before(NOON + 60), "gpu"), NOON + 90),
         Outcome(Promise(NOON, PromiseMoment.CLICK, HOUR.estimate, "gpu"), NOON + 90),
-        Outcome(Promise(NOON, PromiseMoment.QUEUED, HOUR.estimate, "few"), NOON + 90),
+        Outcome(Promise(NOON + 60, PromiseMoment.HALF, HOUR.estimate, "few"), NOON + 90),
     ]
 
-    assert learned([*half, *others]) == Learned({}, {"gpu": PastWaits(0.5, 0.5, 0.5, ENOUGH)})
+    assert learned(others) == Learned(
+        {"gpu": PastWaits((PastWait(3600, 90),))},
+        {"gpu": PastWaits((PastWait(3600, 1770),)), "few": PastWaits((PastWait(3540, 30),))},
+    )

@@ -178,6 +178,11 @@ class Life:
         if self.session is not None:
             self.session = replace(self.session, reasons=tuple(reasons))
 
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        """What was said of the job's start so far."""
+        return self.session.promises if self.session is not None else ()
+
     def promised(self, promise: Promise) -> None:
         """This was said of the job's start. After a restart of the hub it begins to wait only once."""
         if self.session is None or len(self.session.promises) >= PROMISES_AT_MOST:

@@ -9,9 +9,10 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import TypeVar
@@ -29,9 +30,9 @@ from jupyterhub_gpuspawner.hub.events.life import STREAM, session_in
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
-from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import promised_to_waiting, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
-from jupyterhub_gpuspawner.records.promises import learned
+from jupyterhub_gpuspawner.records.promises import Promise, learned, outcomes
 from jupyterhub_gpuspawner.records.record import Event
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
@@ -109,11 +110,15 @@ class Recorder:
         """Delete the records of sessions that ended before this time."""
         await asyncio.wrap_future(self._thread.submit(self._run, lambda store: store.expire(before)))
 
-    async def learn(self) -> None:
-        """Have the hub expect the next waits to be like the latest ones that were recorded."""
+    async def learn(self, waiting: Iterable[Sequence[Promise]] = ()) -> None:
+        """Have the hub expect the next waits to be like the latest ones that were recorded.
+
+        ``waiting`` is what was said to those who still wait: a wait that has been longer than that teaches, too.
+        """
         work = self._thread.submit(self._run, lambda store: store.promised(PROMISES_AT_MOST))
-        records = await asyncio.wrap_future(work) or ()
-        LEARNED.learn(learned(outcome for record in records for outcome in record.promise_outcomes))
+        records, now = await asyncio.wrap_future(work) or (), time.time()
+        recorded = (outcome for record in records for outcome in record.promise_outcomes)
+        LEARNED.learn(learned(chain(recorded, *(outcomes(promises, None, now) for promises in waiting))))
 
     def end(self, _task: object = None) -> None:
         """The hub ends: from now on a file that is locked is not waited for."""
@@ -177,7 +182,9 @@ def begin_sessions(app: JupyterHub) -> None:
         return
     recorder, now = Recorder(records_file(app.db_url)), time.time()
     STREAM.subscribe(recorder.take)
-    every(app, LEARN_SECONDS, recorder.learn, "Learning from past waits")
+    every(
+        app, LEARN_SECONDS, lambda: recorder.learn(promised_to_waiting(app.users.values())), "Learning from past waits"
+    )
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(
         app,

@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.records.promises import Promise
 from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
@@ -238,6 +239,12 @@ def waits_in_queue(spawner: Any) -> bool:
     """Whether the job of a server that is being started is pending; reads no row of the database."""
     ours = job_spawner(spawner)
     return ours is not None and bool(ours.job_id) and ours.attempt.in_queue
+
+
+def promised_to_waiting(users: Iterable[Any]) -> list[tuple[Promise, ...]]:
+    """What was said of each start whose job is pending now; reads no row of the database."""
+    starters = (job_spawner(spawner) for user in users for spawner in list(user.spawners.values()))
+    return [ours.life.promises for ours in starters if ours is not None and ours.attempt.in_queue]
 
 
 def keeps_ending(spawner: Any) -> bool:

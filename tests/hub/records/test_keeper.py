@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,11 @@ from sqlalchemy.orm import Session
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.estimate import ENOUGH, PastWaits
+from jupyterhub_gpuspawner.cluster.estimate import expected
 from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, Recorder, complete_left, records_file, stored_sessions
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
-from jupyterhub_gpuspawner.records.promises import Learned
+from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore
 from tests.fixtures.databases import hub_session
 from tests.records.a_session import ENDED, LIFE, SUBMITTED
@@ -70,14 +71,20 @@ async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -
 
 
 async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path) -> None:
-    """Where enough of a partition were; what was said before the submission counts for itself."""
-    recorder = Recorder(tmp_path / "sessions.sqlite")
-    for number in range(ENOUGH):
-        for event in LIFE:
-            recorder.take(replace(event, session=str(number)))
+    """What was said before the submission counts for itself; a wait that goes on counts once it is over its range."""
+    recorder, now = Recorder(tmp_path / "sessions.sqlite"), time.time()
+    for event in LIFE:
+        recorder.take(event)
+    late, in_time = (
+        Promise(now - 900, PromiseMoment.QUEUED, expected(now - left, now=now - 900), "gpu") for left in (600, -600)
+    )
     try:
-        await recorder.learn()
-        assert (LEARNED.asked, LEARNED.queued) == ({}, {"gpu": PastWaits(0.75, 0.75, 0.75, ENOUGH)})
+        await recorder.learn([(late,), (in_time,)])
+        assert LEARNED.asked == {}
+        recorded, goes_on = LEARNED.queued["gpu"].waits
+        assert recorded.ratio == 0.75
+        assert goes_on.planned == 300
+        assert 900 <= goes_on.came < 1000
     finally:
         LEARNED.learn(Learned({}, {}))
         await asyncio.to_thread(recorder.close)

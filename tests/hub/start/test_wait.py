@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWait, PastWaits, expected
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start
 from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -48,7 +48,8 @@ def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
 
 def test_the_range_is_that_of_past_waits_in_the_partition() -> None:
     """The plan is that of the view of the queue, which shows the people ahead as well, where it has one."""
-    LEARNED.learn(Learned({}, {"gpu": PastWaits(0.1, 0.2, 0.5, 40)}))
+    waits = tuple(PastWait(7200 - 60, part * 72 - 60) for part in range(10, 51))  # a tenth to a half
+    LEARNED.learn(Learned({}, {"gpu": PastWaits(waits)}))
     try:
         words = expected_start(JOB, QueuePosition(1, 1, "gpu", starts_at=NOW + 7200), now=NOW).span(NOW)
     finally:
