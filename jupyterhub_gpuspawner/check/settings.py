@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database, write_fault, write_fix
 from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
@@ -28,6 +30,9 @@ from jupyterhub_gpuspawner.site import configuration
 IGNORED = Code("setting-ignored", "A setting of batchspawner, wrapspawner or an earlier version has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
 EXPOSED = Code("database-exposed", "Other accounts of the hub's machine can read the hub's SQLite database.")
+READ_ONLY = Code(
+    "database-read-only", "The hub's database takes no changes: its file is read-only, or the disk is full."
+)
 TEMPLATE = Code(
     "template-replaces", "A page template of the site's leaves out messages, links or the cards of servers."
 )
@@ -58,8 +63,13 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
     if configuration.is_unseen(db_url):
         if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
             yield UNSEEN.ok("database", _HIDDEN.format(configuration.sqlite_file(db_url)))
-    elif exposed := exposed_database(db_url):
+        return
+    if exposed := exposed_database(db_url):
         yield EXPOSED.warning("database", exposed)
+    with suppress(ConfigError):  # there is none yet, or it is no SQL database: the hub says so when it starts
+        if fault := await asyncio.to_thread(write_fault, db_url, config.JupyterHub.get("db_kwargs", {})):
+            text = f"it takes no changes ({fault}), so nobody could sign in, and no server start."
+            yield READ_ONLY.error("database", text, write_fix(db_url))
 
 
 # Settings that are accepted, and do not mean what they seem to.

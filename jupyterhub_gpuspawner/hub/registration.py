@@ -53,8 +53,13 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import refused_names
-from jupyterhub_gpuspawner.hub.site.background import begin_garbage
-from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database, register_descriptions
+from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
+from jupyterhub_gpuspawner.hub.site.database import (
+    OUTAGE_SECONDS,
+    bring_up_to_date,
+    exposed_database,
+    register_descriptions,
+)
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers, former_settings
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -167,7 +172,7 @@ def register_spawn_limit(app: JupyterHub) -> None:
     app.observe(leave_out, "handlers")
 
 
-def when_configured(app: JupyterHub, *works: Callable[[JupyterHub], None]) -> None:
+def when_configured(app: JupyterHub, *works: Callable[[JupyterHub], object]) -> None:
     """Call these, once, when the hub sets up its handlers: its event loop runs, and all configuration is known."""
     left = list(works)
 
@@ -190,5 +195,6 @@ def register() -> None:
         register_check(app)
         register_spawn_limit(app)
         app.log.addFilter(is_no_deletion)
-        register_descriptions(app)
+        outage = register_descriptions(app)
         when_configured(app, *UPKEEP)
+        when_configured(app, lambda app: every(app, OUTAGE_SECONDS, outage.try_again, "The look at the database"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -482,6 +483,25 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
 
     (line,) = await alarms(site, BASE + mistake.lines, mistake.snapshot, Options(user="daemon"), checks)
     assert line.partition(" [")[2] == mistake.says.partition(" [")[2]
+
+
+async def test_a_database_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    """What it says, and where to look; the database stays as it is."""
+    database = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
+    (tmp_path / "hub.sqlite").chmod(0o600)
+    lines = f"{BASE}c.JupyterHub.db_kwargs = {{'connect_args': {{'timeout': 0}}}}"
+    before = await alarms(tmp_path, lines, checks=(settings.check_settings,))
+    database.execute("BEGIN EXCLUSIVE")
+
+    assert before == []
+    assert await alarms(tmp_path, lines, checks=(settings.check_settings,)) == [
+        "WRONG database: it takes no changes ((sqlite3.OperationalError) database is locked), so nobody could sign in, "
+        "and no server start. Look at FOLDER/hub.sqlite and its folder: owner and mode, `df FOLDER`, and a mount that "
+        "is read-only. [database-read-only]"
+    ]
+    database.execute("ROLLBACK")
+    assert database.execute("SELECT name FROM sqlite_master").fetchall() == []
+    database.close()
 
 
 async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None:

@@ -49,7 +49,8 @@ PROFILES = f"""
   environment: {{setup: "until [ -e GATE ]; do sleep 0.2; done"}}
   command: {COMMAND}
 """
-SENTENCE = "The hub's database did not respond while your server was being started. Please start it again."
+SENTENCE = "The hub's database did not respond"
+"""What a participant reads begins so, whether the hub's own write fails or the spawner's."""
 OUTAGE = 5.0
 """Seconds, about as long as a restart of Postgres takes."""
 

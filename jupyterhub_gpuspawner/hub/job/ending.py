@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exceptio
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
-from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
+from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
@@ -178,7 +178,9 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
         "The hub was restarted while your server was being started. Job {job_id}, which had been submitted for it, has "
         "been cancelled. Please start your server again."
     ),
-    ("database", None): Words(AWAY_MESSAGE),
+    ("database", None): Words(
+        "The hub's database did not respond while your server was being started.", "Please start it again."
+    ),
     ("database", Stage.READY): Words(
         "The hub's database failed while your server was being started or stopped, and the server is gone.",
         "Please start your server again.",

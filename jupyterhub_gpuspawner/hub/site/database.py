@@ -41,7 +41,15 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Engine, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, PendingRollbackError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
@@ -54,12 +62,18 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
 TO_START, TO_POLL, TO_STOP = 60.0, 20.0, 600.0
 """Seconds to wait for the database when a server has started, has ended, or is stopped."""
-AWAY_MESSAGE = "The hub's database did not respond while your server was being started. Please start it again."
+AWAY_MESSAGE = (
+    "The hub's database did not respond, or takes no changes, so nothing was done. Try again in a few minutes; if it "
+    "lasts, tell an administrator. Servers that run go on."
+)
 SECONDS = Float(53)
 """The type of a column with seconds since the epoch, or a number of seconds.
 
 MySQL and MariaDB give a ``FLOAT`` without precision four bytes, which is two minutes off for a time of today.
 """
+OUTAGE_SECONDS = 60.0
+"""Seconds between two lines about a database that takes no changes."""
+OUTAGE_LINE_SECONDS = 0.9 * OUTAGE_SECONDS
 _BATCH_SIZE = 200
 Name = TypeVar("Name", str, int)
 NOT_CACHED: Mapping[str, Any] = {"compiled_cache": None}
@@ -152,22 +166,96 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
     return session is None or await written(session, write, patience)
 
 
-def describe_errors(engine: Engine) -> None:
+def describe_errors(engine: Engine, failing: Callable[[SQLAlchemyError], None]) -> None:
     """Give every error of this database a message for users, in place of the driver's, which names files and hosts.
 
-    JupyterHub writes to the database before it calls a spawner, and shows ``jupyterhub_message`` of whatever a start
-    raises.
+    JupyterHub writes to the database before it calls a spawner, and shows ``jupyterhub_message`` of whatever a login or
+    a start raises. ``failing`` gets the errors because of which all changes fail.
     """
 
     @event.listens_for(engine, "handle_error")
     def describe(context: ExceptionContext) -> None:
-        if context.sqlalchemy_exception is not None:
-            vars(context.sqlalchemy_exception)["jupyterhub_message"] = AWAY_MESSAGE
+        error = context.sqlalchemy_exception
+        if error is not None:
+            vars(error)["jupyterhub_message"] = AWAY_MESSAGE
+        if isinstance(error, (OperationalError, InterfaceError, InternalError)):
+            failing(error)
 
 
-def register_descriptions(app: JupyterHub) -> None:
+class Outage:
+    """A time in which the hub's database takes no changes: one line in the log each minute, whoever met the errors."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._logged_at: float | None = None
+        """By the monotonic clock; None while the database works, as far as is known."""
+
+    def failing(self, error: SQLAlchemyError) -> None:
+        """Take note of an error."""
+        now = time.monotonic()
+        if self._logged_at is not None and now - self._logged_at < OUTAGE_LINE_SECONDS:
+            return
+        self._logged_at = now
+        get_logger().error(
+            "The hub's database takes no changes, so nobody can sign in, and no server starts or stops: %s. %s Servers "
+            "that run go on.",
+            fault(error),
+            write_fix(self._app.db_url),
+        )
+
+    def try_again(self) -> None:
+        """Write to a database that failed; its error is met like all others."""
+        if self._logged_at is None:
+            return
+        with suppress(SQLAlchemyError):
+            with transaction(self._app.db):
+                self._app.db.execute(update(_SCHEMA).values(version=_SCHEMA.c.version))
+            self._logged_at = None
+            get_logger().warning("The hub's database takes changes again")
+
+
+def register_descriptions(app: JupyterHub) -> Outage:
     """Describe the errors of this hub's database as soon as it is opened."""
-    app.observe(lambda change: describe_errors(change.new.kw["bind"]), "session_factory")
+    outage = Outage(app)
+    app.observe(lambda change: describe_errors(change.new.kw["bind"], outage.failing), "session_factory")
+    return outage
+
+
+def write_fix(db_url: str) -> str:
+    """What an admin can do about a database that takes no changes."""
+    url = make_url(full_url(db_url))
+    if url.get_backend_name() != "sqlite":
+        return "Look at the database server of c.JupyterHub.db_url."
+    path = Path(os.path.abspath(url.database or ""))  # noqa: PTH100 - as the hub names it
+    return f"Look at {path} and its folder: owner and mode, `df {path.parent}`, and a mount that is read-only."
+
+
+def write_fault(db_url: str, db_kwargs: Mapping[str, Any]) -> str:
+    """The error with which the database refuses changes; empty if it takes them. It stays as it is.
+
+    It is not tried with the file of another account, which only root may change. Raises ConfigError for a database that
+    is not there.
+    """
+    engine = open_database(db_url, db_kwargs)
+    if engine.url.get_backend_name() == "sqlite" and os.geteuid() not in (
+        0,
+        Path(engine.url.database or "").stat().st_uid,
+    ):
+        return ""
+    # a table that is not kept has SQLite write to the disk, which may be full; other databases may keep it
+    sqlite = engine.dialect.name == "sqlite"
+    statement = "CREATE TABLE gpuspawner_check (x INTEGER)" if sqlite else "UPDATE spawners SET name = name WHERE 1 = 0"
+    try:
+        with engine.connect() as connection:
+            if sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins none for a table
+            connection.exec_driver_sql(statement)
+            connection.rollback()
+    except SQLAlchemyError as error:
+        return fault(error)
+    finally:
+        engine.dispose()
+    return ""
 
 
 # The hub's database by its URL: opened by commands, and whether other accounts can read its file.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
@@ -145,6 +145,33 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     ]
 
 
+async def test_a_database_that_takes_no_changes_is_one_line_for_all_errors(
+    hub_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says what to look at; the next line is about the first change that works again."""
+    app: Any = SimpleNamespace(db=hub_database.session, db_url=str(hub_database.file))
+    outage = database.Outage(app)
+    database.describe_errors(app.db.get_bind(), outage.failing)
+    database.upgrade(app.db)
+    caplog.clear()
+    hub_database.lock()
+    for _ in range(3):
+        with pytest.raises(OperationalError), database.transaction(app.db):
+            app.db.execute(update(orm.Spawner).values(name="changed"))
+        outage.try_again()
+    hub_database.unlock()
+    outage.try_again()
+    outage.try_again()
+
+    folder = hub_database.file.parent
+    assert caplog.messages == [
+        "The hub's database takes no changes, so nobody can sign in, and no server starts or stops: "
+        f"(sqlite3.OperationalError) database is locked. Look at {hub_database.file} and its folder: owner and mode, "
+        f"`df {folder}`, and a mount that is read-only. Servers that run go on.",
+        "The hub's database takes changes again",
+    ]
+
+
 async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_path: Path) -> None:
     """Not the driver's message, which names a file or a host; here another connection has locked the database."""
     app = JupyterHub()
@@ -158,9 +185,7 @@ async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_pat
     with pytest.raises(OperationalError) as raised:
         session.commit()
 
-    assert jupyterhub_compat.first_line(raised.value) == (
-        "The hub's database did not respond while your server was being started. Please start it again."
-    )
+    assert jupyterhub_compat.first_line(raised.value) == database.AWAY_MESSAGE
     other.close()
     session.close()
     session.get_bind().dispose()
