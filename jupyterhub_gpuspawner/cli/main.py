@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class Commands(click.Group):
         """The command of a name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
+        # JupyterHub imports jsonschema, which takes a second to compile a grammar of IRIs that no command needs
+        sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
         module = import_module(f"jupyterhub_gpuspawner.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command

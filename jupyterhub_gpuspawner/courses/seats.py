@@ -78,13 +78,15 @@ def smaller_values(
     """Smaller requests that are worth a try, the largest first: the option, and CPUs or MiB.
 
     They are the parts of a node, or of a socket, at which one more job finds room: at most :data:`PARTS` for each
-    option. ``options`` are sbatch's by their long names.
+    option, and none where no node is in service. ``options`` are sbatch's by their long names.
     """
     requested = {CPUS: _number(options.get(CPUS, "")), MEMORY: _mib(options.get(MEMORY, ""))}
     parts: dict[str, set[int]] = {CPUS: set(), MEMORY: set()}
     where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
     kinds = {
-        kind for name in partitions_of(resources, snapshot) for kind in capacity_of(snapshot).nodes(name, **where).kinds
+        kind
+        for name in partitions_of(resources, snapshot)
+        for kind in capacity_of(snapshot).nodes(name, **where).usable_kinds
     }
     step = _GIB if requested[MEMORY] > _GIB else 1
     for kind in kinds:

@@ -165,9 +165,10 @@ class NodeState(NamedTuple):
     def usable(self) -> bool:
         """Whether Slurm may start a job here: up, responding, neither draining nor in maintenance.
 
-        Reserved nodes (``RESERVED``) and cloud nodes that are powered down count as usable.
+        Reserved nodes (``RESERVED``), and cloud nodes that are powered down or get their power, count as usable.
         """
-        return bool(self.states & _UP) and not self.states & _OUT
+        out = _OUT - {"NOT_RESPONDING"} if "POWERING_UP" in self.states else _OUT
+        return bool(self.states & _UP) and not self.states & out
 
     @property
     def cpus_free(self) -> int:

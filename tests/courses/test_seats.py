@@ -93,6 +93,12 @@ def test_smaller_requests_are_tried_at_which_one_more_fits_on_a_node(
     assert list(smaller_values(options, Resources(partition="gpu", **asked), snapshot)) == expected
 
 
+def test_nothing_smaller_is_tried_where_no_node_is_in_service() -> None:
+    """A smaller request would wait like the others."""
+    down = cluster(FOUR._replace(states=frozenset({"DOWN"})))
+    assert smaller_values({"cpus-per-task": "6", "mem": "24G"}, Resources(partition="gpu", gpus=1), down) == ()
+
+
 def test_a_smaller_request_is_written_as_sbatch_reads_it() -> None:
     """In the place of the larger one."""
     options = {"gres": "gpu:1", "mem": "24G", "cpus-per-task": "6"}

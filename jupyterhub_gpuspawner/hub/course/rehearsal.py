@@ -88,11 +88,7 @@ class Rehearsal:
         if plan.request is None:
             return report_of(plan, self.snapshot, None, {})
         script, unknown = self._script(plan), [self.together] if self.together else []
-        refused: dict[str, str] = {}
-        try:
-            refused = await self._refusals(plan, script, as_users)
-        except ConfigError as error:  # nothing can be run as these people
-            unknown.append(f"Whom Slurm would refuse is not known: {error}")
+        asking = asyncio.ensure_future(self._refusals(plan, script, as_users))
         # the servers of a session that has begun are among the site's jobs
         before = [other for other in plan.served_before(self.others) if other.at > self.snapshot.taken_at]
         first = [
@@ -100,9 +96,17 @@ class Rehearsal:
         ]
         unknown += [SERVED_FIRST.format(course=name) for name in dict.fromkeys(other.course for other in before)]
         owners = {job_owner(self.spawner.exec_prefix, name) for name in plan.people}
-        seats = await count_seats(
-            plan, script, self.snapshot, self.site, self.client.installation, first=first, users=owners
-        )
+        try:
+            seats = await count_seats(
+                plan, script, self.snapshot, self.site, self.client.installation, first=first, users=owners
+            )
+            try:
+                refused = await asking
+            except ConfigError as error:  # nothing can be run as these people
+                refused = {}
+                unknown.append(f"Whom Slurm would refuse is not known: {error}")
+        finally:
+            asking.cancel()
         return report_of(plan, self.snapshot, seats, refused, unknown=unknown)
 
     async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:

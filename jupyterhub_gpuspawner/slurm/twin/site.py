@@ -180,7 +180,7 @@ def question_of(
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw=site.nodes[:200])
     reservations = [line for line in site.reservations.splitlines() if _matters(line, at, nodes)]
     held = [*_held(site.jobs, at, without)]
-    drained = [name for name, record in nodes.items() if _OUT_OF_SERVICE.search(record["State"])]
+    drained = [name for name, record in nodes.items() if _out_of_service(record["State"])]
     licenses = _licenses(site.licenses, held)
     in_service = {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}
     arguments: list[dict[str, str]] = []
@@ -207,6 +207,11 @@ def question_of(
         "seconds": seconds,
     }
     return Question(document, jobs, tuple(dict.fromkeys(notes)))
+
+
+def _out_of_service(state: str) -> bool:
+    """A node that gets its power does not respond yet."""
+    return _OUT_OF_SERVICE.search(state.replace("+NOT_RESPONDING", "") if "POWERING_UP" in state else state) is not None
 
 
 def version_of(site: Site) -> str:
@@ -430,7 +435,7 @@ class _Held:
         )
 
 
-HOLDERS = 200
+HOLDERS = 100
 """Jobs of the twin that hold what jobs of the site hold; there may be thousands of these."""
 
 
