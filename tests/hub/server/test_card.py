@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -30,6 +31,7 @@ from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
 PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 QUEUED = StartFacts("12", job=Job("12", Phase.QUEUED, reason="Priority"))
+SECOND = replace(QUEUED, queue_position=QueuePosition(2, 3, "gpu", people=1, starts_at=NOW + 600))
 RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12"), can_show_log=True)
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
@@ -64,6 +66,20 @@ CARDS = {
             f"Job 12: {job_words(Job('12', Phase.QUEUED, reason='Priority')).sentence}",
             expected="Slurm has no estimate yet.",
         ),
+    ),
+    "one that waits in line has its place and its time": (
+        Server(pending="spawn", job_id="12", job=QUEUED.job, start=SECOND, profile="k80", profile_name="Two K80s"),
+        ServerCard(
+            "",
+            "Two K80s",
+            "waiting",
+            "1 person ahead of you.",
+            expected="Expected start: within 10 min, if nobody with a higher priority comes.",
+        ),
+    ),
+    "one for which everything was free starts": (
+        Server(pending="spawn", job_id="12", job=QUEUED.job, start=replace(SECOND, settling=True)),
+        ServerCard("", "My server", "starting", "Job 12: What you chose is free: it starts in a moment."),
     ),
     "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),
     "another package's server that starts": (Server(pending="spawn"), ServerCard("", "My server", "starting")),

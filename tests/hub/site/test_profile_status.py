@@ -11,7 +11,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.api import profiles_document
-from jupyterhub_gpuspawner.hub.choose.offer import FilledIn, offers, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, FilledIn, offers, profile_statuses
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -167,3 +167,16 @@ def test_each_choice_of_an_option_has_its_own_start() -> None:
     said = {key: words.start_of_choice(found, NOW) for key, found in status.choices["gpus"].items()}
 
     assert said == {"1": ": starts now", "2": ": starts now", "4": ": within 10 min", "8": ": cannot start"}
+
+
+def test_so_many_choices_have_a_start_that_a_page_costs_little() -> None:
+    """Twenty options of four choices each: the first sixty."""
+    choices = {str(number): {"slurm": {"gpus": number}} for number in (1, 2, 4, 8)}
+    options = {f"option{number}": {"display_name": f"Option {number}", "choices": choices} for number in range(20)}
+    profile = {"display_name": "K80", "slurm": {"cpus": 1}, "profile_options": options}
+    at = datetime.fromtimestamp(NOW).astimezone()
+    (status,) = profile_statuses(
+        parse_profiles([profile]), username="ada", groups=(), snapshot=cluster(node("g1", "gpu:k80:4")), now=at
+    )
+
+    assert sum(map(len, status.choices.values())) == CHOICES_AT_MOST
