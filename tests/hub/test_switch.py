@@ -101,13 +101,14 @@ def test_one_click_gives_up_the_place_and_starts_the_other_profile(
     ann = Visitor(hub, "ann")
     page = ann.pending()
     offered = [each["value"] for each in page.soup.select('#gpuspawner-instead input[name="profile"]')]
-    switch(ann, "light")
+    following = switch(ann, "light").text
     switch(ann, "light")
     hub.wait("ann", ready=True)
     model = hub.server("ann")
 
     assert offered == ["light", "broken"]
     assert "If you switch, you give up your place in line." in page.text
+    assert "Waiting in line" not in following  # what was free only settles
     assert model is not None
     assert model["user_options"] == {"profile": "light"}
     assert len(jobs(slurm_cluster, "ann")) == 1

@@ -65,7 +65,7 @@ class StartFacts:
     change: Change | None = None
     """The last change of the expected start by more than a fifth of the wait."""
     settling: bool = False
-    """Everything that the job needs was free when it was asked for, a moment ago: Slurm is about to start it."""
+    """The job is pending, and everything that it needs was free when it was asked for, a moment ago."""
 
     @property
     def waits(self) -> bool:
@@ -97,7 +97,7 @@ def start_facts(
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
         change=attempt.wait.change,
-        settling=attempt.settles(time.time()),
+        settling=watch.status is not None and watch.status.phase is Phase.QUEUED and attempt.settles(time.time()),
     )
 
 
@@ -191,7 +191,7 @@ def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
         return percent, words.SILENT
     if job is None:
         return percent, words.SUBMITTED_AS.format(job_id=job_id)
-    if job.phase is Phase.QUEUED and facts.settling:
+    if facts.settling:
         return percent, words.SETTLING
     return percent, job_words(job, matching=facts.matching).sentence
 
@@ -214,8 +214,10 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     text = _percent_and_sentence(replace(facts, silent=False))[1]
     place = words.people_ahead(position.people, position.position) if position is not None else ""
     is_usual = bool(place) and job is not None and reason_name(job.reason) in _USUAL
-    about_job = job_words(job, matching=facts.matching, contact=facts.contact) if job is not None else NO_WORDS
-    hint = about_job.advice if facts.placement is None and not facts.settling else ""
+    about_job = NO_WORDS
+    if job is not None and not facts.settling:
+        about_job = job_words(job, matching=facts.matching, contact=facts.contact)
+    hint = about_job.advice if facts.placement is None else ""
     change = facts.change.words if facts.change is not None and facts.waits else ""
     queue_note = "" if not expects else words.KEPT if facts.queued_until is None else words.KEPT_UNTIL
     until = _iso(facts.queued_until) if expects else None

@@ -141,7 +141,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
             "ada",
             "waiting",
             needs_help=True,
-            lines=lines("No node can satisfy the job's request.", "It does not start by itself."),
+            lines=lines("No node can satisfy the job's request.", "Waiting does not help."),
         ),
     ),
     "a server that stops": (Server("ada", pending="stop"), Tile("ada", "stopping")),

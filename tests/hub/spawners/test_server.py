@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     running_log,
     server_of,
     servers_with_jobs,
+    stop_record,
     updated_server,
     waits_in_queue,
     with_current_end,
@@ -253,3 +254,19 @@ async def test_a_stop_is_noted_with_the_session() -> None:
     note_stopper(stock(), Kind.STOPPED_BY_ADMIN)
 
     assert ours.life.stopper is Kind.STOPPED_BY_ADMIN
+
+
+QUEUED = Job("12", Phase.QUEUED, reason="Priority")
+
+
+@pytest.mark.parametrize(
+    ("server", "stage"),
+    [
+        (Server(job_id="12", pending="spawn", job=QUEUED), Stage.QUEUED),
+        (Server(job_id="12", pending="spawn", job=RUNNING), Stage.STARTING),
+        (Server(job_id="12", ready=True, job=RUNNING), None),
+    ],
+)
+def test_a_stop_knows_whether_the_server_ever_ran(server: Server, stage: Stage | None) -> None:
+    """One that waited has left the line, one that was starting was cancelled, and only one that ran was stopped."""
+    assert stop_record(server, at=9.0) == Ending(Cause(Kind.STOPPED_BY_USER), at=9.0, job_id="12", stage=stage)
