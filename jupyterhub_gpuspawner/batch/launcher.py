@@ -48,10 +48,10 @@ def launcher_archive(*, gate: bool = False) -> bytes:
 
 @lru_cache(maxsize=1)
 def members() -> dict[str, str]:
-    """Names and texts of the archive's modules, sorted: what ``node/main.py`` and ``node/other_node.py`` import."""
+    """Names and texts of the archive's modules, sorted: what the modules of ``node/`` import that are run on nodes."""
     root = Path(__file__).parents[1]
     sources: dict[str, str] = {}
-    waiting = [f"{PACKAGE}.node.main", f"{PACKAGE}.node.other_node"]
+    waiting = [f"{PACKAGE}.node.{entry}" for entry in ("main", "other_node", "failure")]
     while waiting:
         module = waiting.pop()
         sources[module] = bare(root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8"))

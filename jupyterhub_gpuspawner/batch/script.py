@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jupyterhub_gpuspawner.batch.shell import (
+    AT_EXIT,
     call,
     find_python,
     in_container,
     other_nodes,
+    report_failure,
     setup_lines,
     srun_cpus,
     unpack,
@@ -27,14 +29,17 @@ _SERVE = """\
 gpuspawner_serve() {{
     {}
 }}
-trap : TERM INT HUP
+gpuspawner_fault=server
+trap gpuspawner_fault= TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
 # If another program took the port before the server had it, start again with another port
 if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
     status=0
     gpuspawner_serve || status=$?
-fi"""
+fi
+[ "$status" = 0 ] || gpuspawner_report || :
+gpuspawner_fault="""
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)
 
 
@@ -70,10 +75,11 @@ def render(
     head += [f"#SBATCH {option}" for option in options(request.resources, plan.policy, gpus_option)]
     parts = [
         "\n".join(head),
+        report_failure(),
         _section("The profile's environment", "\n".join(setup_lines(environment))),
         srun_cpus(),
-        _section("Before the server: the site's own lines", prologue),
-        unpack(launcher, plan),
+        _section("Before the server: the site's own lines", prologue and f"gpuspawner_fault=prologue\n{prologue}"),
+        unpack(launcher, plan, at_exit=AT_EXIT),
         find_python(server, now=True),
         other_nodes() if request.resources.node_count > 1 else "",
         _section(

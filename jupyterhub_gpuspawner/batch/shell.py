@@ -10,7 +10,8 @@ from jupyterhub_gpuspawner.profiles.profile import SOCKET_FOLDER, own_words
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
-_FAIL = 'gpuspawner_fail() { echo "gpuspawner: $*" >&2; exit 1; }'
+_FAIL = """\
+gpuspawner_fail() { gpuspawner_fault=$1; gpuspawner_subject=$2; echo "gpuspawner: $3" >&2; exit 1; }"""
 PYTHONS = "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9"
 """Names that are searched in the job's PATH, the environment's own Python first."""
 
@@ -51,10 +52,50 @@ gpuspawner_unpack() (
     exit 1
 )
 GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
-trap 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
+trap @AT_EXIT@ EXIT
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher"""
+
+_REMOVE = 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"'
+
+_REPORT = """\
+# --- gpuspawner: if the job ends before its server has run, it reports why. The launcher is read from this script
+gpuspawner_fault=setup
+gpuspawner_report() (
+    [ -n "${gpuspawner_fault:-}" ] || exit 0
+    { set +eux; } 2>/dev/null
+    PATH=${PATH:-}:/usr/bin:/bin
+    for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" @PYTHONS@ \\
+            /usr/bin/python3 /usr/libexec/platform-python; do
+        gpuspawner_try=$(unset -f python3; unalias python3 2>/dev/null; command -v -- "$gpuspawner_try") || continue
+        "$gpuspawner_try" -I -c '
+@BOOTSTRAP@
+' \\
+            "$0" "$gpuspawner_fault" "${gpuspawner_subject:-}" "${GPUSPAWNER_FOLDER:-}" </dev/null
+        case $? in 99 | 126 | 127) ;; *) break ;; esac
+    done
+)
+gpuspawner_end() {
+    case $?:${gpuspawner_fault:-} in *: | 0:script | 129:* | 130:* | 143:*) ;; *) gpuspawner_report || : ;; esac
+    PATH=/usr/bin:/bin:${PATH:-}
+    [ -z "${GPUSPAWNER_FOLDER:-}" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"
+}
+trap gpuspawner_end EXIT"""
+AT_EXIT = "gpuspawner_end"
+"""The function of :func:`report_failure` that a script runs at its end."""
+_FROM_SCRIPT = """\
+import sys
+sys.excepthook = lambda *_: None
+if sys.version_info < (3, 9):
+    sys.exit(99)
+import base64, os, re
+lines = re.search(rb"\\n((?:[A-Za-z0-9+/=]{120}\\n){9,}[A-Za-z0-9+/=]+)\\n", open(sys.argv[1], "rb").read())
+file = os.memfd_create("launch.pyz")
+os.write(file, base64.b64decode(lines[1]))
+sys.path.insert(0, "/proc/self/fd/%d" % file)
+from jupyterhub_gpuspawner.node.failure import main
+main(sys.argv[2:])"""
 
 _FIND_PYTHON = """\
 # Find a Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and similar variables are
@@ -125,29 +166,42 @@ def setup_lines(environment: Environment) -> list[str]:
     """Shell lines that set up the profile's environment; a step that fails ends the job and says what failed."""
     steps: list[str] = []
     if environment.modules or environment.module_use:
-        steps.append("type module >/dev/null 2>&1 || " + _fail("there is no module command on this node"))
+        steps.append(
+            "type module >/dev/null 2>&1 || " + _fail("module_command", "", "there is no module command on this node")
+        )
     steps += [
-        f"module use {shlex.quote(folder)} || " + _fail(f"module use {folder} failed")
+        f"module use {shlex.quote(folder)} || " + _fail("module_path", folder, f"module use {folder} failed")
         for folder in environment.module_use
     ]
     steps += [
-        f"module load {shlex.quote(name)} || " + _fail(f"module {name} cannot be loaded")
+        f"module load {shlex.quote(name)} || " + _fail("module", name, f"module {name} cannot be loaded")
         for name in environment.modules
     ]
     if environment.conda:
-        failed = _fail(f"conda environment {environment.conda} cannot be activated")
+        failed = _fail("conda", environment.conda, f"conda environment {environment.conda} cannot be activated")
         steps.append(f'eval "$(conda shell.bash hook)" && conda activate {_path(environment.conda)} || {failed}')
     if environment.venv:
         activate = _path(f"{environment.venv}/bin/activate")
-        steps.append(f"source {activate} || " + _fail(f"virtual environment {environment.venv} cannot be activated"))
+        sentence = f"virtual environment {environment.venv} cannot be activated"
+        steps.append(f"source {activate} || " + _fail("venv", environment.venv, sentence))
     steps += [f"export {name}={shlex.quote(value)}" for name, value in environment.variables.items()]
     if any(" || gpuspawner_fail " in step for step in steps):
         steps.insert(0, _FAIL)
     return [*steps, *environment.setup]
 
 
-def _fail(sentence: str) -> str:
-    return f"gpuspawner_fail {shlex.quote(sentence)}"
+def _fail(fault: str, subject: str, sentence: str) -> str:
+    return f"gpuspawner_fail {fault} {shlex.quote(subject)} {shlex.quote(sentence)}"
+
+
+def report_failure() -> str:
+    """Lines that have the job report to the hub why it ends before its server has run.
+
+    ``gpuspawner_fault`` is the step that is being taken, one of ``FAULTS`` of
+    :mod:`~jupyterhub_gpuspawner.wire.bounds`; it is empty once nothing is to be reported. They precede all
+    other lines: the profile's may end the job.
+    """
+    return _REPORT.replace("@PYTHONS@", PYTHONS).replace("@BOOTSTRAP@", _FROM_SCRIPT)
 
 
 def _path(path: str) -> str:
@@ -174,8 +228,10 @@ def in_container(environment: Environment, command: Sequence[str], *, gpu: bool)
     return [*command[:outside], *inside]
 
 
-def unpack(launcher: bytes, plan: LaunchPlan) -> str:
+def unpack(launcher: bytes, plan: LaunchPlan, *, at_exit: str = _REMOVE) -> str:
     """Lines that write launcher and plan to the first folder that can hold them, and remove them when the script ends.
+
+    ``at_exit``: what the script runs at its end.
 
     TMPDIR, /tmp, /dev/shm and the user's home are tried in this order, by writing. The lines are POSIX shell, since a
     site's own script may be run by sh. The folder's name contains that of the node, so that no other node that shares
@@ -183,7 +239,8 @@ def unpack(launcher: bytes, plan: LaunchPlan) -> str:
     """
     text = base64.b64encode(launcher).decode("ascii")
     encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))
-    return _UNPACK.replace("@PLAN@", shlex.quote(plan.dumps())).replace("@LAUNCHER@", encoded)
+    lines = _UNPACK.replace("@PLAN@", shlex.quote(plan.dumps())).replace("@AT_EXIT@", shlex.quote(at_exit))
+    return lines.replace("@LAUNCHER@", encoded)
 
 
 def find_python(command: Sequence[str], *, now: bool) -> str:

@@ -14,10 +14,12 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from jupyterhub_gpuspawner.batch.script import option
 from jupyterhub_gpuspawner.batch.shell import (
+    AT_EXIT,
     call,
     find_python,
     in_container,
     other_nodes,
+    report_failure,
     setup_lines,
     srun_cpus,
     unpack,
@@ -94,7 +96,9 @@ def render_template(
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
     several = [other_nodes()] if variables.get("nnodes", "1") not in ("", "1") else []
-    block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False), *several]
+    unpacked = unpack(launcher, plan, at_exit=AT_EXIT)
+    block = [report_failure(), unpacked, srun_cpus(), *setup, find_python(command, now=False), *several]
+    block += ["gpuspawner_fault=script"]
     shebang = [] if at else ["#!/bin/bash"]
     return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))
 

@@ -26,6 +26,8 @@ LIMIT = 4 * 1024 * 1024
 _REAP = 0.05
 """Seconds to wait for a killed child to end before it is abandoned."""
 _PR_SET_PDEATHSIG = 1
+NO_COMMAND, NOT_RUN = 127, 126
+"""Exit codes, as a shell's: there is no such command, and it cannot be run."""
 _FIRST = 100
 """Lowest number of a file that is kept open: scripts use the small ones."""
 
@@ -165,9 +167,9 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
         path = environ.get("PATH", "not set")
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             complain(f"{command[0]}: no such command; PATH is {path}")
-            raise SystemExit(127) from None
+            raise SystemExit(NO_COMMAND) from None
         complain(f"{command[0]} cannot be run: {error.strerror}; PATH is {path}")
-        raise SystemExit(126) from None
+        raise SystemExit(NOT_RUN) from None
 
 
 def complain(sentence: str) -> None:

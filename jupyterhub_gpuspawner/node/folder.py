@@ -240,7 +240,7 @@ def behind(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         child.complain(
             f"{PROXY}: no such command; the job's environment needs jupyterhub and jupyter-server-proxy >= 4.6"
         )
-        raise SystemExit(127)
+        raise SystemExit(child.NO_COMMAND)
     with open(proxy, "rb") as file:
         first = file.readline(4096).decode(errors="replace")
     named = [word for word in first[2:].split() if os.path.basename(word).startswith("python")]

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
+from jupyterhub_gpuspawner.node import failure as failures
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
-from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
+from jupyterhub_gpuspawner.wire.documents import (
+    UNKNOWN_CLAIM,
+    LaunchPlan,
+    NodeReport,
+    PlacementDocument,
+    StartFailure,
+    recover_plan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping, Sequence
@@ -44,13 +52,18 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     """
     placing = _placing(plan, environ)
     placing.problems.extend(problems)
+    failure: StartFailure | None = None
+    if plan.report:
+        well = (failure, "")
+        failure, problem = placing.attempt("Writing a byte", lambda: failures.faulty_folder(environ), well)
+        placing.problems.extend(filter(None, [problem]))
     document, topology = placing.attempt(  # observe, determine what was granted, choose, bind
         "Placing the server", placing.place, (PlacementDocument(node=placing.node), NodeTopology())
     )
     if plan.report:
         placing.attempt("Holding the launcher's folder", lambda: folder.hold(environ), None)
         placing.attempt("Providing gpuspawner-run", lambda: folder.bring_run(environ), None)
-        port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
+        port = placing.attempt("Reporting", lambda: _report(placing, document, topology, failure), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
         if plan.lab:
             doing = "Unpacking the companion of JupyterLab"
@@ -62,9 +75,16 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         child.complain(f"{document.node}{task}: {gpus}; {cpus}; memory {document.memory_policy}")
     for problem in dict.fromkeys(placing.problems):
         child.complain(problem)
-    if command[0] == GATE:
-        command = folder.behind(command[1:], environ)
-    child.become(command, environ)
+    try:
+        if command[0] == GATE:
+            command = folder.behind(command[1:], environ)
+        child.become(command, environ)
+    except SystemExit as ending:  # what is missing is in the log
+        if plan.report:
+            missing = folder.PROXY if command[0] == GATE else command[0]
+            fault = "command" if ending.code == child.NO_COMMAND else "command_refused"
+            failures.send(StartFailure(fault, missing), environ)
+        raise
 
 
 def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
@@ -83,10 +103,10 @@ def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
     return Placing(plan, environ, network=several_nodes)
 
 
-def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
+def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology, failure: StartFailure | None) -> int:
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
-    report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology))
+    report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology), failure=failure)
     announced = announce(report, placing.plan, placing.environ)
     placing.problems.extend(announced.problems)
     if announced.service_url:
@@ -131,7 +151,9 @@ def announce(
         problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
     if port and environ.get("JUPYTERHUB_API_URL"):
         if retry:
-            problems.append("The report will be sent again for up to ten minutes.")
+            # in one sentence: where the server then fails, this is the last line of the log that is ours
+            reason = "".join(problems[-1:]).rstrip(".")
+            problems[-1:] = [f"{reason}. The report will be sent again for up to ten minutes."]
         reporter = PortReporter(report, port, environ, os.getpid(), is_reported=not retry)
         child.leave(lambda: _accompany(reporter, plan.usage_interval))
     return Announcement(port, service_url, tuple(problems))

@@ -161,12 +161,12 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
     403, 429 and 5xx are tried again; other 4xx, and a certificate that cannot be verified, are final.
     """
     try:
-        _try(fit(report), environ)
+        post_patiently(fit(report), environ)
     except RefusedError as refused:
         if refused.status != 400:
             return _sentence(refused), refused.passes
         try:
-            _try(_least(report, refused), environ)
+            post_patiently(_least(report, refused), environ)
         except (RefusedError, OSError, ValueError) as second:
             return _sentence(refused), second.passes if isinstance(second, RefusedError) else isinstance(
                 second, OSError
@@ -180,7 +180,7 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
     return None, False
 
 
-def _try(report: NodeReport, environ: Mapping[str, str]) -> None:
+def post_patiently(report: NodeReport, environ: Mapping[str, str]) -> None:
     """Post until it succeeds, the refusal is final, or the tries are used up; raises what the last try raised."""
     body = report.dumps().encode()
     for pause in PAUSES:

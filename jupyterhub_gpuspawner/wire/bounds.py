@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 SEEN = ("process", "user", "unseen", "taken")
 """What the launcher can find at a server's port: see :class:`~.documents.Door`."""
 FOLDER_FAULTS = (
-    *("home_full", "home_unwritable", "home_silent", "log_full", "log_unwritable", "log_silent"),
+    *("home_full", "home_unwritable", "home_silent", "log_full", "log_silent"),
     *("tmp_full", "tmp_unwritable", "tmp_silent"),
 )
 """Faults of a folder that servers write to: the user's home, that of the log, that for temporary files. The server is
 started all the same."""
 FAULTS = (
     *("module_command", "module_path", "module", "conda", "venv", "setup", "prologue", "script"),
-    *("python", "launcher", "command", "command_refused", "server"),
+    *("command", "command_refused", "server"),
     *FOLDER_FAULTS,
 )
 """What keeps a job from running its server, as the job reports it: see :class:`~.documents.StartFailure`.

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins import nvml
 from tests.standins.report_hub import ReportHub
@@ -149,11 +149,15 @@ def dies(pid: int) -> bool:
     return False
 
 
+def request_of(document: Mapping[str, Any]) -> JobRequest:
+    """What Ada asks for with a profile that has these fields."""
+    profiles = parse_profiles([{"display_name": "P", **document}], name="c.profiles")
+    return resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime.now(timezone.utc))
+
+
 def job_script(command: Sequence[str], setup: str = "") -> str:
     """The script of a job that runs the launcher and ``command``; ``setup``: the profile's own shell lines."""
-    profile = {"display_name": "P", **({"environment": {"setup": setup}} if setup else {})}
-    profiles = parse_profiles([profile], name="c.profiles")
-    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime.now(timezone.utc))
+    request = request_of({"environment": {"setup": setup}} if setup else {})
     names = {"tag": "t", "log_path": "/dev/null", "job_name": "j", "chdir": "/"}
     return render(request, launcher=launcher_archive(), plan=LaunchPlan(), command=list(command), **names)
 

@@ -320,8 +320,8 @@ def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> No
 
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert done.stderr == (
-        "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused\n"
-        "gpuspawner: The report will be sent again for up to ten minutes.\n"
+        "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused. "
+        "The report will be sent again for up to ten minutes.\n"
     )
 
 

@@ -205,14 +205,6 @@ _OF_REPORTS: Mapping[str, Words] = {
         "The site's own lines ended the job before your server was started.", _OF_A_LINE, "See `req_prologue`."
     ),
     "script": Words("The site's batch script ended before your server was ready.", _OF_A_LINE, "See `batch_script`."),
-    "python": Words(
-        "There is no Python 3.9 or newer on {node}.", _ASK, "Load a module that has one, or set GPUSPAWNER_PYTHON."
-    ),
-    "launcher": Words(
-        "Neither a folder nor the memory of {node} can hold what starts the server.",
-        _ASK,
-        "Make room in /tmp or /dev/shm.",
-    ),
     "command": Words(
         "There is no command {subject} on {node}.",
         _MISSING,
@@ -236,7 +228,6 @@ _OF_REPORTS: Mapping[str, Words] = {
         "A write to {subject} took too long: look at the file server, and at the node's mounts.",
     ),
     "log_full": Words("The folder of the server's log is full.", _ASK, _LOG_DIR),
-    "log_unwritable": Words("The folder of the server's log cannot be written.", _ASK, _LOG_DIR),
     "log_silent": Words("The folder of the server's log does not answer.", _ASK, _LOG_DIR),
     "tmp_full": Words("The folder for temporary files on {node} is full.", _ASK, "Remove what is left in {subject}."),
     "tmp_unwritable": Words("The folder for temporary files on {node} cannot be written.", _ASK, _TMPDIR),

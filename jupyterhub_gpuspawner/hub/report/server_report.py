@@ -278,10 +278,14 @@ class ServerReport:
             self._state.store_soon()
 
     def _accept_failure(self, failure: StartFailure) -> None:
-        """Keep why a start fails. That the server has ended says less than what was reported before it was started."""
-        if self._spawner.ready or (self.failure is not None and failure.fault == "server"):
+        """Keep why a start fails; that the server has ended adds its last line to the fault of a folder."""
+        if self._spawner.ready:
             return
-        self.failure = replace(failure, subject=redacted(failure.subject), line=redacted(failure.line))
+        failure = replace(failure, subject=redacted(failure.subject), line=redacted(failure.line))
+        known = self.failure if failure.fault == "server" else None
+        if known is not None:
+            failure = replace(known, line=failure.line) if known.fault in FOLDER_FAULTS else known
+        self.failure = failure
         self._state.store()
 
     def _check_job(self, report: NodeReport) -> None:

@@ -16,11 +16,44 @@
 #SBATCH --gres-flags=enforce-binding
 #SBATCH --mail-type=END
 
+# --- gpuspawner: if the job ends before its server has run, it reports why. The launcher is read from this script
+gpuspawner_fault=setup
+gpuspawner_report() (
+    [ -n "${gpuspawner_fault:-}" ] || exit 0
+    { set +eux; } 2>/dev/null
+    PATH=${PATH:-}:/usr/bin:/bin
+    for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
+            /usr/bin/python3 /usr/libexec/platform-python; do
+        gpuspawner_try=$(unset -f python3; unalias python3 2>/dev/null; command -v -- "$gpuspawner_try") || continue
+        "$gpuspawner_try" -I -c '
+import sys
+sys.excepthook = lambda *_: None
+if sys.version_info < (3, 9):
+    sys.exit(99)
+import base64, os, re
+lines = re.search(rb"\n((?:[A-Za-z0-9+/=]{120}\n){9,}[A-Za-z0-9+/=]+)\n", open(sys.argv[1], "rb").read())
+file = os.memfd_create("launch.pyz")
+os.write(file, base64.b64decode(lines[1]))
+sys.path.insert(0, "/proc/self/fd/%d" % file)
+from jupyterhub_gpuspawner.node.failure import main
+main(sys.argv[2:])
+' \
+            "$0" "$gpuspawner_fault" "${gpuspawner_subject:-}" "${GPUSPAWNER_FOLDER:-}" </dev/null
+        case $? in 99 | 126 | 127) ;; *) break ;; esac
+    done
+)
+gpuspawner_end() {
+    case $?:${gpuspawner_fault:-} in *: | 0:script | 129:* | 130:* | 143:*) ;; *) gpuspawner_report || : ;; esac
+    PATH=/usr/bin:/bin:${PATH:-}
+    [ -z "${GPUSPAWNER_FOLDER:-}" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"
+}
+trap gpuspawner_end EXIT
+
 # The profile's environment
-gpuspawner_fail() { echo "gpuspawner: $*" >&2; exit 1; }
-type module >/dev/null 2>&1 || gpuspawner_fail 'there is no module command on this node'
-module load CUDA/12.4 || gpuspawner_fail 'module CUDA/12.4 cannot be loaded'
-eval "$(conda shell.bash hook)" && conda activate torch || gpuspawner_fail 'conda environment torch cannot be activated'
+gpuspawner_fail() { gpuspawner_fault=$1; gpuspawner_subject=$2; echo "gpuspawner: $3" >&2; exit 1; }
+type module >/dev/null 2>&1 || gpuspawner_fail module_command '' 'there is no module command on this node'
+module load CUDA/12.4 || gpuspawner_fail module CUDA/12.4 'module CUDA/12.4 cannot be loaded'
+eval "$(conda shell.bash hook)" && conda activate torch || gpuspawner_fail conda torch 'conda environment torch cannot be activated'
 export COURSE='it'"'"'s 42'
 
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
@@ -62,7 +95,7 @@ gpuspawner_unpack() (
     exit 1
 )
 GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
-trap 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
+trap gpuspawner_end EXIT
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher
@@ -122,7 +155,8 @@ fi
 gpuspawner_serve() {
     "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- /sw/jupyter/bin/jupyterhub-singleuser --debug
 }
-trap : TERM INT HUP
+gpuspawner_fault=server
+trap gpuspawner_fault= TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
 # If another program took the port before the server had it, start again with another port
@@ -130,5 +164,7 @@ if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-t
     status=0
     gpuspawner_serve || status=$?
 fi
+[ "$status" = 0 ] || gpuspawner_report || :
+gpuspawner_fault=
 
 exit "$status"

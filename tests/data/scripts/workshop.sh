@@ -10,6 +10,38 @@
 #SBATCH --chdir=/home/ada
 #SBATCH --mem=32000M
 
+# --- gpuspawner: if the job ends before its server has run, it reports why. The launcher is read from this script
+gpuspawner_fault=setup
+gpuspawner_report() (
+    [ -n "${gpuspawner_fault:-}" ] || exit 0
+    { set +eux; } 2>/dev/null
+    PATH=${PATH:-}:/usr/bin:/bin
+    for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
+            /usr/bin/python3 /usr/libexec/platform-python; do
+        gpuspawner_try=$(unset -f python3; unalias python3 2>/dev/null; command -v -- "$gpuspawner_try") || continue
+        "$gpuspawner_try" -I -c '
+import sys
+sys.excepthook = lambda *_: None
+if sys.version_info < (3, 9):
+    sys.exit(99)
+import base64, os, re
+lines = re.search(rb"\n((?:[A-Za-z0-9+/=]{120}\n){9,}[A-Za-z0-9+/=]+)\n", open(sys.argv[1], "rb").read())
+file = os.memfd_create("launch.pyz")
+os.write(file, base64.b64decode(lines[1]))
+sys.path.insert(0, "/proc/self/fd/%d" % file)
+from jupyterhub_gpuspawner.node.failure import main
+main(sys.argv[2:])
+' \
+            "$0" "$gpuspawner_fault" "${gpuspawner_subject:-}" "${GPUSPAWNER_FOLDER:-}" </dev/null
+        case $? in 99 | 126 | 127) ;; *) break ;; esac
+    done
+)
+gpuspawner_end() {
+    case $?:${gpuspawner_fault:-} in *: | 0:script | 129:* | 130:* | 143:*) ;; *) gpuspawner_report || : ;; esac
+    PATH=/usr/bin:/bin:${PATH:-}
+    [ -z "${GPUSPAWNER_FOLDER:-}" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"
+}
+trap gpuspawner_end EXIT
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
 '{"claim": null, "cpus": null, "deadline": 3.0, "gpus": null, "lab": false, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "usage_interval": 0.0, "version": 1}'
@@ -46,7 +78,7 @@ gpuspawner_unpack() (
     exit 1
 )
 GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
-trap 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
+trap gpuspawner_end EXIT
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher
@@ -100,6 +132,7 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     }
     echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi
+gpuspawner_fault=script
 
 source /sw/apps/mpi/env.sh
 source /sw/modules/init/bash

@@ -1,0 +1,149 @@
+"""Why a job does not run its server, as it reports it to the hub; and folders without which a server hardly starts.
+
+The batch script calls :func:`main` when it ends before its server has run, or when the server has failed: by then the
+launcher may not have been unpacked, so the script reads it from its own text
+(:mod:`jupyterhub_gpuspawner.batch.shell`).
+What cannot be sent is not written to the log either, whose last line then is the hub's best explanation.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node import child
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, StartFailure, in_print
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.node.child import Say
+
+SEND_SECONDS = 10.0
+"""Seconds for all tries to send a failure: the job holds its GPUs meanwhile."""
+READ_SECONDS = 2.0
+"""Seconds to read the end of the log."""
+WRITE_SECONDS = 2.0
+"""Seconds for a byte in each of the folders together; a file server that hangs takes longer."""
+TAIL = 8192
+"""Bytes of the log that are read."""
+WITH_LINE = ("setup", "prologue", "script", "server")
+"""Faults of which the last line of the log says more than the fault itself."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Report to the hub; ``arguments``: the fault, what has failed, and the launcher's folder (both may be empty)."""
+    from jupyterhub_gpuspawner.node import folder, port
+
+    fault, subject, launched = arguments
+    if fault == "script" and port.remembered(launched):  # a site's own script does not say when it starts the server
+        fault = "server"
+    environ = dict(os.environ)
+    try:
+        folder.certificates_in_memory(environ)
+    except (OSError, ValueError):
+        return
+    send(StartFailure(fault, subject, last_line() if fault in WITH_LINE else ""), environ)
+
+
+def send(failure: StartFailure, environ: Mapping[str, str]) -> None:
+    """Report a failure that ends the job, in a child process; gives up after :data:`SEND_SECONDS`."""
+    from jupyterhub_gpuspawner.node.report import post_patiently
+
+    node = environ.get("SLURMD_NODENAME") or os.uname().nodename
+    placement = PlacementDocument(job_id=environ.get("SLURM_JOB_ID"), node=node)
+    report = in_print(NodeReport(0, placement, failure=failure))
+    try:
+        child.ask(lambda _: post_patiently(report, environ), SEND_SECONDS)
+    except OSError:  # no process can be had
+        return
+
+
+def last_line() -> str:
+    """The last line in the job's log that is neither Slurm's nor ours; empty if it cannot be read in time."""
+
+    def read(say: Say) -> None:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as log:
+            about = os.fstat(log.fileno())
+            if stat.S_ISREG(about.st_mode):
+                log.seek(max(0, about.st_size - TAIL))
+                say(line=last_of(log.read(TAIL).decode("utf-8", "replace")))
+
+    try:
+        path = os.readlink("/proc/self/fd/2")
+        documents, _ = child.ask_documents(read, READ_SECONDS)
+    except OSError:
+        return ""
+    return str(documents[0]["line"]) if documents else ""
+
+
+def last_of(text: str) -> str:
+    """The last line of a log's end that a program of the job has written, without colours."""
+    import re
+
+    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    ours = re.compile(r"gpuspawner: |\++ .*gpuspawner_|(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
+    lines = [line.strip() for line in plain.splitlines()]
+    return next((line for line in reversed(lines) if line and not ours.match(line)), "")
+
+
+def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS) -> tuple[StartFailure | None, str]:
+    """Write a byte to the user's home, the log's folder and that for temporary files, in a child process.
+
+    Returns the first fault, and a sentence with the system's word for it. That slurmd could open the log shows that its
+    folder can be written; it may be full. Raises OSError if no process can be had.
+    """
+    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": _log_folder(), "home": environ.get("HOME", "")}  # noqa: S108
+    names = {path: name for name, path in folders.items() if path}  # of several names for one folder the last
+
+    def write(say: Say) -> None:
+        for path in reversed(names):
+            say(path=path)
+            fault = _fault_of_write(path)
+            if fault is not None:
+                say(path=path, code=fault)
+                return
+
+    documents, finished = child.ask_documents(write, seconds)
+    code = documents[-1].get("code") if documents else None
+    if code is None and (finished or not documents):
+        return None, ""
+    path = documents[-1]["path"]
+    name = names[path]
+    if code is None:
+        return StartFailure(f"{name}_silent", path), f"A byte could not be written to {path} within {seconds:g} s."
+    if code not in _FULL and name == "log":
+        return None, ""
+    how = "full" if code in _FULL else "unwritable"
+    return StartFailure(f"{name}_{how}", path), f"{path} cannot be written: {os.strerror(code)}."
+
+
+def _fault_of_write(folder: str) -> int | None:
+    """Write a byte to a new file, and remove it; returns the error's number, None if all is well."""
+    path = os.path.join(folder, f".gpuspawner-{os.urandom(6).hex()}")
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        return error.errno or errno.EIO
+    try:
+        try:
+            os.write(file, b"\n")
+        finally:
+            os.close(file)  # a file server says only now that there is no room
+    except OSError as error:
+        return error.errno or errno.EIO
+    finally:
+        os.unlink(path)
+    return None
+
+
+def _log_folder() -> str:
+    """The folder of the job's log; empty where standard error is no file with a name."""
+    try:
+        path = os.readlink("/proc/self/fd/2")
+        return os.path.dirname(path) if stat.S_ISREG(os.fstat(2).st_mode) and path.startswith("/") else ""
+    except OSError:
+        return ""
