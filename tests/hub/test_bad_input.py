@@ -221,12 +221,12 @@ def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
 DYING = {
     "a command that is not there": (
         "no-command",
-        "ended before your server was ready: The job failed with exit code 127: a command was not found.",
+        "There is no command /no/such/command on ",
         "gpuspawner: /no/such/command: no such command",
     ),
     "a set-up that fails": (
         "fails",
-        "ended before your server was ready: The job failed with exit code 3.",
+        "The profile's setup ended the job before your server was started. It wrote: “the disk is full”",
         "the disk is full",
     ),
 }

@@ -250,7 +250,7 @@ def test_a_server_that_ends_by_itself_is_noticed_within_an_interval_and_named(
     slurm_cluster.run("scancel", "--batch", "--signal=KILL", job)
 
     assert soon(lambda: not hub.server("karl"))
-    assert why_it_ended(hub, "karl") == "The job failed: it was ended by signal 9."
+    assert why_it_ended(hub, "karl") == "The job was killed (signal 9), most often for its memory."
 
 
 def resumed(slurm: PrivateSlurm, node: str) -> bool:

@@ -163,7 +163,7 @@ def test_a_server_that_fails_reports_the_last_line_of_its_log(tmp_path: Path) ->
 
 def test_a_script_of_the_sites_own_that_fails_before_the_server_says_so(tmp_path: Path) -> None:
     """With its last line; one that ends without an error has run its server."""
-    names = {"launcher": launcher_archive(), "plan": LaunchPlan(), "command": COMMAND, "tag": "t"}
+    names: Any = {"launcher": launcher_archive(), "plan": LaunchPlan(), "command": COMMAND, "tag": "t"}
     fails = render_template("#!/bin/bash\necho no scratch; exit 4\n{cmd}\n", {}, **names)
     ended, reports, _ = run(tmp_path, fails.script)
     (tmp_path / "home").rmdir()

@@ -49,6 +49,8 @@ from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
+OUR_LINES = "gpuspawner: "
+"""What a line in a job's log begins with that the batch script or the launcher has written."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,13 @@ class Ending:
     def failed(self) -> bool:
         """It is that of a start, and nobody stopped it."""
         return self.cause.kind is Kind.START_FAILED
+
+    @property
+    def log_says_more(self) -> bool:
+        """The log's last lines may say why it failed, and are more than the line that is shown as the reason."""
+        lines = (line.strip() for line in self.lines.splitlines())
+        more = (line for line in lines if line not in ("", self.line) and not line.startswith(OUR_LINES))
+        return (self.failed or self.cause.kind is Kind.FAILED) and any(more)
 
     @property
     def served(self) -> bool:
@@ -234,6 +243,8 @@ _OF_REPORTS: Mapping[str, Words] = {
     "tmp_silent": Words("The folder for temporary files on {node} does not answer.", _ASK, _TMPDIR),
 }
 """What a job has reported of its start. ``{node}`` is where it ran, ``{subject}`` what the report names."""
+_WITH_LINE = ("setup", "prologue", "script", "server")
+"""Faults that say little without the last line of the log."""
 _UNEXPLAINED = Words(words.START_FAILED)
 
 
@@ -293,7 +304,10 @@ def _of_report(ending: Ending, reported: Words, of_job: Words) -> Words:
     facts = {"node": (job.batch_host if job is not None else "") or "the node", "subject": ending.subject}
     ended = words.ABOUT_JOB.format(job_id=ending.job_id, text=of_job.sentence) if job is not None else ""
     hint = f"{reported.hint.format(**facts)} {ended}".strip()
-    return Words(_with_line(reported.sentence.format(**facts), ending.line), reported.advice, hint)
+    text = reported.sentence.format(**facts)
+    if not ending.line and ending.cause.fault in _WITH_LINE and job is not None:
+        return Words(f"{text} {of_job.sentence}", reported.advice, hint)
+    return Words(_with_line(text, ending.line), reported.advice, hint)
 
 
 def _with_line(sentence: str, line: str) -> str:
@@ -382,8 +396,6 @@ def ending_of(failure: BaseException | None) -> Ending | None:
 
 JOB_KILLED, JOB_SILENT = "job_killed", "job_silent"
 """The fault of a start whose job was killed by signal 9, and of one that ended before anything of the server ran."""
-OUR_LINES = "gpuspawner: "
-"""What a line in a job's log begins with that the batch script or the launcher has written."""
 _OF_SLURM = re.compile(r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
 EXPLAIN_SECONDS = 5.0
 """Seconds to find out how a job ended, and to read its log."""

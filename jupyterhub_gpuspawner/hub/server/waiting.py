@@ -359,7 +359,9 @@ class _WithContent:
         }
         content = await _CONTENT[name](spaces, query)
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
-            content["ending"] = replace(content["ending"], log="", lines="")
+            content["ending"] = replace(content["ending"], log="", lines="", line="")
+            contact = contact_of(spaces["user"].spawners[spaces["server_name"]])
+            content["shown"] = words_of(content["ending"], contact=contact)
         return await super().render_template(name, **{**spaces, **content})  # type: ignore[misc]
 
     def _may_read_log(self, user: Any, server_name: str) -> bool:

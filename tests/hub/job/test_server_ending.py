@@ -205,6 +205,28 @@ def test_each_fault_that_a_job_can_report_has_a_sentence_of_its_own(fault: str) 
     assert shown.sentence != words_of(Ending(start_failed("eclipse"))).sentence
 
 
+def test_a_server_that_ended_without_a_word_says_how() -> None:
+    """Its exit code is all that is known."""
+    ending = Ending(start_failed("server"), job_id="7", job=replace(ON_G1, exit_code="9:0"))
+
+    assert words_of(ending).sentence == "The server ended before it was ready. The job failed with exit code 9."
+
+
+OPEN = {
+    "more than the line": (Ending(start_failed("server"), line="last", lines="first\nlast"), True),
+    "the line alone": (Ending(start_failed("server"), line="last", lines="\nlast\n"), False),
+    "our own line": (Ending(start_failed("conda"), subject="x", lines="gpuspawner: conda environment x ..."), False),
+    "a server that failed": (Ending(Cause(Kind.FAILED), lines="Traceback"), True),
+    "a server that reached its limit": (Ending(Cause(Kind.TIME_LIMIT), lines="Traceback"), False),
+}
+
+
+@pytest.mark.parametrize(("ending", "says_more"), OPEN.values(), ids=OPEN.keys())
+def test_a_log_says_more_than_the_headline(ending: Ending, says_more: bool) -> None:
+    """Then the page shows it without a click."""
+    assert ending.log_says_more is says_more
+
+
 async def test_without_slurm_an_ending_has_no_log() -> None:
     """What is known is kept."""
     server = Server(detail=None)
