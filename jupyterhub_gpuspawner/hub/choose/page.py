@@ -38,12 +38,12 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     with_courses,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, last_start, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.waiting import as_query
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
 from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.reason import Words
@@ -280,15 +280,24 @@ class ChoosePage(SpawnHandler):
         try:
             await super()._wrap_spawn_single_user(user, *rest, **options)
         except Exception as error:
-            self.visit.refusal = self._in_our_words(error)
+            spawner = next(argument for argument in rest if isinstance(argument, Spawner))
+            self.visit.refusal = self._in_our_words(error, spawner)
             ending = ending_of(self.visit.refusal)
             self.visit.hint = words_of(ending).hint if ending is not None else ""
             if self.visit.refusal is error:
                 raise
             raise self.visit.refusal from error
 
-    def _in_our_words(self, error: Exception) -> Exception:
-        """The same refusal, in our words where it is that of a limit of JupyterHub's, with its status and headers."""
+    def _in_our_words(self, error: Exception, spawner: Spawner) -> Exception:
+        """The same refusal, in our words where it is that of a limit of JupyterHub's, with its status and headers.
+
+        Where JupyterHub says "Unhandled error starting server", the words are those of what was raised.
+        """
+        start = last_start(spawner)
+        if start is not None and start.done() and not start.cancelled() and ending_of(error) is None:
+            unhandled = ending_of(start.exception())
+            if unhandled is not None:
+                return start_error(unhandled, HTTPStatus.INTERNAL_SERVER_ERROR, contact=contact_of(spawner))
         if not isinstance(error, web.HTTPError) or error.status_code != HTTPStatus.TOO_MANY_REQUESTS:
             return error
         seconds = retry_after(error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from jupyterhub.utils import AnyTimeoutError
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import inspect
 from tornado import web
@@ -181,6 +182,11 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
         "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up.",
         "Start again, or choose fewer resources: a smaller job may start sooner.",
         "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner.",
+    ),
+    ("hook", None): Words(
+        "The hub could not prepare your server.",
+        "This was not caused by you: please tell {contact}.",
+        "A hook of this hub's configuration failed; its log says more.",
     ),
     ("unreachable", None): Words("Your server was started, but the hub cannot reach it.", _ASK),
     ("hub_restarted", None): Words(
@@ -389,9 +395,30 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
     return start_error(Ending(start_failed("database"), at=time.time()))
 
 
-def ending_of(failure: BaseException | None) -> Ending | None:
-    """The ending of an exception from this module; None for any other exception."""
-    return getattr(failure, "gpuspawner_ending", None)
+def ending_of(failure: BaseException | None, *, unhandled: bool = True) -> Ending | None:
+    """The ending of an exception from this module; None for any other exception that has words for users.
+
+    An exception that nobody has handled comes from a hook or a class of the site's; ``unhandled=False``: None for it.
+    """
+    ending: Ending | None = getattr(failure, "gpuspawner_ending", None)
+    known = (web.HTTPError, AnyTimeoutError)
+    if ending is not None or not unhandled or not isinstance(failure, Exception) or isinstance(failure, known):
+        return ending
+    return None if hasattr(failure, "jupyterhub_message") else hook_ending(f"{type(failure).__name__}: {failure}")
+
+
+def hook_ending(what: str, *, at: float | None = None) -> Ending:
+    """The ending of a start that a hook of the site has ended; ``what`` it raised is for administrators."""
+    return Ending(start_failed("hook"), at=at, quoted=Words(hint=what[:TEXT_LIMIT]))
+
+
+def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web.HTTPError:
+    """The exception of a start that a hook has refused, with its own message in place of HTTP's words."""
+    message = (refusal.log_message or "") % refusal.args if refusal.args else refusal.log_message or ""
+    if not message:
+        return refusal
+    ending = Ending(start_failed("hook_refused"), at=time.time(), quoted=Words(message))
+    return start_error(ending, refusal.status_code, contact=contact)
 
 
 JOB_KILLED, JOB_SILENT = "job_killed", "job_silent"

@@ -34,6 +34,7 @@ from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, 
 from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
+from jupyterhub_gpuspawner.hub.spawners.hooks import SiteHooks
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start import build, submission
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt, stored_attempt
@@ -56,7 +57,7 @@ DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
 
-class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
+class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = compat.UserOptions()
@@ -372,6 +373,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SlurmSettings):
         """The same, once its ending is that of the server; a stop that was asked for meanwhile counts more."""
         self.ending = self.ending or endings.ending_of(failure)
         return failure
+
+    def hook_failed(self, failure: Exception) -> None:
+        """A hook of the site has ended the start before :meth:`start`; the session's record says so, too."""
+        self._begin()
+        self.ending = endings.ending_of(failure)
 
     def _serves(self) -> None:
         """The server answers from now on."""

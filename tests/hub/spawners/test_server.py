@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.snapshots import cluster, node, waiting
 from tests.standins.hub_spawner import HubSpawner
@@ -143,15 +144,16 @@ async def test_a_server_that_waits_has_its_position_of_now() -> None:
 
 
 async def test_failed_starts() -> None:
-    """A start of ours has an ending; of any other there is the exception."""
+    """A start of ours has an ending; so has one that ended in an exception that nobody handled, for administrators."""
     ours, theirs, cancelled = (asyncio.get_running_loop().create_future() for _ in range(3))
     died = Ending(start_failed("job_failed"), job_id="12", lines="line")
+    unhandled = Ending(start_failed("hook"), quoted=Words(hint="RuntimeError: secret"))
     ours.set_exception(start_error(died))
     theirs.set_exception(RuntimeError("secret"))
     cancelled.cancel()
     assert [server_of(stock(_spawn_future=start)) for start in (ours, theirs, cancelled)] == [
         Server("ada", ending=died, failure=ours.exception()),
-        Server("ada", failure=theirs.exception()),
+        Server("ada", ending=unhandled, failure=theirs.exception()),
         Server("ada"),
     ]
 

@@ -1,0 +1,79 @@
+"""A site's hooks that raise: one sentence for the person whose server does not start, the hook's line for the admin.
+
+JupyterHub shows ``HTTP 500: Internal Server Error (Unhandled error starting server ada)`` instead, and logs a traceback
+that begins in its own code. An HTTPError is a hook's own refusal, and its message is for the user.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jupyterhub
+from jupyterhub.utils import maybe_future
+from tornado import web
+from traitlets.log import get_logger
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.hub.job import ending as endings
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
+
+_NOT_THE_SITES = tuple(f"{Path(module.__file__ or '').parent}/" for module in (jupyterhub, jupyterhub_gpuspawner))
+
+
+class SiteHooks:
+    """A mixin for spawners: runs the hooks of the site's configuration that JupyterHub runs before ``start()``.
+
+    Each raises an exception that the hub can show.
+    """
+
+    contact: str
+
+    def hook_failed(self, failure: Exception) -> None:
+        """Keep why the start failed, before it began."""
+        raise NotImplementedError
+
+    async def run_pre_spawn_hook(self) -> None:
+        """Run ``pre_spawn_hook``."""
+        await self._run("pre_spawn_hook", super().run_pre_spawn_hook)  # type: ignore[misc]
+
+    async def run_auth_state_hook(self, auth_state: Any) -> None:
+        """Run ``auth_state_hook``."""
+        await self._run("auth_state_hook", super().run_auth_state_hook, auth_state)  # type: ignore[misc]
+
+    async def _run_apply_user_options(self, user_options: Any) -> None:
+        """Run ``apply_user_options``."""
+        await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
+
+    async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            await maybe_future(hook(*arguments))
+        except Exception as error:
+            failure = self._in_words(name, error)
+            if failure is error:
+                raise
+            self.hook_failed(failure)
+            raise failure from error
+
+    def _in_words(self, name: str, error: Exception) -> Exception:
+        """The same in words for the user, and logged; an error that has such words already stays."""
+        if hasattr(error, "jupyterhub_message"):
+            return error
+        raised: BaseException = error
+        if isinstance(error, web.HTTPError):
+            if error.__context__ is None:
+                return endings.hook_refused(error, contact=self.contact)
+            raised = error.__context__  # JupyterHub says "Invalid user options" for any error of apply_user_options
+        what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
+        get_logger().error("The start of %s failed: %s", log_name(self), what, exc_info=raised)
+        return endings.start_error(endings.hook_ending(what, at=time.time()), 500, contact=self.contact)
+
+
+def _line_of(error: BaseException) -> str:
+    """Such as `` (/etc/jupyterhub/jupyterhub_config.py, line 12)``: the hook's own; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    hook = next((frame for frame in frames if not frame.filename.startswith(_NOT_THE_SITES)), None)
+    return f" ({hook.filename}, line {hook.lineno})" if hook is not None else ""

@@ -1,0 +1,96 @@
+"""Hooks of a site that raise: what its users read, and what the log says."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tornado import web
+
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.records.record import start_failed
+from jupyterhub_gpuspawner.slurm.reason import Words
+from tests.standins.hub_spawner import HubSpawner
+
+HERE = re.escape(__file__)
+
+
+def breaks(*_: Any) -> None:
+    """As a hook that makes a home on a file system that is mounted read-only."""
+    raise OSError(30, "Read-only file system", "/home/ada")
+
+
+async def breaks_later(*_: Any) -> None:
+    """The same in a coroutine."""
+    breaks()
+
+
+def refuses(*_: Any) -> None:
+    """As a hook that knows why."""
+    raise web.HTTPError(403, "%s has used %d%% of the project's hours.", "ada", 120)
+
+
+def says_nothing(*_: Any) -> None:
+    """A refusal without words."""
+    raise web.HTTPError(403)
+
+
+async def failure_of(hook: str, run: Callable[..., Any]) -> tuple[BaseException, GPUProfilesSpawner]:
+    """What JupyterHub gets of a hook."""
+    facts: Any = {hook: run}
+    spawner = HubSpawner(SimpleNamespace(name="ada", settings={}), contact="the help desk", **facts)
+    runs: dict[str, Callable[[], Any]] = {
+        "pre_spawn_hook": spawner.run_pre_spawn_hook,
+        "auth_state_hook": lambda: spawner.run_auth_state_hook({}),
+        "apply_user_options": lambda: spawner._run_apply_user_options({}),
+    }
+    with pytest.raises(Exception) as raised:
+        await runs[hook]()
+    return raised.value, spawner
+
+
+@pytest.mark.parametrize("run", [breaks, breaks_later])
+@pytest.mark.parametrize("hook", ["pre_spawn_hook", "auth_state_hook", "apply_user_options"])
+async def test_a_hook_that_raises_is_one_sentence_and_its_line_is_in_the_log(
+    hook: str, run: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whom to ask, and for administrators what was raised and where."""
+    failure, spawner = await failure_of(hook, run)
+    ending = spawner.ending
+    assert ending is not None
+
+    what = f"{hook} raised OSError: \\[Errno 30\\] Read-only file system: '/home/ada' \\({HERE}, line \\d+\\)"
+    shown = words_of(ending, contact="the help desk")
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+    assert (shown.sentence, shown.advice) == (
+        "The hub could not prepare your server.",
+        "This was not caused by you: please tell the help desk.",
+    )
+    assert re.fullmatch(what, shown.hint)
+    assert [line for line in lines if re.fullmatch(f"The start of ada failed: {what}", line)]
+    assert (ending.cause, ending_of(failure)) == (start_failed("hook"), ending)
+
+
+async def test_a_hook_that_refuses_speaks_for_itself() -> None:
+    """Its message, without the words of HTTP; without one it is JupyterHub's to show."""
+    failure, spawner = await failure_of("pre_spawn_hook", refuses)
+    silent, _ = await failure_of("pre_spawn_hook", says_nothing)
+
+    assert spawner.ending is not None
+    assert words_of(spawner.ending) == Words("ada has used 120% of the project's hours.")
+    assert vars(failure)["status_code"] == 403
+    assert (ending_of(silent), vars(silent)["status_code"]) == (None, 403)
+
+
+def test_what_nobody_has_handled_is_no_fault_of_the_user() -> None:
+    """As from an authenticator's pre_spawn_start; JupyterHub's own time-out and refusals have words already."""
+    assert ending_of(RuntimeError("no vault")) == Ending(
+        start_failed("hook"), quoted=Words(hint="RuntimeError: no vault")
+    )
+    assert [ending_of(error) for error in (TimeoutError(), web.HTTPError(429), None)] == [None, None, None]
