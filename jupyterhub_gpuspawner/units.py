@@ -25,10 +25,11 @@ _MEMORY = re.compile(
 _KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 _SPAN = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?", re.ASCII)
 _GRES = re.compile(
-    r"(?:gres[/:])?(?P<name>[A-Za-z_][\w-]*)(?P<rest>(?:[:=][\w.+-]+)*)(?P<notes>(?:\([^()]*\))*)", re.ASCII
+    r"(?:gres[/:])?(?P<name>[A-Za-z_][\w-]*)(?::\(null\))?(?P<rest>(?:[:=][\w.+-]+)*)(?P<notes>(?:\([^()]*\))*)",
+    re.ASCII,
 )
 _COUNT = re.compile(r"(?P<number>\d{1,12})(?P<unit>[KMGTP]?)", re.ASCII | re.IGNORECASE)
-_SHARES = re.compile(r"\d+/\d+(?:,\d+/\d+)*", re.ASCII)
+_SHARES = re.compile(r"(?:\d{1,9}|-)/\d{1,9}(?:,(?:\d{1,9}|-)/\d{1,9})*", re.ASCII)
 _HOST = re.compile(r"(?:[\w.-]|\[[^\[\]]*\])+", re.ASCII)
 
 
@@ -118,6 +119,11 @@ class Gres:
     """Slurm's indices of those in use (``IDX:``); for shards printed as ``3/4,0/4``, the GPUs with shards in use."""
     sockets: tuple[int, ...] = ()
     """Sockets it is attached to (``S:``); empty where Slurm lists none."""
+    shares: tuple[tuple[int, int], ...] = ()
+    """Of each GPU how many shards are in use and how many it has (``3/4,0/4``); 22.05 reports :attr:`indices` alone.
+
+    All of a GPU that Slurm 26.05 reports to be in use as a whole (``-/4``).
+    """
 
     def __str__(self) -> str:
         """``gpu:a100:2``, as ``--gres`` accepts it."""
@@ -128,8 +134,9 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """Every generic resource in a text of ``--gres``, ``Gres=``, ``GresUsed``, ``TresPerNode`` or ``TRES``.
 
     ``gpu:a100:4(S:0-1)``, ``gres/gpu:k80:2``, ``gres/gpu:k80=2``, ``shard:3(3/4,0/4)``, ``gpu:0(IDX:N/A)``,
-    ``nic(CNT:2)``; several are separated by commas. Empty for an empty text, ``(null)``, ``N/A`` and ``none``. A
-    missing count is one. Of a TRES list (``cpu=4,mem=8G,gres/gpu=2``) only items that begin with ``gres/`` count.
+    ``shard:(null):1(-/4,1/4)``, ``nic(CNT:2)``; several are separated by commas. Empty for an empty text, ``(null)``,
+    ``N/A`` and ``none``. A missing count is one. Of a TRES list (``cpu=4,mem=8G,gres/gpu=2``) only items that begin
+    with ``gres/`` count.
     """
     if text.strip().lower() in ("", "(null)", "n/a", "none"):
         return ()
@@ -150,6 +157,7 @@ def _gres(item: str) -> Gres:
     number = int(count["number"]) * 1024 ** " KMGTP".index(count["unit"].upper() or " ") if count else 1
     indices: tuple[int, ...] = ()
     sockets: tuple[int, ...] = ()
+    shares: tuple[tuple[int, int], ...] = ()
     for note in re.findall(r"\(([^()]*)\)", match["notes"]):
         word, _, value = note.partition(":")
         if word == "IDX":
@@ -157,7 +165,9 @@ def _gres(item: str) -> Gres:
         elif word == "S":
             sockets = parse_cpulist(value)
         elif _SHARES.fullmatch(note):
-            indices = tuple(n for n, share in enumerate(note.split(",")) if int(share.split("/")[0]))
+            of_gpus = [share.split("/") for share in note.split(",")]
+            shares = tuple((int(total if used == "-" else used), int(total)) for used, total in of_gpus)
+            indices = tuple(number for number, (used, _) in enumerate(of_gpus) if used != "-" and int(used))
         elif word == "CNT" and value.isdecimal():  # of a job's devices without files, with no other count
             number = int(value)
         else:
@@ -170,6 +180,7 @@ def _gres(item: str) -> Gres:
         count=number,
         indices=indices,
         sockets=sockets,
+        shares=shares,
     )
 
 

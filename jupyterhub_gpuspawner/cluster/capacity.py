@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
+    NodeState,
     Partition,
     Reservation,
     Table,
@@ -55,10 +56,17 @@ class Capacity:
         self._reservations = snapshot.reservation_by_name
         self._jobs = snapshot.job_table
         jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
-        self._cpu_unit = unit = snapshot.cpu_allocation.unit
+        self._allocation = snapshot.cpu_allocation
         complete = not snapshot.partial
         nodes = [
-            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), complete=complete, cpu_unit=unit)
+            NodeFit(
+                state,
+                jobs.get(state.name, ()),
+                reserved.get(state.name, ()),
+                complete=complete,
+                allocation=self._allocation,
+                shards_held=self._shards_held(state, jobs.get(state.name, ())),
+            )
             for state in snapshot.node_table
         ]
         self._shared = {
@@ -82,6 +90,13 @@ class Capacity:
         self._queues = {
             name: _queue(self._jobs, jobs, snapshot.person_of_job) for name, jobs in snapshot.queue_by_partition.items()
         }
+
+    def _shards_held(self, node: NodeState, jobs: Iterable[int]) -> int:
+        """How many shards the jobs of a node hold, where it does not report how many of each GPU are in use."""
+        if not any(gres.name == "shard" and gres.indices and not gres.shares for gres in node.gres_used):
+            return 0
+        gpus = self._jobs.column("gpus")
+        return sum(gres.count for job in jobs for gres in gpus[job] if gres.name == "shard")
 
     def warm(self) -> None:
         """Build the indexes now: in the thread that read the snapshot, not in the event loop that serves pages."""
@@ -130,7 +145,8 @@ class Capacity:
             node.jobs,
             reserved,
             complete=node.complete,
-            cpu_unit=self._cpu_unit,
+            allocation=self._allocation,
+            shards_held=self._shards_held(self._states[node.name], node.jobs),
             oversubscribed=oversubscribed,
         )
 

@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, Table, free_gpus_of, gpus_of
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, CpuAllocation, NodeState, Table, free_gpus_of, gpus_of
 from jupyterhub_gpuspawner.units import Gres
 
 # Evaluates ``--constraint`` against the features of a node. Source: sbatch(1).
@@ -315,7 +315,15 @@ def _first_fit(
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
     kinds: dict[object, tuple[NodeFit, int]] = {}
     for node in nodes:
-        key = (node.cpus, node.step, node.cpus_per_core, node.memory, node.shards, tuple(node.gpus.items()))
+        key = (
+            node.cpus,
+            node.step,
+            node.cpus_per_core,
+            node.memory,
+            node.shards,
+            node.shards_of_gpu,
+            *node.gpus.items(),
+        )
         first, count = kinds.get(key, (node, 0))
         kinds[key] = (first, count + 1)
     return dict(kinds.values())
@@ -395,12 +403,14 @@ class NodeFit:
         reserved: tuple[ReservedPeriod, ...],
         *,
         complete: bool = True,
-        cpu_unit: str = "core",
+        allocation: CpuAllocation,
+        shards_held: int = 0,
         oversubscribed: tuple[int, int] | None = None,
     ) -> None:
         """``jobs`` are positions in the snapshot's jobs; ``complete``: they are every job on the node.
 
-        ``cpu_unit``: see :attr:`CpuAllocation.unit`. ``oversubscribed``, in a partition where each CPU is given to
+        ``shards_held``: of these jobs, where the node does not report how many of each GPU are in use.
+        ``oversubscribed``, in a partition where each CPU is given to
         several jobs (OverSubscribe=FORCE): to how many, and the CPUs of the jobs that are on the node.
         """
         self.complete = complete
@@ -417,10 +427,14 @@ class NodeFit:
             self.free_cpus = max(0, node.cpus * jobs_per_cpu - held)
         self.cpus_per_core = node.cpus_per_core
         self.socket_cpus = node.cpus_per_core * node.socket_cores
-        self.step = _step(node, cpu_unit) if cpu_unit != "core" else node.cpus_per_core
+        self.step = _step(node, allocation.unit)
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
         self.idle = node.cpus_allocated == 0 and not jobs
-        self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
+        devices = _devices(node.gres, node.gres_used, shards_held)
+        self.gpus, self.free_gpus, self.shards, self.free_shards, *of_one_gpu = devices
+        self.shards_of_gpu, self.free_shards_of_gpu = of_one_gpu
+        if allocation.shards_of_several_gpus:
+            self.shards_of_gpu, self.free_shards_of_gpu = self.shards, self.free_shards
 
     def free(self, what: str) -> int:
         """How many of ``what`` (:attr:`Need.what`) are free."""
@@ -444,7 +458,7 @@ class NodeFit:
         cpus, memory = self.used_by(need)
         return (
             self.gpus.get(need.gpu_type, 0) >= need.gpus
-            and self.shards >= need.shards
+            and self.shards_of_gpu >= need.shards
             and self.cpus >= cpus
             and self.memory >= memory
         )
@@ -454,7 +468,7 @@ class NodeFit:
         cpus, memory = self.used_by(need)
         return (
             self.free_gpus.get(need.gpu_type, 0) >= need.gpus
-            and self.free_shards >= need.shards
+            and self.free_shards_of_gpu >= need.shards
             and self.free_cpus >= cpus
             and self.free_memory >= memory
             and (self.idle or not (need.exclusive or need.all_memory))
@@ -496,6 +510,8 @@ class NodeFit:
 
 def _step(node: NodeState, cpu_unit: str) -> int:
     """How many CPUs a job gets together."""
+    if cpu_unit == "core":
+        return node.cpus_per_core
     if cpu_unit == "socket":
         return max(1, node.cpus_per_core * node.socket_cores)
     return max(1, node.cpus) if cpu_unit == "node" else 1
@@ -511,10 +527,14 @@ class _Devices(NamedTuple):
     free_gpus: Mapping[str, int]
     shards: int
     free_shards: int
+    shards_of_gpu: int
+    """Of the GPU that has most of them: a job gets shards of one GPU (slurm.conf(5), SelectTypeParameters)."""
+    free_shards_of_gpu: int
+    """The same of those that are free; at least, where the node does not report them for each GPU."""
 
 
 @lru_cache(maxsize=8192)
-def _devices(gres: tuple[Gres, ...], used: tuple[Gres, ...]) -> _Devices:
+def _devices(gres: tuple[Gres, ...], used: tuple[Gres, ...], shards_held: int) -> _Devices:
     """The GPUs and shards of a node; thousands of nodes have the same ones, and share the answer."""
     gpus = gpus_of(gres)
     shards = sum(device.count for device in gres if device.name == "shard")
@@ -522,7 +542,7 @@ def _devices(gres: tuple[Gres, ...], used: tuple[Gres, ...]) -> _Devices:
         _with_any(gpus) if gres else {},
         _with_any(free_gpus_of(gpus, used)) if gres else {},
         shards,
-        _free_shards(gpus.total(), shards, used) if shards else 0,
+        *(_shards(gpus.total(), shards, used, shards_held) if shards else (0, 0, 0)),
     )
 
 
@@ -530,10 +550,27 @@ def _with_any(counts: Counter[str]) -> dict[str, int]:
     return {**counts, ANY: counts.total()}
 
 
-def _free_shards(gpus: int, shards: int, used: tuple[Gres, ...]) -> int:
-    count = {name: sum(gres.count for gres in used if gres.name == name) for name in ("shard", "gpu")}
-    per_gpu = shards // gpus if gpus else 0
-    return max(0, shards - count["shard"] - per_gpu * count["gpu"])
+def _shards(gpus: int, shards: int, used: tuple[Gres, ...], held: int) -> tuple[int, int, int]:
+    """How many shards are free, how many the GPU has that has most, and how many are free of one GPU.
+
+    Slurm 22.05 reports the GPUs of which shards are in use, and their number as that of the shards.
+    """
+    whole = [gres for gres in used if gres.name == "gpu"]
+    parts = [gres for gres in used if gres.name == "shard"]
+    of_gpus = [share for gres in parts for share in gres.shares]
+    if of_gpus and sum(of for _, of in of_gpus) == shards:
+        taken = {index for gres in whole for index in gres.indices}
+        free = [0 if number in taken else of - in_use for number, (in_use, of) in enumerate(of_gpus)]
+        return sum(free), max(of for _, of in of_gpus), max(free)
+    most, usual = (-(-shards // gpus), shards // gpus) if gpus else (shards, shards)
+    taken_gpus, shared = sum(gres.count for gres in whole), sum(len(gres.indices) for gres in parts)
+    in_use = max(held, sum(gres.count for gres in parts))
+    free_of_all = max(0, shards - in_use - usual * taken_gpus)
+    if not in_use and not taken_gpus:
+        return free_of_all, most, most
+    untouched = gpus - taken_gpus - shared if shared or gpus else 0
+    least = usual if untouched > 0 else usual - in_use // shared if shared else free_of_all
+    return free_of_all, most, max(0, min(least, free_of_all))
 
 
 class Freed:

@@ -318,11 +318,14 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
     elif need.gpus > most:
         model = gpu_model(need.gpu_type).name if need.gpu_type else "GPU"
         yield _too_many("gpus", count_is(need.gpus, model), str(most))
-    shards = max(kind.shards for kind in kinds)
+    shards, of_gpu = max(kind.shards for kind in kinds), max(kind.shards_of_gpu for kind in kinds)
     if need.shards and not shards:
         yield Fault("shards", f"{where} has no GPU shards", FaultKind.MISSING)
     elif need.shards > shards:
         yield _too_many("shards", count_is(need.shards, "GPU shard"), str(shards))
+    elif need.shards > of_gpu:
+        requested_text = count_is(need.shards, "GPU shard")
+        yield Fault("shards", f"{requested_text} more than the {of_gpu} of a GPU, and a job gets those of one")
     most_cpus = max(kind.cpus for kind in kinds)
     if need.cpus > most_cpus:
         yield _too_many("cpus", _cpus_text(need.cpus, nodes), str(most_cpus))

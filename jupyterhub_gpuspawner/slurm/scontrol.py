@@ -267,6 +267,8 @@ class SlurmConfig:
     """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
     cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
     """What a job gets whole (SelectType, SelectTypeParameters)."""
+    shards_of_several_gpus: bool = False
+    """See :attr:`CpuAllocation.shards_of_several_gpus`."""
     preemption: Literal["", "partition", "qos"] = ""
     """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
     memory_is_allocated: bool = True
@@ -310,6 +312,7 @@ def parse_config(text: str) -> SlurmConfig:
         default_memory_per_gpu_mib=default_per_gpu(values.get("JobDefaults"), "DefMemPerGPU"),
         default_cpus_per_gpu=default_per_gpu(values.get("JobDefaults"), "DefCpuPerGPU"),
         cpu_unit=_cpu_unit(values.get("SelectType", ""), selected),
+        shards_of_several_gpus="MULTIPLE_SHARING_GRES_PJ" in selected,
         preemption=_PREEMPTION.get(values.get("PreemptType", ""), ""),
         memory_is_allocated="MEMORY" in selected,
     )

@@ -328,12 +328,14 @@ class DefaultMemory:
 
 @dataclass(frozen=True)
 class CpuAllocation:
-    """How Slurm gives CPUs to jobs (slurm.conf)."""
+    """How Slurm gives CPUs and shards of GPUs to jobs (slurm.conf)."""
 
     unit: Literal["cpu", "core", "socket", "node"] = "core"
     """What a job gets whole, whatever part of it is requested (SelectType, SelectTypeParameters)."""
     per_gpu: int | None = None
     """DefCpuPerGPU, for jobs that request GPUs and no CPUs; None where it is not set."""
+    shards_of_several_gpus: bool = False
+    """A job may get shards of several GPUs of a node (SelectTypeParameters, MULTIPLE_SHARING_GRES_PJ)."""
 
 
 @dataclass(frozen=True)

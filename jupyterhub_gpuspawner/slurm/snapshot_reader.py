@@ -113,7 +113,9 @@ class SnapshotReader:
                 reservations=parse_reservations(reservations, unread.append),
                 jobs=parse_jobs(jobs, mark, unread.append),
                 memory=_default_memory(config) if config is not None else None,
-                cpu_allocation=CpuAllocation(config.cpu_unit, config.default_cpus_per_gpu)
+                cpu_allocation=CpuAllocation(
+                    config.cpu_unit, config.default_cpus_per_gpu, config.shards_of_several_gpus
+                )
                 if config is not None
                 else CpuAllocation(),
                 preemption=config.preemption if config is not None else "",

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
+    CpuAllocation,
     DefaultMemory,
     NodeState,
     Partition,
@@ -168,14 +169,48 @@ def test_jobs_on_a_real_cluster(version: str, asked: dict[str, Any], answer: tup
     assert told(recorded_snapshot(version), **asked) == answer
 
 
-@pytest.mark.parametrize(("version", "share"), [("22.05", "7 of 8"), ("24.11", "5 of 8"), ("26.05", "5 of 8")])
-def test_shares_of_gpus_on_a_real_cluster(version: str, share: str) -> None:
-    """Three of eight are in use; 22.05 reports one (a known error in its GresUsed)."""
+@pytest.mark.parametrize("version", VERSIONS)
+def test_shares_of_gpus_on_a_real_cluster(version: str) -> None:
+    """Three of eight are in use, also where 22.05 reports one, the number of their GPUs."""
     assert told(recorded_snapshot(version), partition="gpu", shards=1) == (
         "now",
-        f"starts now, {share} GPU shards free",
+        "starts now, 5 of 8 GPU shards free",
         "",
     )
+
+
+EXCESS = "GPU shards are more than the 4 of a GPU, and a job gets those of one"
+
+
+@pytest.mark.parametrize(
+    ("used", "held", "shards", "answer"),
+    [
+        ("", [], 4, ("now", "starts now, 8 of 8 GPU shards free")),
+        ("", [], 5, ("never", f"5 {EXCESS}")),
+        ("shard:t4:4(3/4,1/4)", [3, 1], 3, ("now", "starts now, 4 of 8 GPU shards free")),
+        ("shard:t4:4(2/4,2/4)", [2, 2], 3, ("later", "full")),
+        ("gpu:t4:1(IDX:1),shard:t4:2(2/4,0/4)", [2], 3, ("later", "full")),
+        ("gpu:t4:1(IDX:1),shard:2(2/4,-/4)", [2], 2, ("now", "starts now, 2 of 8 GPU shards free")),
+        ("shard:(null):1(IDX:0)", [2], 4, ("now", "starts now, 6 of 8 GPU shards free")),
+        ("shard:t4:2(IDX:0-1)", [3, 3], 1, ("now", "starts now, 2 of 8 GPU shards free")),
+        ("shard:t4:2(IDX:0-1)", [3, 3], 2, ("later", "full")),
+        ("shard:t4:2(IDX:0-1)", [4, 4], 1, ("later", "full")),
+    ],
+)
+def test_a_job_gets_shards_of_one_gpu(used: str, held: list[int], shards: int, answer: tuple[str, str]) -> None:
+    """Two GPUs of four shards, as 24.11, 26.05 and 22.05 report what is in use; the last reports no shares of a GPU."""
+    jobs = tuple(running(str(at), "g1", f"shard:{count}") for at, count in enumerate(held))
+    found = cluster(node("g1", "gpu:t4:2,shard:t4:8", used), jobs=jobs)
+    chance, sentence, _ = told(found, shards=shards)
+    assert (chance, sentence[: len(answer[1])]) == answer
+
+
+def test_shards_of_several_gpus_where_slurm_gives_them() -> None:
+    """MULTIPLE_SHARING_GRES_PJ: five shards are of two GPUs."""
+    found = replace(
+        cluster(node("g1", "gpu:t4:2,shard:t4:8")), cpu_allocation=CpuAllocation(shards_of_several_gpus=True)
+    )
+    assert told(found, shards=5)[:2] == ("now", "starts now, 8 of 8 GPU shards free")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -492,6 +492,11 @@ def only(version: str, area: str, name: str) -> Job:
 K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
 
 
+def shards(count: int, *of_gpus: tuple[int, int]) -> Gres:
+    """Shards of one GPU, with how many are in use of each."""
+    return Gres("shard", None, count, tuple(n for n, (used, _) in enumerate(of_gpus) if used), shares=of_gpus)
+
+
 @pytest.mark.parametrize(
     ("version", "name", "allocations"),
     [
@@ -502,9 +507,9 @@ K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
         ("24.11", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 1, (4,)),))]),
         ("26.05", "mig", [NodeAllocation("m1", (0,), 500, (Gres("gpu", MIG, 1, (0,)),))]),
         ("22.05", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
-        ("24.11", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
-        ("26.05", "shard", [NodeAllocation("s1", (1,), 500, (Gres("shard", None, 3, (1,)),))]),
-        ("24.11", "shard_b", [NodeAllocation("s1", (1,), 500, (Gres("shard", None, 2, (1,)),))]),
+        ("24.11", "shard", [NodeAllocation("s1", (0,), 500, (shards(3, (3, 4), (0, 4)),))]),
+        ("26.05", "shard", [NodeAllocation("s1", (1,), 500, (shards(3, (0, 4), (3, 4)),))]),
+        ("24.11", "shard_b", [NodeAllocation("s1", (1,), 500, (shards(2, (0, 4), (2, 4)),))]),
         ("26.05", "gpus", [NodeAllocation("d1", (20,), 500, (Gres("gpu", V100, 2, (4, 5)),))]),
         ("22.05", "untyped", [NodeAllocation("u1", (0,), 500, (Gres("gpu", None, 1, (0,)),))]),
         ("24.11", "ht", [NodeAllocation("h1", (0, 1, 2, 3), 2000)]),
