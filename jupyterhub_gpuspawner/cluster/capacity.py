@@ -139,7 +139,7 @@ class Capacity:
         oversubscribed = None
         if partition in self._shared:
             cpus, node_count = self._jobs.column("cpus"), self._jobs.column("node_count")
-            oversubscribed = self._shared[partition], sum(cpus[job] // node_count[job] for job in node.jobs)
+            oversubscribed = self._shared[partition], [cpus[job] // node_count[job] for job in node.jobs]
         return NodeFit(
             self._states[node.name],
             node.jobs,

@@ -405,13 +405,13 @@ class NodeFit:
         complete: bool = True,
         allocation: CpuAllocation,
         shards_held: int = 0,
-        oversubscribed: tuple[int, int] | None = None,
+        oversubscribed: tuple[int, Sequence[int]] | None = None,
     ) -> None:
         """``jobs`` are positions in the snapshot's jobs; ``complete``: they are every job on the node.
 
         ``shards_held``: of these jobs, where the node does not report how many of each GPU are in use.
         ``oversubscribed``, in a partition where each CPU is given to
-        several jobs (OverSubscribe=FORCE): to how many, and the CPUs of the jobs that are on the node.
+        several jobs (OverSubscribe=FORCE): to how many, and the CPUs of each job that is on the node.
         """
         self.complete = complete
         self.name = node.name
@@ -423,8 +423,7 @@ class NodeFit:
         self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
         if oversubscribed is not None:
-            jobs_per_cpu, held = oversubscribed
-            self.free_cpus = max(0, node.cpus * jobs_per_cpu - held)
+            self.free_cpus = _free_of_a_row(node.cpus, *oversubscribed)
         self.cpus_per_core = node.cpus_per_core
         self.socket_cpus = node.cpus_per_core * node.socket_cores
         self.step = _step(node, allocation.unit)
@@ -454,11 +453,15 @@ class NodeFit:
         return cpus, max(need.memory, need.memory_per_cpu * cpus)
 
     def offers(self, need: Need) -> bool:
-        """Whether the node could satisfy the request if it were empty."""
+        """Whether the node could satisfy the request if it were empty.
+
+        To a job that has the node for itself Slurm gives all shards, but not those of several GPUs.
+        """
         cpus, memory = self.used_by(need)
+        shards = self.shards if need.shards and need.exclusive else need.shards
         return (
             self.gpus.get(need.gpu_type, 0) >= need.gpus
-            and self.shards_of_gpu >= need.shards
+            and self.shards_of_gpu >= max(need.shards, shards)
             and self.cpus >= cpus
             and self.memory >= memory
         )
@@ -506,6 +509,19 @@ class NodeFit:
         """The type of its GPUs if all have the same; else :data:`ANY`."""
         types = [kind for kind in self.gpus if kind]
         return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
+
+
+def _free_of_a_row(cpus: int, rows: int, jobs: Sequence[int]) -> int:
+    """The most CPUs that are free for one job where each is given to as many jobs as there are rows.
+
+    In a row each CPU is given to one job, and all CPUs of a job are in one row.
+    """
+    free = [cpus] * rows
+    for held in sorted(jobs, reverse=True):
+        row = next((number for number in range(rows) if free[number] >= held), None)
+        if row is not None:
+            free[row] -= held
+    return max(free)
 
 
 def _step(node: NodeState, cpu_unit: str) -> int:

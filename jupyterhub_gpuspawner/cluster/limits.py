@@ -341,6 +341,10 @@ def _together(need: Need, kinds: Collection[NodeFit], where: str) -> Iterator[Fa
     if need.exclusive and all(need.memory_per_cpu * kind.cpus > kind.memory for kind in kinds):
         default = f"the default of {need.memory_per_cpu} MiB for each CPU of a whole node is more memory than it has"
         yield Fault("memory", f"{default}: name an amount", FaultKind.TOGETHER)
+    elif need.shards and need.exclusive and not any(kind.offers(need) for kind in kinds):
+        yield Fault(
+            "shards", f"a job of {where} with GPU shards cannot have a whole node of several GPUs", FaultKind.TOGETHER
+        )
     elif not any(kind.offers(need) for kind in kinds):
         alone = replace(need, cpus=1, memory=0)
         field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"

@@ -682,6 +682,13 @@ def test_cpus_that_several_jobs_share_are_free_for_others(
     assert told(found, **asked)[1] == answer
 
 
+@pytest.mark.parametrize(("cpus", "answer"), [(6, "starts now, 6 of 16 cores free"), (7, full("10 min"))])
+def test_a_job_shares_its_cpus_in_one_row(cpus: int, answer: str) -> None:
+    """Two jobs of ten of 16 CPUs, each of which is given to two jobs: no other job gets the six of both rows."""
+    jobs = (running("7", "g1", cpus=10), running("8", "g1", cpus=10))
+    assert told(cluster(node("g1"), jobs=jobs, jobs_per_cpu=2), cpus=cpus)[1] == answer
+
+
 THREADS = node("n1", cpus=32, cpus_per_core=2)
 
 

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
 from jupyterhub_gpuspawner.slurm.twin.site import Site
-from jupyterhub_gpuspawner.units import parse_gres
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
 from tests.standins.resources import resolved
 from tests.standins.site_answers import NOW, config, job, node, partition, reservation
 
@@ -33,6 +33,7 @@ LIMITS = (
     "ExclusiveUser=YES",
 )
 """What may be special about a partition."""
+WHOLE_NODES = ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES")
 
 
 @dataclass
@@ -45,8 +46,9 @@ class Machine:
     threads: int
     memory: int
     gpus: dict[int, str]
-    """Types of the free GPUs, by index."""
+    """Types of the GPUs, by index."""
     shards: int
+    """Of each GPU."""
     unit: int
     """CPUs that a job gets together."""
     out: bool
@@ -56,11 +58,17 @@ class Machine:
     """Free ones."""
     used: dict[str, int] = field(default_factory=lambda: {"cpus": 0, "memory": 0, "shards": 0})
     taken: list[int] = field(default_factory=list)
+    """GPUs that jobs have as a whole."""
+    shared: dict[int, int] = field(default_factory=dict)
+    """Shards in use, by GPU."""
 
     def line(self) -> str:
         """``scontrol show node -d -o``."""
         of_type = {kind: [i for i in self.taken if self.kinds[i] == kind] for kind in dict.fromkeys(self.kinds)}
         used = [f"gpu:{kind}:{len(ids)}(IDX:{format_cpulist(ids) or 'N/A'})" for kind, ids in of_type.items()]
+        if self.shards:
+            of_gpus = ",".join(f"{self.shared.get(number, 0)}/{self.shards}" for number in self.gpus)
+            used.append(f"shard:{self.kinds[0]}:{sum(self.shared.values())}({of_gpus})")
         return node(
             self.name,
             self.gres or "(null)",
@@ -76,12 +84,14 @@ class Machine:
     def __post_init__(self) -> None:
         self.kinds = [self.gpus[number] for number in sorted(self.gpus)]
         self.gres = ",".join(f"gpu:{kind}:{self.kinds.count(kind)}" for kind in dict.fromkeys(self.kinds))
+        if self.shards:
+            self.gres += f",shard:{self.kinds[0]}:{self.shards * len(self.kinds)}"
         self.cpus = [*range(self.sockets * self.cores * self.threads)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster and a request."""
+    """A cluster, jobs that were submitted before, and a request."""
 
     name: str
     """The partition's."""
@@ -95,11 +105,31 @@ class Case:
     """``scontrol show reservation -o``; empty without one."""
     resources: Resources
     asked: dict[str, Any]
+    before: Sequence[dict[str, Any]] = ()
+    """What jobs ask for that were submitted before."""
+
+    @property
+    def queue(self) -> tuple[Resources, ...]:
+        """The resources of the jobs that were submitted before."""
+        return tuple(resolved(self.name, **asked) for asked in self.before)
 
     @property
     def waits_for_reservation(self) -> bool:
         """Whether the request names a reservation that has not begun."""
         return "reservation" in self.asked and f"StartTime={NOW - 60:.0f}" not in self.reservation
+
+    @property
+    def is_behind_other_devices(self) -> bool:
+        """Whether jobs of the queue want other devices."""
+        own, *others = ((r.gpu_type if r.gpus else "", bool(r.shards)) for r in (self.resources, *self.queue))
+        return any(device != own for device in others)
+
+    @property
+    def has_impossible_shards(self) -> bool:
+        """Whether the request is for shards of several GPUs, or for shards and whole nodes."""
+        most = max(machine.shards for machine in self.machines)
+        whole = self.resources.exclusive or self.limit == "OverSubscribe=EXCLUSIVE"
+        return (self.resources.shards or 0) > most or (bool(self.resources.shards) and whole)
 
     @property
     def has_flexible_reservation(self) -> bool:
@@ -109,10 +139,10 @@ class Case:
     def __str__(self) -> str:
         nodes = "; ".join(
             f"{m.sockets}x{m.cores}x{m.threads} {m.memory} MiB {m.gres}{' drained' if m.out else ''}, used {m.used} "
-            f"gpus {m.taken}"
+            f"gpus {m.taken} shards {m.shared}"
             for m in self.machines
         )
-        return f"{self.name} [{self.limit}] {self.asked} on {nodes} {self.reservation}"
+        return f"{self.name} [{self.limit}] {self.asked} on {nodes} {self.reservation} behind {self.before}"
 
 
 def cases(seed: int, count: int, parameters: str) -> tuple[Case, ...]:
@@ -120,11 +150,42 @@ def cases(seed: int, count: int, parameters: str) -> tuple[Case, ...]:
     return tuple(_case(random.Random(f"{seed} {number} {parameters}"), number, parameters) for number in range(count))
 
 
+def start(case: Case, resources: Resources, allocations: Sequence[NodeAllocation]) -> ClusterJob:
+    """Let a job of a case's queue run with what Slurm gives it."""
+    machines = {machine.name: machine for machine in case.machines}
+    for part in allocations:
+        machine = machines[part.node]
+        machine.used["cpus"] += len(part.cpu_ids)
+        machine.used["memory"] += part.memory_mib
+        if resources.shards:
+            _share(machine, resources.shards)
+        for gres in part.gres:
+            free = [n for n, kind in machine.gpus.items() if n not in machine.taken and kind == gres.type]
+            machine.taken += free[: gres.count if gres.name == "gpu" else 0]
+    return ClusterJob(
+        f"{case.name}:{allocations}",
+        Phase.RUNNING,
+        "RUNNING",
+        user="bob",
+        partitions=(case.name,),
+        nodes=tuple(part.node for part in allocations),
+        node_count=len(allocations),
+        cpus=sum(len(part.cpu_ids) for part in allocations),
+        memory_mib=sum(part.memory_mib for part in allocations),
+        gpus=parse_gres(resources.gres_option or ""),
+        ends_at=NOW + resources.time if isinstance(resources.time, int) else None,
+    )
+
+
 def _case(chance: random.Random, number: int, parameters: str) -> Case:
     name = f"p{number}"
     kinds: tuple[str, ...] = chance.choice((("t4",), ("t4",), ("a100", "v100"), ()))
     sockets, cores, threads = chance.choice((1, 2)), chance.choice((4, 6, 8)), chance.choice((1, 1, 2))
     unit = cores * threads if parameters == "CR_SOCKET_MEMORY" else threads  # no core is given to two jobs
+    shards = chance.choice((0, 0, 4)) if kinds == ("t4",) else 0
+    limit = chance.choice((*[""] * 6, *LIMITS))
+    if limit == "ExclusiveUser=YES":  # a twin gives whole nodes there, and so no shards
+        shards = 0
     machines = []
     for at in range(chance.choice((1, 2, 2, 3))):
         gpus = dict(enumerate(sorted(chance.choice(kinds) for _ in range(chance.choice((2, 4)))))) if kinds else {}
@@ -136,17 +197,19 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
                 threads,
                 chance.choice((16000, 32000)),
                 gpus,
-                0,
+                shards if len(gpus) else 0,
                 unit,
                 chance.random() < 0.08,
                 chance.choice(("old", "new,fast")),
             )
         )
-    limit = chance.choice((*[""] * 6, *LIMITS))
     jobs, running = [], []
-    for of_case in range(chance.randrange(5)):
+    size = chance.choice((1, 2, 3)) if shards else 0
+    # whole GPUs first, and then shards, as many for each job: so Slurm chooses the same GPUs in any order of jobs
+    for of_case, shares in enumerate(sorted(chance.random() < 0.6 for _ in range(chance.randrange(7)))):
         machine = chance.choice(machines)
-        held = _hold(chance, machine, parameters, limit)
+        shards = size if shares and limit not in WHOLE_NODES else 0
+        held = _hold(chance, machine, parameters, limit, shards)
         if held is None or machine.out:
             continue
         cpus, memory, gres = held
@@ -168,19 +231,32 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
             )
         )
     asked, reserved = _asked(chance, kinds, machines[0]), ""
+    before = [_asked(chance, kinds, machines[0]) for _ in range(chance.choice((0, 0, 0, 1, 2, 3)))]
     if chance.random() < 0.2:
         begins_in = chance.choice((-60, 1800, 3600, 7200))
         flags = chance.choice(("SPEC_NODES", "SPEC_NODES", "MAINT,SPEC_NODES", "FLEX,SPEC_NODES"))
         reserved = reservation(f"r{name}", machines[0].name, begins_in=begins_in, ends_in=10800, flags=flags)
         if chance.random() < 0.5:
             asked["reservation"] = f"r{name}"
-    return Case(name, tuple(machines), limit, "".join(jobs), tuple(running), reserved, resolved(name, **asked), asked)
+    return Case(
+        name,
+        tuple(machines),
+        limit,
+        "".join(jobs),
+        tuple(running),
+        reserved,
+        resolved(name, **asked),
+        asked,
+        before,
+    )
 
 
-def _hold(chance: random.Random, machine: Machine, parameters: str, limit: str) -> tuple[str, int, str] | None:
+def _hold(
+    chance: random.Random, machine: Machine, parameters: str, limit: str, shards: int
+) -> tuple[str, int, str] | None:
     """What a job holds on a machine: CPUs, memory in MiB, gres; None where nothing is left."""
     count = chance.choice((1, 2, 3, 4)) * machine.unit
-    if limit in ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES"):
+    if limit in WHOLE_NODES:
         count = machine.sockets * machine.cores * machine.threads
     memory = chance.choice((500, 2000, 6000))
     if limit == "MaxMemPerCPU=2000" and memory > 2000 * count:
@@ -190,20 +266,35 @@ def _hold(chance: random.Random, machine: Machine, parameters: str, limit: str) 
     if len(machine.cpus) < count or machine.used["memory"] + memory > machine.memory:
         return None
     cpus, machine.cpus = machine.cpus[:count], machine.cpus[count:]
+    machine.used["cpus"] += count
+    machine.used["memory"] += 0 if parameters == "CR_CORE" else memory
+    gres = _share(machine, shards) if shards else _take(chance, machine)
+    return ",".join(map(str, cpus)), 0 if parameters == "CR_CORE" else memory, gres
+
+
+def _share(machine: Machine, shards: int) -> str:
+    """Shards of the first GPU that has them, as Slurm chooses it: rather of one of which others are in use."""
+    for number in sorted(machine.gpus, key=lambda number: number not in machine.shared):
+        if number not in machine.taken and machine.shared.get(number, 0) + shards <= machine.shards:
+            machine.shared[number] = machine.shared.get(number, 0) + shards
+            return f"shard:{shards}"
+    return ""
+
+
+def _take(chance: random.Random, machine: Machine) -> str:
     free = [number for number in machine.gpus if number not in machine.taken]
     take = free[: chance.choice((0, 1, 1, 2))]
     kind = machine.gpus[take[0]] if take else ""
     take = [number for number in take if machine.gpus[number] == kind]
     machine.taken += take
-    machine.used["cpus"] += count
-    machine.used["memory"] += 0 if parameters == "CR_CORE" else memory
-    gres = f"gpu:{kind}:{len(take)}(IDX:{format_cpulist(take)})" if take else ""
-    return ",".join(map(str, cpus)), 0 if parameters == "CR_CORE" else memory, gres
+    return f"gpu:{kind}:{len(take)}(IDX:{format_cpulist(take)})" if take else ""
 
 
 def _asked(chance: random.Random, kinds: tuple[str, ...], machine: Machine) -> dict[str, Any]:
     asked: dict[str, Any] = {"time": chance.choice((*[600, 3600] * 6, 2 * 86400))}
-    if kinds and chance.random() < 0.8:
+    if machine.shards and chance.random() < 0.6:
+        asked["shards"] = chance.choice((*[1, 2, 3, 4] * 3, 5, 20))
+    elif kinds and chance.random() < 0.8:
         asked["gpus"] = chance.choice((*[1, 2] * 4, 3, 5))
         if chance.random() < 0.5:
             asked["gpu_type"] = chance.choice((*kinds * 5, "h100"))
@@ -231,15 +322,33 @@ def site_of(of: Sequence[Case], parameters: str) -> Site:
     )
 
 
-def snapshot_of(of: Sequence[Case], parameters: str) -> ClusterSnapshot:
-    """The same as the form sees it."""
+def wait(case: Case, at: int, resources: Resources, reason: str) -> ClusterJob:
+    """A job of a case's queue that waits, with Slurm's reason."""
+    return ClusterJob(
+        f"{case.name}:{at}",
+        Phase.QUEUED,
+        "PENDING",
+        reason=reason,
+        user="bob",
+        partitions=(case.name,),
+        priority=100 - at,
+        node_count=resources.node_count,
+        cpus=(resources.cpus or 1) * resources.node_count,
+        memory_mib=(resources.memory or 0) * resources.node_count,
+        gpus=parse_gres(resources.gres_option or ""),
+        time_limit=resources.time if isinstance(resources.time, int) else None,
+    )
+
+
+def snapshot_of(of: Sequence[Case], parameters: str, of_queues: Sequence[ClusterJob] = ()) -> ClusterSnapshot:
+    """The same as the form sees it, with these jobs of the queues."""
     site = site_of(of, parameters)
     read = parse_config(site.config)
     return ClusterSnapshot(
         nodes=parse_nodes(site.nodes),
         partitions=parse_partitions(site.partitions),
         reservations=parse_reservations(site.reservations) if site.reservations else (),
-        jobs=tuple(job for case in of for job in case.running),
+        jobs=(*(job for case in of for job in case.running), *of_queues),
         memory=DefaultMemory(per_cpu_mib=read.default_memory_per_cpu_mib, allocated=read.memory_is_allocated),
         cpu_allocation=CpuAllocation(read.cpu_unit, read.default_cpus_per_gpu),
         taken_at=NOW,
@@ -247,7 +356,7 @@ def snapshot_of(of: Sequence[Case], parameters: str) -> ClusterSnapshot:
 
 
 def _config(parameters: str) -> str:
-    return config(SelectTypeParameters=parameters, DefMemPerCPU="500", GresTypes="gpu")
+    return config(SelectTypeParameters=parameters, DefMemPerCPU="500", GresTypes="gpu,shard")
 
 
 def _partitions(of: Sequence[Case]) -> Iterator[str]:
