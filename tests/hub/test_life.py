@@ -6,7 +6,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.slurm.job import parse_tag
 from tests.cli.runner import cli_runner
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
 from tests.fixtures.slurm import hanging
@@ -51,6 +54,11 @@ PROFILES = f"""{LIGHT}
   slug: plain
   slurm: {{cpus: 1, memory: 100M, time: 0:10:00}}
   environment: {{variables: {{THIRD: this profile, FOURTH: "a $HOME 'b'"}}}}
+  command: {COMMAND}
+- display_name: Does not wait long for Slurm
+  slug: brief
+  start_timeout: 12
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
   command: {COMMAND}
 - display_name: One K80
   slug: one
@@ -236,25 +244,52 @@ def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm
     assert in_the_end(slurm_cluster, job) == "CANCELLED"  # by then, since the stop itself could not cancel it
 
 
-def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """slurmctld hangs and then does what it was asked for: the start has failed, so its job is found and cancelled."""
-    visitor = Visitor(hub, "tom")
+@contextmanager
+def stopped(slurm: PrivateSlurm) -> Iterator[None]:
+    """A context in which slurmctld is stopped; afterwards it has started anew."""
+    slurm.stop_controller()
+    try:
+        yield
+    finally:
+        slurm.start_controller(nodes=False)
+
+
+@pytest.mark.parametrize("silence", [hanging, stopped])
+def test_a_start_is_kept_while_slurm_is_silent(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, silence: Callable[[PrivateSlurm], AbstractContextManager[None]]
+) -> None:
+    """It is submitted when Slurm is back, and there is one job; one that was given up meanwhile has none."""
+    visitor, cautious = Visitor(hub, "tom"), Visitor(hub, "tim")
+    with silence(slurm_cluster):
+        for user in ("tom", "tim"):
+            start(hub, user, "light")
+        for person in (visitor, cautious):
+            wait_until(lambda: words.FOR_LATER in person.pending().text, hub.log_end, seconds=60)  # noqa: B023
+        hub.end("tim")
+    hub.wait("tom", ready=True)
+
+    def jobs() -> list[str]:
+        owners = (parse_tag(line) for line in slurm_cluster.run("squeue", "-h", "-o", "%k").splitlines())
+        return [names[1] for names in owners if names is not None and names[1] in ("tom", "tim")]
+
+    wait_until(lambda: jobs() == ["tom"], lambda: (jobs(), hub.log_end()), seconds=60)
+    assert not true_within(8, lambda: jobs() != ["tom"])
+    assert hub.log.read_text().count("The start of tom is kept until Slurm answers") >= 1
+
+    hub.end("tom")
+
+
+def test_a_start_that_slurm_does_not_answer_in_time_is_given_up(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """After start_timeout the page says so; when Slurm is back, nothing is started."""
+    visitor = Visitor(hub, "ted")
     with hanging(slurm_cluster):
-        start(hub, "tom", "light")
-        hub.wait("tom", ready=False)
-    page = visitor.pending()
+        start(hub, "ted", "brief")
+        hub.wait("ted", ready=False)
+        page = visitor.pending()
 
     assert page.status == 503
-    assert "Slurm is not responding at the moment." in page.text
-
-    for _ in range(150):
-        made = re.search(r"sbatch failed, but created job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
-        if made:
-            break
-        time.sleep(0.2)
-
-    assert made is not None
-    assert in_the_end(slurm_cluster, made[1]) == "CANCELLED"
+    assert "Your server did not start" in page.text
+    assert not true_within(8, lambda: "/ted/" in slurm_cluster.run("squeue", "-h", "-t", "R", "-o", "%k"))
 
 
 # --- what it is given ------------------------------------------------------------------------------

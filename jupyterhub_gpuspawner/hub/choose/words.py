@@ -33,8 +33,9 @@ FAULTS = (
     "For administrators: these files of profiles or courses contain errors. The last valid version of each is offered, "
     "if there is one."
 )
-SILENT = silence(since_the_start=False, more="You can still start a server.")
-SILENT_FROM_THE_START = silence(since_the_start=True, more="You can still start a server.")
+STILL = "You can still start a server: it is kept, and starts when Slurm is back."
+SILENT = silence(since_the_start=False, more=STILL)
+SILENT_FROM_THE_START = silence(since_the_start=True, more=STILL)
 DOUBTS = "For administrators: these values of profiles are probably not what was meant."
 NOT_YET = "Not yet: it is available from {time}."
 LINK = "Link to this choice"

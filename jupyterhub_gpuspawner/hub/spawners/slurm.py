@@ -20,7 +20,7 @@ from traitlets import TraitError, default
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension import Extension
@@ -271,6 +271,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
                 async with timeout(self.start_timeout):
                     await self._submit()
             except asyncio.TimeoutError:
+                if self.attempt.unanswered is not None:
+                    raise self.attempt.unanswered from None
                 raise self.explained.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
             await self._readiness().wait()
         except SubmitRejected as error:
@@ -309,7 +311,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         # without their jobs, the hub could not tell whether they run
         if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
             raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)
-        account = await self.account()
+        account = await self._account_when_slurm_answers()
         self.attempt.certificates = await asyncio.to_thread(build.certificate_variables, self.cert_paths)
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
@@ -325,7 +327,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             prefix=self.as_user(),
             environment=self.job_environment(account),
             cancel=self.cancellation(self._username, job.identity, trusted_until=None),
+            on_silence=self._keep_for_later,
         )
+        self.attempt.unanswered = None
         self.watch.submitted(job_id, job.identity, trusted=submission.TRUSTED)
         self.attempt.queued(Moment.now())
         self.watch.notify()
@@ -334,6 +338,34 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.log.info("Submitted %s as job %s", self._log_name, job_id)
         if DEADLINE in job.script:
             self._deadline_task = asyncio.ensure_future(self._read_deadline(job_id, self.attempt))
+
+    async def _account_when_slurm_answers(self) -> Account:
+        """The job's account; not before Slurm answers, if that is known to be silent, or to know the account alone."""
+        connection = self.connection()
+        if connection.silent:
+            try:
+                async with timeout(submission.FIRST_SEARCH_SECONDS):
+                    await submission.until_answer(connection.client, self._keep_for_later)
+            except asyncio.TimeoutError:
+                self._keep_for_later(SlurmUnavailable("Slurm has not answered the hub's last question."))
+                await submission.until_answer(connection.client, self._keep_for_later)
+        while True:
+            try:
+                return await self.account()
+            except SlurmUnavailable as error:
+                self._keep_for_later(error)
+                await asyncio.sleep(submission.ANSWER_SECONDS)
+                await submission.until_answer(connection.client, self._keep_for_later)
+
+    def _keep_for_later(self, error: SlurmUnavailable) -> None:
+        """Slurm does not take the job now: pages say so, and that the server starts when Slurm answers."""
+        if self.attempt.unanswered is None:
+            seconds = self.attempt.left(Moment.now()) or 0.0
+            self.log.warning(
+                "The start of %s is kept until Slurm answers, for %.0f s at most: %s", self._log_name, seconds, error
+            )
+        self.attempt.unanswered = error
+        self.watch.notify()
 
     async def _keep_promise(self) -> None:
         """Keep what the form says of the start, by the view that pages share; asks Slurm nothing."""

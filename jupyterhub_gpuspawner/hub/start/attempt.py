@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start.wait import Wait
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -119,6 +120,8 @@ class Attempt:
     """When Slurm removes its job if that is still pending, in seconds since the epoch; None: never, or not known."""
     reasons: dict[str, None] = field(default_factory=dict)
     """Slurm's reasons why the job was pending, in the order in which they were met."""
+    unanswered: SlurmUnavailable | None = field(default=None, compare=False)
+    """Why Slurm has not taken its job, which the hub keeps until Slurm answers. A restarted hub does not know of it."""
     wait: Wait = field(default_factory=Wait, compare=False)
     """What was said of its start; a restarted hub begins anew."""
     was_free: bool = field(default=False, compare=False)
@@ -203,6 +206,11 @@ class Attempt:
             return None
         limit_at = None if self.queue_timeout is None else self.since.wall + self.queue_timeout
         return min((at for at in (limit_at, self.latest) if at is not None), default=None)
+
+    @property
+    def kept_until(self) -> float | None:
+        """When it is given up if Slurm does not answer before, in seconds since the epoch; None where Slurm answers."""
+        return None if self.unanswered is None else self.since.wall + self.start_timeout
 
     # --- the spawner's state --------------------------------------------------------------------
 

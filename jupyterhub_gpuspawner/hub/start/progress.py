@@ -66,6 +66,8 @@ class StartFacts:
     """The last change of the expected start by more than a fifth of the wait."""
     settling: bool = False
     """The job is pending, and everything that it needs was free when it was asked for, a moment ago."""
+    kept_until: float | None = None
+    """When the start is given up, where Slurm has not taken its job since it does not answer; None: it has."""
 
     @property
     def waits(self) -> bool:
@@ -98,6 +100,7 @@ def start_facts(
         queued_until=attempt.queued_until,
         change=attempt.wait.change,
         settling=watch.status is not None and watch.status.phase is Phase.QUEUED and attempt.settles(time.time()),
+        kept_until=attempt.kept_until,
     )
 
 
@@ -183,7 +186,7 @@ def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
     """Percentage and sentence, without the job's id."""
     job_id, job = facts.job_id, facts.job
     if not job_id:
-        return 5, words.ASKING
+        return 5, words.ASKING if facts.kept_until is None else words.FOR_LATER
     if facts.placement is not None:
         return 85, f"{placement_sentence(facts.placement)} {words.SERVER_STARTING}"
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
@@ -222,10 +225,12 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     queue_note = "" if not expects else words.KEPT if facts.queued_until is None else words.KEPT_UNTIL
     until = _iso(facts.queued_until) if expects else None
     unless = words.UNLESS if estimate.is_conditional(now) else ""
+    if facts.kept_until is not None:
+        queue_note, until = words.FOR_LATER_UNTIL, _iso(facts.kept_until)
     # name, sentence, and what stands for {time} in it
     notes = (("unless", unless, None), ("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
     return {
-        "headline": words.WAITING if waits_in_queue(facts) else words.STARTING,
+        "headline": _headline(facts),
         "sentence": "" if is_usual else text[:1].upper() + text[1:],
         "stages": [
             {"name": stage.name, "state": stage.state, "at": _iso(stage.at), "took": stage.took, "detail": stage.detail}
@@ -255,6 +260,12 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
 
 def _expected(clause: str) -> str:
     return capitalized(words.EXPECTED.format(when=clause) if clause else words.NO_ESTIMATE)
+
+
+def _headline(facts: StartFacts) -> str:
+    if facts.kept_until is not None:
+        return words.WAITING_FOR_SLURM
+    return words.WAITING if waits_in_queue(facts) else words.STARTING
 
 
 def _iso(when: float | None) -> str | None:

@@ -3,6 +3,9 @@
 A job can be lost in three ways: the start is cancelled while sbatch runs; sbatch fails although slurmctld has accepted
 the job (a time-out, a signal, a site's wrapper that prints more than an id or fails after sbatch); Slurm does not
 answer when the job should be cancelled.
+
+While Slurm does not answer, the submission waits until it does. sbatch runs again only once Slurm's answers show that
+the one before, which got no answer, has made no job.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from typing import cast
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
@@ -26,6 +31,7 @@ from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, TO_START, t
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
 
 Cancel = Callable[[str], Awaitable[None]]
@@ -36,39 +42,136 @@ FIRST_SEARCH_SECONDS = 0.5
 """Seconds for the first look, while the user waits: a slurmctld that answers again needs no more."""
 SEARCHES = 10
 """How often to look for a job that sbatch may have made: for about six minutes."""
+ANSWERS = 3
+"""Answers of Slurm without a job of the start after which an sbatch that got no answer has made none.
+
+A slurmctld that was stopped takes up what it was sent before, within moments.
+"""
+SUBMISSIONS = 3
+"""How often sbatch is run for one start: a slurmctld that answers other questions all the time has another fault."""
+ANSWER_SECONDS = 2.0
+"""Seconds between two questions whether Slurm answers again."""
 IN_PROGRESS: set[str] = set()
 """Comments of submissions under way, and ids of jobs that are being cancelled; nothing else acts on these jobs."""
 
 
 async def submit(
-    client: SlurmClient, job: BatchJob, *, prefix: Sequence[str], environment: Mapping[str, str], cancel: Cancel
+    client: SlurmClient,
+    job: BatchJob,
+    *,
+    prefix: Sequence[str],
+    environment: Mapping[str, str],
+    cancel: Cancel,
+    on_silence: Callable[[SlurmUnavailable], None],
 ) -> str:
-    """Submit ``job`` and return its id. Raises what :meth:`SlurmClient.submit` raises.
+    """Submit ``job`` and return its id; ``on_silence`` is called with the error of an sbatch that got no answer.
 
-    Even if sbatch fails, the job may exist: if Slurm shows a job of this start at once, its id is returned. A job that
-    shows up later is cancelled, and so is the job of a submission that was cancelled.
+    It waits until Slurm answers: the caller limits that time. Raises what :meth:`SlurmClient.submit` raises, and
+    SlurmUnavailable only where nobody could say later whose a job is that this sbatch made.
+
+    Even if sbatch fails, the job may exist: one that Slurm shows is used if it surely is this start's. A job that shows
+    up after the start has failed, or beside another one, is cancelled, and so is the job of a submission that was
+    cancelled.
     """
     IN_PROGRESS.add(job.tag)
-    submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
-    try:
-        job_id = await asyncio.shield(submission)
-    except asyncio.CancelledError:
-        in_background(_looking_after(job.tag, _cancel_when_submitted(submission, client, job, cancel)))
-        raise
-    except _Failed as failed:
-        in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches)))
-        raise failed.error from failed.error.__cause__
+    for left in reversed(range(SUBMISSIONS)):
+        submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
+        try:
+            job_id = await asyncio.shield(submission)
+        except asyncio.CancelledError:
+            in_background(_looking_after(job.tag, _cancel_when_submitted(submission, client, job, cancel)))
+            raise
+        except _Failed as failed:
+            try:
+                job_id = await _made_all_the_same(client, job, failed, on_silence, last=not left)
+            except (_Failed, asyncio.CancelledError) as error:
+                in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches)))
+                raise (failed.error if error is failed else error) from failed.error.__cause__
+        if job_id:
+            break
+    if left < SUBMISSIONS - 1:
+        in_background(_looking_after(job.tag, _search(client, job, cancel, SEARCHES, own=job_id)))
     IN_PROGRESS.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
 
 
 class _Failed(Exception):
-    """sbatch failed with ``error``; ``looks`` answers of Slurm without the job are needed to be sure there is none."""
+    """sbatch failed with ``error``; ``searches`` answers without the job are needed to be sure there is none.
 
-    def __init__(self, error: Exception, searches: int) -> None:
+    ``uncertain``: a job has the start's comment, and it is not certain whose it is.
+    """
+
+    def __init__(self, error: Exception, searches: int, *, uncertain: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         self.searches = searches
+        self.uncertain = uncertain
+
+
+_QUESTIONS: WeakKeyDictionary[SlurmClient, asyncio.Lock] = WeakKeyDictionary()
+"""Of the submissions that wait for Slurm one asks at a time: each question may last until it times out."""
+
+
+async def until_answer(client: SlurmClient, on_silence: Callable[[SlurmUnavailable], None]) -> None:
+    """Wait until Slurm answers a question; tries for ever. ``on_silence`` is called with the error of each try."""
+    while True:
+        try:
+            async with _QUESTIONS.setdefault(client, asyncio.Lock()):
+                await client.config()
+        except CommandMissing:
+            return  # the next command says so
+        except SlurmUnavailable as error:
+            on_silence(error)
+            await asyncio.sleep(ANSWER_SECONDS)
+        else:
+            return
+
+
+async def _made_all_the_same(
+    client: SlurmClient,
+    job: BatchJob,
+    failed: _Failed,
+    on_silence: Callable[[SlurmUnavailable], None],
+    *,
+    last: bool,
+) -> str:
+    """The id of the job that an unanswered sbatch has made; empty once Slurm's answers say that it has made none.
+
+    Raises ``failed`` where sbatch was answered, where it was the ``last`` one and has made none, and where it cannot be
+    known whether a job is this start's.
+    """
+    known = job.identity.name or "replaced" not in _LOGGED
+    silent = isinstance(failed.error, SlurmUnavailable) and not isinstance(failed.error, CommandMissing)
+    if not silent or failed.uncertain or not known:
+        raise failed
+    on_silence(cast("SlurmUnavailable", failed.error))
+    for _ in range(ANSWERS):
+        jobs = None
+        while jobs is None:
+            await asyncio.sleep(ANSWER_SECONDS)
+            with suppress(GPUSpawnerError):
+                async with _QUESTIONS.setdefault(client, asyncio.Lock()):
+                    jobs = await client.jobs_of_start(job.identity)
+        job_id = _own(job, jobs, failed)
+        if job_id:
+            return job_id
+    if last:
+        raise failed
+    return ""
+
+
+def _own(job: BatchJob, jobs: Mapping[str, Job], failed: _Failed) -> str:
+    """The one of these jobs that is surely the start's; empty where there is none. Raises ``failed`` where one may be.
+
+    Any user can write this comment.
+    """
+    for job_id, status in jobs.items():
+        if job.identity.proves(status):
+            get_logger().warning("sbatch failed, but created job %s, which is used: %s", job_id, failed.error)
+            return job_id
+    if jobs:
+        raise failed
+    return ""
 
 
 async def _looking_after(what: str, work: Awaitable[None]) -> None:
@@ -84,17 +187,15 @@ async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], 
         return await client.submit(job.script, prefix=prefix, environment=environment)
     except Exception as error:
         # slurmctld may have accepted the job; an sbatch that has exited has made it by now, or never will
-        questions = SEARCHES if isinstance(error, SlurmUnavailable) else 1
+        failed = _Failed(error, SEARCHES if isinstance(error, SlurmUnavailable) else 1)
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(FIRST_SEARCH_SECONDS):
                 jobs = await client.jobs_of_start(job.identity)
-            questions -= 1
-            for job_id, status in jobs.items():
-                if job.identity.proves(status):  # any user can write this comment
-                    get_logger().warning("sbatch failed, but created job %s, which is used: %s", job_id, error)
-                    return job_id
-                questions = max(questions, 1)
-        raise _Failed(error, questions) from error
+            failed.uncertain = bool(jobs)
+            failed.searches = max(failed.searches - 1, int(failed.uncertain))
+            if job_id := _own(job, jobs, failed):
+                return job_id
+        raise failed from error
 
 
 async def _cancel_when_submitted(
@@ -110,13 +211,14 @@ async def _cancel_when_submitted(
         await cancel_surely(job_id, cancel)
 
 
-async def _search(client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int) -> None:
+async def _search(client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int, *, own: str = "") -> None:
+    """Cancel jobs of this start other than ``own``, if one shows up within so many answers of Slurm."""
     for attempt in range(SEARCHES):
         if not questions:
             return
         await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
         with suppress(GPUSpawnerError):
-            jobs = await client.jobs_of_start(job.identity)
+            jobs = [job_id for job_id in await client.jobs_of_start(job.identity) if job_id != own]
             questions -= 1
             for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     profile_statuses,
 )
 from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
+from jupyterhub_gpuspawner.hub.choose.words import STILL
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -250,8 +251,8 @@ def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
     when = clock(NOW.timestamp())
     assert [notice(), notice(silent=True, as_of=NOW.timestamp()), notice(silent=True)] == [
         None,
-        f"Slurm is not responding at the moment. This is as of {when}. You can still start a server.",
-        "Slurm has not responded to this hub yet. You can still start a server.",
+        f"Slurm is not responding at the moment. This is as of {when}. {STILL}",
+        f"Slurm has not responded to this hub yet. {STILL}",
     ]
 
 

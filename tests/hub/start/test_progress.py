@@ -29,6 +29,13 @@ SILENT = "Slurm is not responding at the moment. Your server is not affected."
 ON_G1 = "unning on g1, 2 \N{MULTIPLICATION SIGN} K80, 12 GB, CPUs 0-7"
 TOLD: dict[str, tuple[StartFacts, int, str, str, str]] = {
     "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm.", STARTING, "Submitting the job to Slurm."),
+    "the hub keeps it until Slurm answers": (
+        StartFacts(kept_until=NOON),
+        5,
+        words.FOR_LATER,
+        "Waiting for Slurm",
+        words.FOR_LATER,
+    ),
     "there is a job": (StartFacts("7"), 10, "Submitted as job 7.", STARTING, "Submitted as job 7."),
     "Slurm has only just accepted it": (
         StartFacts("7", job=Job("7", Phase.QUEUED, "PENDING", "None")),
@@ -195,6 +202,14 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
     silent = {**PLAIN, "silent": True, "answered_at": noon, "answered": answered}
     assert waiting("Priority", silent=True, answered_at=NOON) == silent
     assert waiting("Priority", silent=True)["answered"] == words.NO_ANSWER_YET
+
+
+def test_a_start_that_is_kept_says_until_when() -> None:
+    """There is no job yet, so nothing else is said of one."""
+    page = document(StartFacts(kept_until=NOON), now=NOON)
+
+    note = {"name": "kept", "text": words.FOR_LATER_UNTIL, "at": "2027-01-15T08:00:00+00:00"}
+    assert (page["job"], page["silent"], page["notes"]) == ("", False, [note])
 
 
 UNLESS = "That holds if nobody with a higher priority comes."

@@ -49,8 +49,11 @@ class Slurm:
         """Number of squeue calls without an answer."""
         self.may_answer = asyncio.Event()
         self.cancelled: list[str] = []
+        self.silences: list[SlurmUnavailable] = []
+        self.submissions = 0
 
     async def submit(self, _script: str, **_settings: object) -> str:
+        self.submissions += 1
         await self.may_answer.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -69,7 +72,15 @@ class Slurm:
 
 
 def asked(slurm: Slurm) -> asyncio.Task[str]:
-    return asyncio.create_task(submit(slurm, JOB, prefix=(), environment={}, cancel=slurm.cancel))  # type: ignore[arg-type]
+    submission = submit(
+        slurm,  # type: ignore[arg-type]
+        JOB,
+        prefix=(),
+        environment={},
+        cancel=slurm.cancel,
+        on_silence=slurm.silences.append,
+    )
+    return asyncio.create_task(submission)
 
 
 async def settle() -> None:
@@ -82,6 +93,7 @@ async def settle() -> None:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause between tries."""
     monkeypatch.setattr(submission, "PAUSES", (0.0,))
+    monkeypatch.setattr(submission, "ANSWER_SECONDS", 0.0)
 
 
 async def test_the_id_comes_back() -> None:
@@ -112,7 +124,10 @@ async def test_a_job_that_is_there_although_sbatch_failed_is_taken_for_made(fail
     assert slurm.cancelled == []
 
 
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
+ANSWERED = {name: failure for name, failure in FAILURES.items() if name != "no answer"}
+
+
+@pytest.mark.parametrize("failure", ANSWERED.values(), ids=ANSWERED.keys())
 async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_failed(failure: Exception) -> None:
     """Slurm is silent when sbatch has failed; the job that it shows later is cancelled."""
     slurm = Slurm(failure, tagged="13", silent=3)
@@ -123,6 +138,78 @@ async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_fa
 
     assert slurm.cancelled == ["13"]
     assert set() == submission.IN_PROGRESS
+
+
+async def test_the_submission_waits_for_slurm_and_uses_the_job_that_sbatch_has_made() -> None:
+    """sbatch got no answer, and Slurm shows its job when it answers again: no second one is submitted."""
+    unanswered = SlurmUnavailable("sbatch got no answer.")
+    slurm = Slurm(unanswered, tagged="13", silent=3)
+    slurm.may_answer.set()
+
+    assert await asked(slurm) == "13"
+    assert (slurm.submissions, slurm.silences, slurm.cancelled) == (1, [unanswered], [])
+    assert set() == submission.IN_PROGRESS
+
+
+class Back(Slurm):
+    """The first sbatch gets no answer, a second one does; its job may show up late, beside that of the second."""
+
+    async def submit(self, _script: str, **settings: object) -> str:
+        await super().submit(_script, **settings)
+        if self.submissions == 1:
+            raise SlurmUnavailable("sbatch got no answer.")
+        return "20"
+
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
+        jobs = await super().jobs_of_start(identity)
+        return {**jobs, "20": Job("20", Phase.QUEUED, user="ann", uid=1001, tag=TAG)} if self.submissions > 1 else {}
+
+
+async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_job() -> None:
+    """Slurm is silent for a while, and then shows no job of this start, three times."""
+    slurm = Back("20", silent=3)
+    slurm.may_answer.set()
+
+    assert await asked(slurm) == "20"
+    assert (slurm.submissions, slurm.looks) == (2, 3 + submission.ANSWERS)
+
+    await settle()
+
+    assert slurm.cancelled == []
+    assert set() == submission.IN_PROGRESS
+
+
+async def test_a_slurm_that_answers_all_but_sbatch_is_not_asked_for_ever() -> None:
+    """After some submissions the start fails with the error of the last one."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."))
+    slurm.may_answer.set()
+    with pytest.raises(SlurmUnavailable):
+        await asked(slurm)
+
+    assert slurm.submissions == submission.SUBMISSIONS
+
+
+async def test_of_two_jobs_of_one_start_the_first_ones_is_cancelled() -> None:
+    """slurmctld has taken up the first sbatch after all, when the second one had made its job."""
+    slurm = Back("20", tagged="19")
+    slurm.may_answer.set()
+
+    assert await asked(slurm) == "20"
+
+    await settle()
+
+    assert slurm.cancelled == ["19"]
+
+
+async def test_without_a_mark_of_its_own_no_job_is_submitted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where something replaces comments, and the name has no mark, a first job would not be found."""
+    monkeypatch.setattr(submission, "_LOGGED", {"replaced"})
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."))
+    slurm.may_answer.set()
+    with pytest.raises(SlurmUnavailable):
+        await asked(slurm)
+
+    assert (slurm.submissions, slurm.silences) == (1, [])
 
 
 async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
@@ -187,26 +274,23 @@ async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: i
     assert set() == submission.IN_PROGRESS
 
 
-GIVEN_UP = {
-    "while sbatch runs, which then gets no answer": True,
-    "when sbatch has got no answer": False,
-}
-
-
-@pytest.mark.parametrize("cancelled", GIVEN_UP.values(), ids=GIVEN_UP.keys())
-async def test_a_job_that_shows_up_later_is_cancelled(cancelled: bool) -> None:
+@pytest.mark.parametrize("running", [True, False], ids=["while sbatch runs", "while it waits for Slurm"])
+async def test_a_job_that_shows_up_after_the_start_was_given_up_is_cancelled(running: bool) -> None:
     """Slurm does not answer for a while; then the job is found by its comment."""
-    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="15", silent=3)
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="15", silent=1000)
+    if not running:
+        slurm.may_answer.set()
     start = asked(slurm)
     await settle()
-    if cancelled:
-        start.cancel()
+    start.cancel()
     slurm.may_answer.set()
-    with pytest.raises(asyncio.CancelledError if cancelled else SlurmUnavailable):
+    slurm.silent = min(slurm.silent, 3)
+    with pytest.raises(asyncio.CancelledError):
         await start
     await settle()
 
     assert slurm.cancelled == ["15"]
+    assert slurm.submissions == 1
 
 
 async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
