@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,10 +45,13 @@ def view(failed: int = 20) -> CourseView:
     """Most servers run; the first ``failed`` did not start and have fifteen lines of a log."""
     ends_at = datetime.fromtimestamp(NOW + 7200, timezone.utc).isoformat()
     people = tuple(f"train{number:03}" for number in range(PEOPLE))
+    of_course = partial(Server, last_profile="course-large")
     servers = [
-        Server(user, ending=Ending(job_ended_in_start(FAILED.end), at=NOW, job=FAILED, lines="no such module\n" * 15))
+        of_course(
+            user, ending=Ending(job_ended_in_start(FAILED.end), at=NOW, job=FAILED, lines="no such module\n" * 15)
+        )
         if number < failed
-        else Server(
+        else of_course(
             user,
             ready=True,
             job_id=str(number),

@@ -229,14 +229,12 @@ def test_a_course_does_not_open_a_profile(hub: HubProcess) -> None:
     """A participant whom the profile does not admit is not started for, and the instructor reads why."""
     token = token_of(hub, "carl")
 
-    assert act(hub, "closed", "start", token) == {"hal": "done"}
+    assert act(hub, "closed", "start", token) == {"hal": "begun"}
     wait_until_equal(lambda: people(hub, "closed", token), {"hal": "failed"})
 
     (hal,) = hub.api("GET", "/gpuspawner/courses/closed", token=token).json()["people"]
-    assert (hal["stage"], hal["fault"]) == (
-        "failed",
-        f"You cannot use {MARKUP} now: it is reserved for other users.",
-    )
+    assert hal["stage"] == "failed"
+    assert hal["fault"].startswith(f"You cannot use {MARKUP} now: it is reserved for other users.")
 
 
 def test_a_login_that_resets_the_groups_leaves_people_in_their_course(hub: HubProcess) -> None:
@@ -254,7 +252,7 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
     started = run(hub, token, "start", "deep", "--every", "0.2")
     assert (started.returncode, sorted(line.split()[:2] for line in started.stdout.splitlines())) == (
         0,
-        [["done", "bob:"], ["done", "eve:"]],
+        [["begun", "bob:"], ["begun", "eve:"]],
     )
     wait_until_equal(lambda: people(hub, "deep", token), {"bob": "running", "eve": "running"})
     assert act(hub, "deep", "start", token, only=["bob", "dora"]) == {"bob": "unchanged", "dora": "refused"}
@@ -268,7 +266,7 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
     report = run(hub, token, "report", "deep")
     assert [line.split()[:2] for line in report.stdout.splitlines()[-2:]] == [["bob", "running"], ["eve", "running"]]
     stopped = run(hub, token, "stop", "deep", "--only", "bob")
-    assert stopped.stdout.split()[:2] == ["done", "bob:"]
+    assert stopped.stdout.split()[:2] == ["begun", "bob:"]
     wait_until_equal(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "running"})
     assert "by ada" in bob.look("/hub/home").text
     act(hub, "deep", "stop", token)

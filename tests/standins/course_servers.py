@@ -67,7 +67,8 @@ def install(file: str) -> None:
         states = json.loads(Path(file).read_text())
         for number, (user, state) in enumerate(states.items()):
             if user in people:
-                yield server(user, state, number)
+                course = "course-deep-learning" if user.startswith("train") else "course-large"
+                yield replace(server(user, state, number), last_profile=course)
         yield from real(users, frozenset(people) - states.keys(), **options)
 
     vars(actions)["servers_of"] = servers_of

@@ -41,6 +41,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     Stage,
     State,
     ended_servers,
+    is_of,
     participants_of,
     servers_of,
 )
@@ -210,6 +211,8 @@ class ServiceAccount:
         return await self._ask("DELETE", server)
 
     async def _ask(self, method: str, server: ServerKey, body: str | None = None) -> Answer:
+        if not self._token:  # the hub has just been started, and its courses are not read yet
+            return Answer(BUSY, words.NOT_READY, RETRY_SECONDS)
         path = f"servers/{quote(server.name, safe='')}" if server.name else "server"
         request = HTTPRequest(
             f"{self._app.hub.api_url}/users/{quote(server.user, safe='@')}/{path}",
@@ -258,7 +261,8 @@ class Result(str, Enum):
     """What became of an action for one person."""
 
     DONE = "done"
-    """It was done, or is under way."""
+    BEGUN = "begun"
+    """It is under way; what becomes of it is on the course's page and in its report."""
     UNCHANGED = "unchanged"
     """There was nothing to do."""
     REFUSED = "refused"
@@ -271,7 +275,7 @@ class Outcome:
 
     user: str
     result: Result
-    """``done`` (or under way), ``unchanged`` or ``refused``."""
+    """``done``, ``begun`` (under way), ``unchanged`` or ``refused``."""
     sentence: str = ""
     """For the instructor; it may contain the user's name and must be escaped."""
 
@@ -316,9 +320,9 @@ class CourseActions:
         """
         course = course if people is None else replace(course, people=tuple(people))
         servers = self._in_memory(course, with_start=with_start)
-        without = frozenset(course.people) - {server.user for server in servers if not server.name}
+        in_memory = {ServerKey(server.user, server.name) for server in servers}
         starts = self.starts.find(course.slug, session_name(course))
-        return self._participants(course, [*servers, *ended_servers(self._app.db, without)], starts)
+        return self._participants(course, [*servers, *ended_servers(self._app.db, course, in_memory)], starts)
 
     def participants_in_memory(self, course: HubCourse) -> tuple[Participant, ...]:
         """As :meth:`participants`, without what only the database knows."""
@@ -370,8 +374,10 @@ class CourseActions:
                 return Outcome(user, Result.REFUSED, words.NOT_SIGNED_IN.format(user=user))
             if participant.server.active:
                 return Outcome(user, Result.UNCHANGED, words.RUNS)
+            if participant.state is State.ELSEWHERE:
+                return Outcome(user, Result.REFUSED, words.RUNS_ELSEWHERE.format(user=user))
             starting.append(participant.key)
-            return Outcome(user, Result.DONE, words.STARTS)
+            return Outcome(user, Result.BEGUN, words.STARTS)
 
         outcomes = self._outcomes(course, only, begin)
         records = (CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting)
@@ -399,7 +405,7 @@ class CourseActions:
             spawner = self.spawner(participant.key) if server.active else None
             if spawner is not None:
                 self.put_stop(course, spawner, record)
-                return Outcome(user, Result.DONE, words.STOPS)
+                return Outcome(user, Result.BEGUN, words.STOPS)
             if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
                 self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
             if dropped:
@@ -434,7 +440,7 @@ class CourseActions:
     ) -> tuple[Outcome, ...]:
         """Give running servers more time: by default as much as their profile says. Raises SQLAlchemyError.
 
-        Returns after :data:`EXTEND_PATIENCE` seconds at most. What takes longer goes on, as done, and ``on_late`` is
+        Returns after :data:`EXTEND_PATIENCE` seconds at most. What takes longer goes on, as begun, and ``on_late`` is
         called with what became of it. A server that is being given more time is not given some twice.
         """
         tasks = dict[str, asyncio.Task[Outcome]]()
@@ -450,7 +456,7 @@ class CourseActions:
             tasks[key.user] = asyncio.ensure_future(self._extend(spawner, minutes, by=by if by != key.user else ""))
             self._extending[key] = tasks[key.user]
             tasks[key.user].add_done_callback(lambda _task: self._extending.pop(key))
-            return Outcome(key.user, Result.DONE, words.EXTENDS)
+            return Outcome(key.user, Result.BEGUN, words.EXTENDS)
 
         outcomes = self._outcomes(course, only, begin)
         late = (await asyncio.wait(tasks.values(), timeout=EXTEND_PATIENCE))[1] if tasks else set()
@@ -498,14 +504,16 @@ class CourseActions:
 
     def put_stop(self, course: HubCourse, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
         """Stop a server when its turn comes; its card shows ``record``. None: it is not to be stopped any more."""
-        self.pace.put(Queue(course.slug, State.STOPPING), spawner.user.name, lambda: self._stop(spawner, record))
+        self.pace.put(
+            Queue(course.slug, State.STOPPING), spawner.user.name, lambda: self._stop(course, spawner, record)
+        )
 
     async def _start(self, course: HubCourse, session: str, key: ServerKey) -> None:
         """Start a server and record what came of it. Raises SQLAlchemyError; then nothing has been started."""
         user = key.user
         before = self.starts.find(course.slug, session, user).get(user)
         (participant,) = self.participants(course, [user])
-        if participant.server.active:
+        if participant.server.active or participant.state is State.ELSEWHERE:
             if before is None or not before.tries:
                 self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
             return
@@ -528,9 +536,10 @@ class CourseActions:
             stored = replace(stored, asked_at=time.time(), fault=answer.message)
         self.starts.keep(course.slug, session, stored)
 
-    async def _stop(self, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
+    async def _stop(self, course: HubCourse, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
+        """Stop a server, unless it is not the course's any more: its turn may come after another choice of its user."""
         server = server_of(spawner, with_start=False)
-        ending = record(server)
+        ending = record(server) if is_of(course, server) else None
         if ending is None:
             return
 

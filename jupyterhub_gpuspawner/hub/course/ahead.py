@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
 from jupyterhub_gpuspawner.hub.course.evening import CHECK_SECONDS, CHECKS, CourseChecks
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage
+from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage, State
 from jupyterhub_gpuspawner.hub.course.rights import (
     GPUCourses,
     files_of_courses,
@@ -183,6 +183,10 @@ class StartsAhead:
         changed, unvisited = list[CourseStart](), dict[ServerKey, CourseStart]()
         for participant in participants:
             start, server = starts.get(participant.user), participant.server
+            if participant.state is State.ELSEWHERE:
+                if start is None:
+                    changed.append(CourseStart(participant.user, Stage.LEFT, asked_at=time.time()))
+                continue
             step = self._step(start, server, times, activity.get(participant.user))
             if isinstance(step, CourseStart):
                 changed.append(step)

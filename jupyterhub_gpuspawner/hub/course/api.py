@@ -76,15 +76,13 @@ class CoursesDocument:
 
 @dataclass(frozen=True)
 class CoursePerson:
-    """One participant, with what the hub knows now of the server that every action is about.
-
-    That is the default server, or a named one with the course's profile.
-    """
+    """One participant, with what the hub knows now of the course's server, which every action is about."""
 
     user: str
     state: str
     """``absent``, ``waiting`` (in Slurm's queue), ``starting``, ``running``, ``stopping``, ``failed`` (it did not
-    start) or ``ended`` (it ran, and ended without anybody stopping it)."""
+    start), ``ended`` (it ran, and ended without anybody stopping it) or ``elsewhere`` (their default server runs
+    something else, so that the course's cannot be started)."""
     server: str = ""
     """The server's name; empty for the default server."""
     known: bool = True

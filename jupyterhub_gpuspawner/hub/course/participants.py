@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
+from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
@@ -163,6 +165,8 @@ class State(Enum):
     """It ran, and ended without anybody stopping it."""
     ABSENT = "absent"
     """There is none, or a person stopped it."""
+    ELSEWHERE = "elsewhere"
+    """There is none, and none can be started: the default server runs something else than the course."""
 
 
 class ServerKey(NamedTuple):
@@ -194,9 +198,11 @@ class Participant:
     user: str
     state: State = State.ABSENT
     server: Server = NO_SERVER
-    """The server that the state is about, and every action; with an empty user name where there is none."""
+    """The course's server, which every action is about; with an empty user name where there is none."""
     stuck: bool = False
     """Its job waits for something that does not pass by itself."""
+    too_late: bool = False
+    """Its job is expected to start after the session's end."""
     queued: bool = False
     """The hub starts or stops it when its turn comes."""
     fault: str = ""
@@ -210,7 +216,7 @@ class Participant:
     @property
     def needs_help(self) -> bool:
         """Nothing happens for this person unless somebody does something."""
-        return self.stuck or self.state in (State.FAILED, State.ENDED)
+        return self.stuck or self.too_late or self.state in (State.FAILED, State.ENDED)
 
     @property
     def why(self) -> str:
@@ -233,31 +239,55 @@ def participants_of(
 ) -> tuple[Participant, ...]:
     """Everybody on the course as of ``now``: first those who need help, then the others, each by name.
 
-    The default server counts, and a named one with the course's profile: of several the one with that profile that is
-    active, then any that is active, then one that failed or ended. An ending of an earlier session does not count.
-    ``starts`` are those of the session that the course asked for, by user; ``queued`` are people whose server the hub
-    is about to start (STARTING) or to stop (STOPPING).
+    Only servers of the course count: of several the one that is active, then one that failed or ended. What else these
+    people run is not told, except that it is in the way of the course's server. An ending of an earlier session does
+    not count. ``starts`` are those of the session that the course asked for, by user; ``queued`` are people whose
+    server the hub is about to start (STARTING) or to stop (STOPPING).
     """
-    profile, earliest = slug_of(course.slug) if course.course is not None else None, since(course, now)
+    earliest, moment = since(course, now), datetime.fromtimestamp(now, timezone.utc)
+    session = course.session_at(moment) or course.next_session(moment)
     by_name: dict[str, list[Participant]] = {name: [] for name in course.people}
+    elsewhere = set()
     for server in servers:
-        if server.user in by_name and (not server.name or server.profile == profile):
+        if server.user in by_name and is_of(course, server):
             by_name[server.user].append(participant(server, since=earliest))
+        elif server.active and not server.name:
+            elsewhere.add(server.user)
 
-    def weight(person: Participant) -> tuple[bool, bool, bool, bool]:
-        server = person.server
-        is_present = person.state is not State.ABSENT
-        return server.active and server.profile == profile, server.active, is_present, not server.name
+    def weight(person: Participant) -> tuple[bool, bool, bool]:
+        return person.server.active, person.state is not State.ABSENT, not person.server.name
 
-    best = (max(candidates, key=weight, default=Participant(name)) for name, candidates in by_name.items())
-    people = [_with_start(person, starts.get(person.user), earliest, queued.get(person.user)) for person in best]
+    def best(name: str, candidates: Sequence[Participant]) -> Participant:
+        person = max(candidates, key=weight, default=Participant(name))
+        if name in elsewhere and not person.server.active and not person.server.name:
+            return Participant(name, State.ELSEWHERE)
+        until = session.end.timestamp() if session is not None else inf
+        return replace(person, too_late=expected_after(person.server, until, now))
+
+    everybody = (best(name, candidates) for name, candidates in by_name.items())
+    people = [_with_start(person, starts.get(person.user), earliest, queued.get(person.user)) for person in everybody]
     return tuple(sorted(people, key=lambda person: (not person.needs_help, natural(person.user))))
 
 
+def is_of(course: HubCourse, server: Server) -> bool:
+    """Whether a server is, or was, one of this course; a person may have others."""
+    return (server.profile or server.last_profile) == slug_of(course.slug)
+
+
+def expected_after(server: Server, until: float, now: float) -> bool:
+    """Whether a job that waits is expected to start after ``until``; in seconds since the epoch."""
+    estimate = server.start.estimate(now) if server.start is not None else UNKNOWN
+    expected = next((at for at in (estimate.likely, estimate.planned, estimate.earliest) if at is not None), None)
+    return expected is not None and expected >= until
+
+
 def since(course: HubCourse, now: float) -> float:
-    """From when on endings are told: since before the session under way, or for some hours."""
+    """From when on endings are told: since before the session under way; else for some hours, and not of a session."""
     session = course.session_at(datetime.fromtimestamp(now, timezone.utc))
-    return session.start.timestamp() - EARLIER if session is not None else now - WITHOUT_SESSION
+    if session is not None:
+        return session.start.timestamp() - EARLIER
+    ends = [session.end.timestamp() for session in course.sessions]
+    return max([now - WITHOUT_SESSION, *(end for end in ends if end <= now)])
 
 
 def participant(server: Server, *, since: float = 0.0) -> Participant:
@@ -273,6 +303,8 @@ def _with_start(participant: Participant, start: CourseStart | None, since: floa
     if participant.server.active:
         stops = queued is State.STOPPING and participant.state is not State.STOPPING
         return replace(participant, state=State.STOPPING, queued=True) if stops else participant
+    if participant.state is State.ELSEWHERE:
+        return participant
     if queued is State.STARTING:
         return Participant(participant.user, State.STARTING, queued=True)
     earlier = max(since, participant.server.stopped_at)  # who has worked since was not kept from it
@@ -305,18 +337,18 @@ def servers_of(users: Iterable[Any], people: Collection[str], *, with_start: boo
                 yield server_of(spawner, with_start=with_start and spawner.pending == "spawn")
 
 
-def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
-    """How the default servers of these people ended, or were stopped; those that are active are left out.
+def ended_servers(session: Session, course: HubCourse, without: Collection[ServerKey] = ()) -> Iterator[Server]:
+    """How servers of a course ended, or were stopped, except those in ``without``; active ones are left out.
 
     JupyterHub forgets a spawner once it has stopped, and when the hub is restarted. Raises SQLAlchemyError.
     """
-    for names in in_batches(people):
+    for names in in_batches(course.people):
         query = (
-            select(orm.User.name, _SPAWNERS.c.state)
+            select(orm.User.name, _SPAWNERS.c.name, _SPAWNERS.c.state)
             .join(_SPAWNERS, _SPAWNERS.c.user_id == orm.User.id)
-            .where(orm.User.name.in_(names), _SPAWNERS.c.name == "", _SPAWNERS.c.server_id.is_(None))
+            .where(orm.User.name.in_(names), _SPAWNERS.c.server_id.is_(None))
         )
-        for user, state in session.execute(query):
-            ending = stored_ending(json.loads(state) if state else {})
-            if ending is not None:
-                yield Server(user, ending=ending)
+        for user, name, state in session.execute(query):
+            ending = stored_ending(json.loads(state)) if state and (user, name) not in without else None
+            if ending is not None and ending.slug == slug_of(course.slug):
+                yield Server(user, name, last_profile=ending.slug, ending=ending)

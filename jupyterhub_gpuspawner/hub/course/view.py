@@ -31,6 +31,7 @@ _ACTIONS = {
     State.FAILED: (START, MESSAGE),
     State.ENDED: (START, MESSAGE),
     State.ABSENT: (START, MESSAGE),
+    State.ELSEWHERE: (MESSAGE,),
 }
 """The actions that do anything for a participant in each state."""
 
@@ -92,8 +93,9 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
         use = in_a_line(server.usage)
         lines = (Line(use),) if use else ()
         return replace(plain, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
-    if participant.queued:
-        return replace(plain, lines=(Line(words.QUEUED if state is State.STARTING else words.STOP_QUEUED),))
+    if participant.queued or state is State.ELSEWHERE:
+        queued = words.QUEUED if state is State.STARTING else words.STOP_QUEUED
+        return replace(plain, lines=(Line(queued if participant.queued else words.ELSEWHERE),))
     if state in (State.WAITING, State.STARTING):
         return replace(plain, lines=tuple(_of_start(participant, now)))
     if state in (State.FAILED, State.ENDED):
@@ -134,6 +136,8 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         yield Line(words.ahead(facts.queue_position.people, facts.queue_position.position))
     if progress["estimate"]["words"]:
         yield Line(words.EXPECTED.format(words=progress["estimate"]["words"]))
+    if participant.too_late:
+        yield Line(words.TOO_LATE)
     if progress["change"]:
         yield Line(progress["change"])
 
@@ -210,7 +214,7 @@ def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | 
         lines.append(words.NOBODY_CONCERNED)
     else:
         if action == STOP:
-            lines += _of_stop(concerned)
+            lines += [*_of_stop(concerned), words.STOPS_OF_COURSE]
         if chosen is not None and len(those) > len(concerned):
             lines.append(words.left_out(action, len(those) - len(concerned)))
     if moved:
@@ -220,7 +224,7 @@ def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | 
 
 def result_line(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
     """What the page says afterwards: for how many it was done, and for whom not and why."""
-    count = sum(outcome.result is Result.DONE for outcome in outcomes)
+    count = sum(outcome.result in (Result.DONE, Result.BEGUN) for outcome in outcomes)
     refused = [outcome.sentence for outcome in outcomes if outcome.result is Result.REFUSED]
     lines = [words.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
     return [words.done(action, by, count), *lines] if count or not refused else lines
@@ -238,7 +242,7 @@ def _of_stop(concerned: Sequence[Participant]) -> list[str]:
 
 # What the page of a course shows at one moment, the same for all who look at it.
 
-_WITHOUT_SERVER = (State.FAILED, State.ENDED, State.ABSENT)
+_WITHOUT_SERVER = (State.FAILED, State.ENDED, State.ABSENT, State.ELSEWHERE)
 
 
 @dataclass(frozen=True)
@@ -306,13 +310,15 @@ def course_view(
         for participant in room
     )
     seats_text = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats - waiting), missing)
+    states = words.totals({state.value: number for state, number in totals(room).items()})
+    begun = course.session_at(_moment(now)) is not None or any(person.state is not State.ABSENT for person in room)
     fault = course.file.fault
     faults = (*((str(fault),) if fault is not None else ()), *course.faults)
     return CourseView(
         slug=course.slug,
         title=course.title,
         session=tuple(_session(course, now)),
-        totals=words.totals({state.value: number for state, number in totals(room).items()}) if room else "",
+        totals="" if not room else states if begun else words.on_course(len(room)),
         seats=seats_text if room and course.course is not None else "",
         check=_checked(course, check, now, wanted=check_wanted, failed=check_failed) if course.people else None,
         problems=tuple(remark.text for remark in check.report.remarks) if check is not None else (),

@@ -29,9 +29,14 @@ STATES = {
     "failed": "did not start",
     "ended": "ended",
     "absent": "no server",
+    "elsewhere": "another server",
 }
 """On a tile."""
-_TOTALS = {**STATES, "waiting": "waiting", "absent": "without a server"}
+_TOTALS = {**STATES, "waiting": "waiting", "absent": "without a server", "elsewhere": "with another server"}
+ELSEWHERE = "Their own server, which is not of this course, is in the way: only they can stop it."
+TOO_LATE = "That is after the session."
+WHICH_SERVERS = "This concerns the servers of this course alone."
+STOPS_OF_COURSE = "Other servers of these people go on."
 NOBODY = "The roster of this course is empty."
 START_FAILED = "The server failed to start."
 STUCK = "Waiting does not help."
@@ -105,6 +110,11 @@ CHECK = "Count the seats of the next session now"
 def totals(counts: Mapping[str, int]) -> str:
     """``31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server``."""
     return ", ".join(f"{number:,} {_TOTALS[state]}" for state, number in counts.items())
+
+
+def on_course(number: int) -> str:
+    """In the place of the states of servers, before there are any."""
+    return f"{people(number)} on the course"
 
 
 def seats_left(fit: int, missing: int) -> str:
@@ -229,10 +239,14 @@ def faults(number: int) -> str:
 
 STARTS = "The server is being started."
 RUNS = "A server is running or starting already."
+RUNS_ELSEWHERE = (
+    "{user} has another server, which is not of this course: they must stop it before the course's can be started."
+)
 STOPS = "The server is being stopped."
 NOT_STARTED_YET = "The start that was to come is cancelled."
 STOPS_ALREADY = "The server is being stopped already."
 NOTHING_RUNS = "No server is running."
+NOT_READY = "The hub has just been started and is not ready for that yet."
 NOT_STARTED = "The server did not start."
 MESSAGE_SENT = "The message is shown."
 NOT_IN_COURSE = "{user} is not on the roster of this course."

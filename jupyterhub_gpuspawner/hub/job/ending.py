@@ -94,6 +94,8 @@ class Ending:
     """The log's last lines."""
     profile: str = ""
     """The profile's display name, which its card shows; empty where there was none."""
+    slug: str = ""
+    """The profile's slug; empty where there was none, and in endings of version 0.1."""
 
     @property
     def stopped(self) -> bool:

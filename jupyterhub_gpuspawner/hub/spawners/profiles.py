@@ -122,6 +122,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     )
 
     last_profile_name = ""  # the display name of the last server's profile, once it has ended
+    last_profile = ""  # its slug
     options_form = Union(
         [Unicode(), Callable()], config=True, help="The form: a string or a callable, as for JupyterHub's Spawner."
     )
@@ -512,8 +513,9 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""
         if self.chosen is not None:
             self.last_profile_name = self.chosen.display_name or self.chosen.profile
+            self.last_profile = self.chosen.profile
             if self.ending is not None:
-                self.ending = replace(self.ending, profile=self.last_profile_name)
+                self.ending = replace(self.ending, profile=self.last_profile_name, slug=self.last_profile)
         super().clear_state()
         if self.child_spawner is not None:
             self.child_spawner.clear_state()

@@ -73,6 +73,8 @@ class Server:
 
     The slug where that is not known.
     """
+    last_profile: str = ""
+    """The slug of its profile, also after the server has ended; empty where that is not known."""
     app: str = ""
     """The name of its profile's application; empty for Jupyter, for a server that is not active, and if not known."""
     job_id: str = ""
@@ -176,6 +178,11 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         (profiles.last_profile_name,) if profiles is not None else (),
         (stored.profile,) if stored is not None else (),
     )
+    slugs = (
+        chosen.profile if chosen is not None else "",
+        profiles.last_profile if profiles is not None else "",
+        stored.slug if stored is not None else "",
+    )
     server = Server(
         user=spawner.user.name if spawner.user else "",
         name=spawner.name,
@@ -184,6 +191,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         ready=spawner.ready,
         profile=chosen.profile if chosen is not None else "",
         profile_name=next(filter(None, chain(*names)), ""),
+        last_profile=next(filter(None, slugs), ""),
         app=chosen.app if chosen is not None else "",
         routed_port=spawner.server.port if spawner.server is not None else 0,
         ending=ending_of(failure) or stored,

@@ -101,6 +101,9 @@ class Account:
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
+OF_COURSE = ChosenProfile("course-deep", "slurm")
+
+
 class StandInSpawner(HubSpawner):
     """A server whose extensions and ending can be set."""
 
@@ -120,7 +123,7 @@ def app() -> Iterator[Any]:
         found = SimpleNamespace(db=session, users={})
         for name in ("ada", "bob"):
             user = SimpleNamespace(name=name, spawners={})
-            user.spawners[""] = StandInSpawner(user)
+            user.spawners[""] = StandInSpawner(user, chosen=OF_COURSE)
             found.users[add_user(found, name).id] = user
         yield found
 
@@ -154,7 +157,8 @@ DEEP = replace(COURSE, file=SimpleNamespace(course=SimpleNamespace(name="Deep"))
 def with_lab(app: Any) -> tuple[StandInSpawner, StandInSpawner]:
     """Ada has her thesis in the default server, and the course in a named one."""
     thesis = spawner(app, "ada")
-    lab = StandInSpawner(thesis.user, name="lab", chosen=ChosenProfile("course-deep", "slurm"))
+    thesis.chosen = ChosenProfile("k80", "slurm")
+    lab = StandInSpawner(thesis.user, name="lab", chosen=OF_COURSE)
     thesis.user.spawners["lab"] = lab
     for each in (thesis, lab):
         each.ready, each.extension = True, Extension()
@@ -167,7 +171,7 @@ async def test_a_stop_ends_the_server_of_the_course_and_not_the_default_one(app:
     account = Account([Answer(204)])
     actions = actions_of(app, account)
 
-    assert actions.stop(DEEP, ["ada"], by="carl") == (Outcome("ada", Result.DONE, "The server is being stopped."),)
+    assert actions.stop(DEEP, ["ada"], by="carl") == (Outcome("ada", Result.BEGUN, "The server is being stopped."),)
     await done(actions)
 
     assert (account.asked, thesis.ending, lab.ending is not None) == ([("stop", "ada/lab")], None, True)
@@ -211,7 +215,7 @@ async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, mo
     lab.extension.answers.set()
 
     assert (first, second) == (
-        (Outcome("ada", Result.DONE, "The server is being given more time."),),
+        (Outcome("ada", Result.BEGUN, "The server is being given more time."),),
         (Outcome("ada", Result.UNCHANGED, "The server is being given more time already."),),
     )
     assert (await late, lab.extension.asked) == (
@@ -246,18 +250,55 @@ async def test_nobody_who_has_the_course_in_a_named_server_gets_a_second_one(app
 
 
 async def test_what_was_asked_for_one_server_is_not_done_to_another(app: Any) -> None:
-    """The course's server has ended since the page was made, and the tile shows the thesis now."""
+    """The course's server has ended since the page was made, and what is left is the thesis."""
     thesis, lab = with_lab(app)
     lab.ready = False
     account = Account([Answer(204)])
     actions = actions_of(app, account)
+    nothing = (Outcome("ada", Result.UNCHANGED, "No server is running."),)
     refused = (Outcome("ada", Result.REFUSED, "ada has another server now: look at the course again."),)
 
-    assert actions.stop(DEEP, ["ada/lab"], by="carl") == refused
-    assert await actions.extend(DEEP, 30, ["ada/lab"], by="carl") == refused
+    assert [actions.stop(DEEP, only, by="carl") for only in (["ada/lab"], ["ada"], ["ada/"])] == [
+        nothing,
+        nothing,
+        refused,
+    ]
+    assert await actions.extend(DEEP, 30, ["ada/lab"], by="carl") == nothing
     await done(actions)
 
     assert (account.asked, thesis.extension.last) == ([], None)
+
+
+async def test_a_server_of_something_else_is_left_alone_and_is_in_the_way_of_the_courses(app: Any) -> None:
+    """Nobody stops it, extends it, or starts another one; neither by hand nor ahead of the session."""
+    thesis, _ = with_lab(app)
+    del thesis.user.spawners["lab"]
+    course, account = in_session(unvisited_after=7200.0), Account()
+    actions = actions_of(app, account)
+    in_the_way = "they must stop it before the course's can be started."
+    refusal = Outcome("ada", Result.REFUSED, f"ada has another server, which is not of this course: {in_the_way}")
+    nothing = Outcome("ada", Result.UNCHANGED, "No server is running.")
+
+    assert actions.start(course, ["ada"]) == (refusal,)
+    assert actions.stop(course, ["ada"], by="carl") == (nothing,)
+    assert await actions.extend(course, 30, ["ada"], by="carl") == (nothing,)
+    await StartsAhead(app, SimpleNamespace(), actions).start_due(course)  # type: ignore[arg-type]
+    await done(actions)
+
+    left = CourseStarts(app.db).find("deep", "today", "ada").get("ada")
+    assert (account.asked, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
+
+
+async def test_a_server_that_became_another_before_its_turn_to_be_stopped_is_left(app: Any) -> None:
+    """Its user has chosen something else since the click."""
+    _, lab = with_lab(app)
+    account = Account([Answer(204)])
+    actions = actions_of(app, account)
+    actions.stop(DEEP, ["ada"], by="carl")
+    lab.chosen = ChosenProfile("k80", "slurm")
+    await done(actions)
+
+    assert (account.asked, lab.ending) == ([], None)
 
 
 def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: Any) -> None:
@@ -284,6 +325,13 @@ def stages(app: Any) -> dict[str, Stage]:
     return {name: start.stage for name, start in CourseStarts(app.db).find("deep", NO_SESSION).items()}
 
 
+async def test_a_hub_that_has_just_been_started_asks_again_when_it_has_its_account() -> None:
+    """Until the courses are read it could start nothing."""
+    account = ServiceAccount(SimpleNamespace(), 20)
+    answer = await account.start(ServerKey("ada"), {})
+    assert (answer.status, answer.is_success, answer.retry_after) == (429, False, 6.0)
+
+
 async def test_those_who_can_be_started_are_started(app: Any) -> None:
     """One who runs is left; one whom the hub does not know, or who is not in the course, is refused."""
     account = Account()
@@ -294,7 +342,7 @@ async def test_those_who_can_be_started_are_started(app: Any) -> None:
     await done(actions)
 
     assert found == (
-        Outcome("ada", Result.DONE, "The server is being started."),
+        Outcome("ada", Result.BEGUN, "The server is being started."),
         Outcome("bob", Result.UNCHANGED, "A server is running or starting already."),
         Outcome("eve", Result.REFUSED, "JupyterHub does not know eve yet: they must sign in once."),
         Outcome("zoe", Result.REFUSED, "zoe is not on the roster of this course."),
@@ -621,10 +669,12 @@ class API:
         async with listening:
             scheme, port = "https" if options else "http", listening.sockets[0].getsockname()[1]
             hub = SimpleNamespace(api_url=f"{scheme}://127.0.0.1:{port}/hub/api")
-            yield ServiceAccount(
+            account = ServiceAccount(
                 SimpleNamespace(hub=hub, internal_ssl=bool(options), **self.settings),
                 concurrency,
             )
+            vars(account)["_token"] = "t" * 32  # as the first update of the courses makes it
+            yield account
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "closes the connection"])

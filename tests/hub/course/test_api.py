@@ -61,11 +61,13 @@ def test_people_are_in_the_states_of_the_page() -> None:
     placement = PlacementDocument(job_id="7", node="g1")
     servers = [
         Server("ada", "lab", ready=True, profile="course-deep", job_id="7", placement=placement),
-        Server("bob", ending=Ending(Cause(Kind.MEMORY), at=NOW.timestamp() - 60)),
-        Server("eve", ending=Ending(start_failed("unreachable"), at=NOW.timestamp() - 60)),
+        Server("bob", last_profile="course-deep", ending=Ending(Cause(Kind.MEMORY), at=NOW.timestamp() - 60)),
+        Server("eve", last_profile="course-deep", ending=Ending(start_failed("unreachable"), at=NOW.timestamp() - 60)),
+        Server("fay", ready=True, profile="k80", job_id="8"),
     ]
     starts = {"dan": CourseStart("dan", Stage.FAILED, asked_at=NOW.timestamp() - 60, fault="Too many servers.")}
-    course = HubCourse("deep", CourseFile("deep", SimpleNamespace(name="Deep")), ("bob", "ada", "dan", "eve", "zoe"))  # type: ignore[arg-type]
+    file = CourseFile("deep", SimpleNamespace(name="Deep"))  # type: ignore[arg-type]
+    course = HubCourse("deep", file, ("bob", "ada", "dan", "eve", "fay", "zoe"))
 
     document = course_document(
         course,
@@ -88,6 +90,7 @@ def test_people_are_in_the_states_of_the_page() -> None:
         ),
         CoursePerson("dan", "failed", stage="failed", fault="Too many servers."),
         CoursePerson("eve", "failed", fault="Your server was started, but the hub cannot reach it."),
+        CoursePerson("fay", "elsewhere"),
         CoursePerson("zoe", "absent"),
     )
-    assert document.totals == {"ended": 1, "running": 1, "failed": 2, "absent": 1}
+    assert document.totals == {"ended": 1, "running": 1, "failed": 2, "elsewhere": 1, "absent": 1}

@@ -189,6 +189,18 @@ def test_a_start_that_is_to_come_or_was_refused() -> None:
     assert refused == Tile("ada", "failed", True, lines=lines("Too many servers."))
 
 
+def test_a_server_that_is_in_the_way_and_a_start_that_comes_too_late() -> None:
+    """The tile says which server is meant, and that the session is over by then."""
+    elsewhere = without_actions(Participant("ada", State.ELSEWHERE))
+    late = tile(replace(participant(starting(pending("Resources", starts_at=NOW + 600))), too_late=True), now=NOW)
+    assert elsewhere == Tile(
+        "ada",
+        "elsewhere",
+        lines=lines("Their own server, which is not of this course, is in the way: only they can stop it."),
+    )
+    assert (late.needs_help, late.lines[-1]) == (True, Line("That is after the session."))
+
+
 def test_an_action_concerns_those_for_whom_it_does_something() -> None:
     """Nobody is started twice, and only what is active is stopped."""
     offered = {state.value: tile(Participant("ada", state), now=NOW).actions for state in State}
@@ -197,7 +209,7 @@ def test_an_action_concerns_those_for_whom_it_does_something() -> None:
         for action in ("start", "stop", "extend", "message")
     }
     assert concerned == {
-        "start": {"absent", "failed", "ended"},
+        "start": {"absent", "failed", "ended"},  # a server elsewhere is in the way
         "stop": {"running", "starting", "waiting"},
         "extend": {"running"},
         "message": {state.value for state in State},
@@ -239,10 +251,13 @@ def a_course(fault: ConfigError | None = None, faults: Sequence[str] = (), **mor
     )
 
 
-SERVERS = (
-    Server("train1", ready=True, placement=PLACED),
-    Server("train2", pending="spawn", job=pending("Resources")),
-    Server("train3", ending=DIED),
+SERVERS = tuple(
+    replace(server, last_profile="course-deep-learning")
+    for server in (
+        Server("train1", ready=True, placement=PLACED),
+        Server("train2", pending="spawn", job=pending("Resources")),
+        Server("train3", ending=DIED),
+    )
 )
 
 
@@ -278,6 +293,7 @@ ROOM = (
 )
 FILES_STAY = "unsaved work and running kernels are lost. Files stay."
 ONE_RUNS = f"1 server is running: its {FILES_STAY}"
+OTHERS_GO_ON = "Other servers of these people go on."
 ONE_WAITS = "1 server is starting or waiting in line: its start is cancelled, and its place given up."
 NOBODY = "You have selected nobody. Select participants by their boxes, or use the buttons for everybody."
 QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]] = {
@@ -287,7 +303,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]
         "Stop the servers of all 2 people?",
         "ben, cleo",
         "Stop 2 servers",
-        (ONE_RUNS, ONE_WAITS),
+        (ONE_RUNS, ONE_WAITS, OTHERS_GO_ON),
     ),
     "stop some": (
         "stop",
@@ -295,7 +311,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]
         "Stop the server of ben?",
         "ben",
         "Stop 1 server",
-        (ONE_RUNS, "1 of the selected people has no server and is left out."),
+        (ONE_RUNS, OTHERS_GO_ON, "1 of the selected people has no server and is left out."),
     ),
     "start some": (
         "start",
@@ -378,7 +394,7 @@ def test_the_question_before_a_stop_speaks_of_kernels_where_all_servers_are_jupy
 ) -> None:
     """Other applications have processes."""
     people = [Participant(f"t{each}", State.RUNNING, Server(app=app)) for each, app in enumerate(apps)]
-    assert wish_of("stop", people, None).lines == (line,)
+    assert wish_of("stop", people, None).lines == (line, OTHERS_GO_ON)
 
 
 def test_a_question_names_a_dozen_people() -> None:
@@ -427,6 +443,20 @@ SESSIONS = {
 def test_the_session_now_or_next(now: float, told: tuple[Line, ...]) -> None:
     """With its times, and when the hub starts servers for it."""
     assert viewed(a_course(), now=now).session == told
+
+
+def test_before_its_session_a_course_tells_how_many_are_on_it() -> None:
+    """And nothing of servers, until there is one of the course."""
+    course = a_course()
+    views = [
+        course_view(course, participants_of(course, servers, now=now), now=now)
+        for now, servers in ((NOW - DAY, ()), (NOW - DAY, SERVERS[:1]), (NOW, ()))
+    ]
+    assert [view.totals for view in views] == [
+        "4 people on the course",
+        "1 running, 3 without a server",
+        "4 without a server",
+    ]
 
 
 SEATS = {
@@ -515,9 +545,15 @@ def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:
 
 
 def test_endings_of_earlier_sessions_are_not_told() -> None:
-    """In a session they count from an hour before its beginning; otherwise for twelve hours."""
-    assert since(a_course(), NOW) == ENDS.timestamp() - 4 * 3600
-    assert since(a_course(), NOW - DAY) == NOW - DAY - 12 * 3600
+    """In a session they count from an hour before its beginning; otherwise for twelve hours, but not those of it."""
+    end = ENDS.timestamp()
+    moments = (NOW, NOW - DAY, end + 3600, end + DAY)
+    assert [since(a_course(), now) for now in moments] == [
+        end - 4 * 3600,
+        NOW - DAY - 12 * 3600,
+        end,
+        end + DAY - 12 * 3600,
+    ]
 
 
 def rendered(tiles: Sequence[Tile]) -> list[str]:
@@ -601,7 +637,7 @@ async def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendere
 
 async def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
     """The tile is rendered again when the time left has changed; no event is sent for that."""
-    server = [Server("train1", ready=True, placement=PLACED)]
+    server = SERVERS[:1]
     found = a_course()
     views = [course_view(found, participants_of(found, server, now=now), now=now) for now in (NOW, NOW + 60)]
     looks = ChangePoller(*views)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jupyterhub import orm
 
+from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import (
     WITHOUT_SESSION,
     CourseStart,
     Participant,
+    ServerKey,
     Stage,
     State,
     ended_servers,
@@ -27,12 +31,16 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.databases import hub_session
 
 EIGHT, NINE, TEN = 28800.0, 32400.0, 36000.0
+ML = HubCourse("ml", CourseFile("ml", SimpleNamespace(name="ML")))  # type: ignore[arg-type]
+Of = partial(Server, last_profile="course-ml")
+"""A server of the course."""
 QUEUED = Job("12", Phase.QUEUED, reason="Resources")
 PLACED = PlacementDocument(job_id="12", node="g1")
 DIED = Ending(start_failed("unreachable"), at=NINE)
@@ -72,8 +80,7 @@ STATES = {
 
 def room_of(people: Sequence[str], servers: Iterable[Server], **options: Any) -> tuple[Participant, ...]:
     """Everybody in a course that has had no session since eight."""
-    course = HubCourse("ml", CourseFile("ml", SimpleNamespace(name="ML")), tuple(people))  # type: ignore[arg-type]
-    return participants_of(course, servers, now=EIGHT + WITHOUT_SESSION, **options)
+    return participants_of(replace(ML, people=tuple(people)), servers, now=EIGHT + WITHOUT_SESSION, **options)
 
 
 @pytest.mark.parametrize(("server", "state", "needs_help"), STATES.values(), ids=STATES.keys())
@@ -86,11 +93,11 @@ def test_the_state_of_a_participant(server: Server, state: State, needs_help: bo
 def test_those_who_need_help_come_first_and_everybody_is_there() -> None:
     """Each group by name, with numbers in names as numbers; servers of other people do not count."""
     servers = [
-        Server("train10", ready=True),
-        Server("train2", pending="spawn", job=QUEUED),
-        Server("train11", ending=DIED),
-        Server("train9", ending=DIED),
-        Server("stranger", ready=True),
+        Of("train10", ready=True),
+        Of("train2", pending="spawn", job=QUEUED),
+        Of("train11", ending=DIED),
+        Of("train9", ending=DIED),
+        Of("stranger", ready=True),
     ]
     room = room_of(["train1", "train2", "train9", "train10", "train11"], servers)
     assert [(each.user, each.state) for each in room] == [
@@ -104,33 +111,64 @@ def test_those_who_need_help_come_first_and_everybody_is_there() -> None:
     assert list(totals(room)) == [State.RUNNING, State.WAITING, State.FAILED, State.ABSENT]
 
 
-OWN = Server("ada", "", ready=True, profile="course-ml")
-SEVERAL = {
-    "that of the course's profile": ([Server("ada", "x", ready=True), OWN], OWN),
-    "whatever its name": (
-        [Server("ada", "", ready=True, profile="other"), Server("ada", "x", pending="spawn", profile="course-ml")],
-        Server("ada", "x", pending="spawn", profile="course-ml"),
+OWN = Of("ada", "", ready=True)
+SEVERAL: dict[str, tuple[list[Server], Participant]] = {
+    "that of the course's profile": (
+        [Server("ada", "x", ready=True, profile="other"), OWN],
+        Participant("ada", State.RUNNING, OWN),
     ),
-    "the default one, where the other one is not the course's": (
-        [Server("ada", "x", ready=True), Server("ada", "", ending=DIED)],
-        Server("ada", "", ending=DIED),
+    "whatever its name": (
+        [Server("ada", "", ready=True, profile="other"), Of("ada", "x", pending="spawn")],
+        Participant("ada", State.STARTING, Of("ada", "x", pending="spawn")),
     ),
     "one that failed, where none is active": (
-        [Server("ada", "x", profile="course-ml", ending=DIED), Server("ada", "")],
-        Server("ada", "x", profile="course-ml", ending=DIED),
+        [Of("ada", "x", ending=DIED), Of("ada", "")],
+        Participant("ada", State.FAILED, Of("ada", "x", ending=DIED)),
     ),
-    "the default one, where both are alike": (
-        [Server("ada", "x", profile="course-ml"), Server("ada", "")],
-        Server("ada", ""),
+    "the default one, where both are alike": ([Of("ada", "x"), Of("ada", "")], Participant("ada", server=Of("ada"))),
+    "none, where a named one is none of the course's": (
+        [Server("ada", "x", ready=True, profile="other"), Server("ada", "y", ending=DIED)],
+        Participant("ada"),
+    ),
+    "none, where something else failed": (
+        [Server("ada", "", ending=DIED, last_profile="other"), Server("ada", "x", failure=RuntimeError())],
+        Participant("ada"),
+    ),
+    "none, and the default one is in use": (
+        [Server("ada", "", ready=True, profile="other"), Server("ada", "x", ending=DIED)],
+        Participant("ada", State.ELSEWHERE),
+    ),
+    "a named one that failed, while the default one is in use": (
+        [Server("ada", "", ready=True, profile="other"), Of("ada", "x", ending=DIED)],
+        Participant("ada", State.FAILED, Of("ada", "x", ending=DIED)),
+    ),
+    "none, since another choice was made on it": (
+        [Server("ada", "", pending="spawn", profile="other", last_profile="other")],
+        Participant("ada", State.ELSEWHERE),
     ),
 }
 
 
-@pytest.mark.parametrize(("servers", "chosen"), SEVERAL.values(), ids=SEVERAL.keys())
-def test_the_server_of_a_person_who_has_several(servers: list[Server], chosen: Server) -> None:
-    """In both orders."""
+@pytest.mark.parametrize(("servers", "participant"), SEVERAL.values(), ids=SEVERAL.keys())
+def test_only_the_courses_servers_concern_it(servers: list[Server], participant: Participant) -> None:
+    """Nobody sees there what else these people run, or what failed elsewhere; in both orders."""
     for known in (servers, servers[::-1]):
-        assert [each.server for each in room_of(["ada"], known)] == [chosen]
+        assert room_of(["ada"], known) == (participant,)
+
+
+@pytest.mark.parametrize(
+    ("starts_at", "too_late"), [(TEN - 60, False), (TEN, True)], ids=["in the session", "when it is over"]
+)
+def test_whoever_would_start_after_the_session_needs_help(starts_at: float, too_late: bool) -> None:
+    """Slurm's plan is known; the session ends at ten."""
+    start, end = (datetime.fromtimestamp(at, timezone.utc) for at in (EIGHT, TEN))
+    course = replace(ML, people=("ada",), sessions=(CourseDate(start, end, "1970-01-01"),))
+    job = replace(QUEUED, starts_at=starts_at)
+    server = Of("ada", pending="spawn", job=job, start=StartFacts("12", job=job))
+
+    (seen,) = participants_of(course, [server], now=NINE)
+
+    assert (seen.too_late, seen.needs_help) == (too_late, too_late)
 
 
 def test_somebody_without_any_server_is_absent() -> None:
@@ -148,34 +186,34 @@ ASKED = {
     ),
     "JupyterHub refused it in an earlier session": ([], {"ada": replace(FAILED, asked_at=1.0)}, {}, Participant("ada")),
     "JupyterHub refused it, but it runs": (
-        [Server("ada", ready=True)],
+        [Of("ada", ready=True)],
         {"ada": FAILED},
         {},
-        Participant("ada", State.RUNNING, Server("ada", ready=True)),
+        Participant("ada", State.RUNNING, Of("ada", ready=True)),
     ),
     "JupyterHub refused it, and she has worked since": (
-        [Server("ada", ending=replace(STOPPED, at=TEN))],
+        [Of("ada", ending=replace(STOPPED, at=TEN))],
         {"ada": FAILED},
         {},
-        Participant("ada", server=Server("ada", ending=replace(STOPPED, at=TEN))),
+        Participant("ada", server=Of("ada", ending=replace(STOPPED, at=TEN))),
     ),
     "its job failed": (
-        [Server("ada", ending=DIED)],
+        [Of("ada", ending=DIED)],
         {"ada": FAILED},
         {},
-        Participant("ada", State.FAILED, Server("ada", ending=DIED)),
+        Participant("ada", State.FAILED, Of("ada", ending=DIED)),
     ),
     "its turn comes": (
-        [Server("ada", ending=DIED)],
+        [Of("ada", ending=DIED)],
         {},
         {"ada": State.STARTING},
         Participant("ada", State.STARTING, queued=True),
     ),
     "its turn to be stopped comes": (
-        [Server("ada", ready=True)],
+        [Of("ada", ready=True)],
         {},
         {"ada": State.STOPPING},
-        Participant("ada", State.STOPPING, Server("ada", ready=True), queued=True),
+        Participant("ada", State.STOPPING, Of("ada", ready=True), queued=True),
     ),
     "its user has stopped it before its turn": ([], {}, {"ada": State.STOPPING}, Participant("ada")),
     "nobody opened it": ([], {"ada": replace(FAILED, stage=Stage.UNVISITED)}, {}, Participant("ada")),
@@ -209,27 +247,30 @@ class Spawner:
 
 
 def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
-    """Of the default servers of these people, as their rows say it; others and active ones are left out."""
+    """Of the course's servers, as their rows say it; those of others, in memory and active are left out."""
+    died, stopped = (replace(ending, slug="course-ml") for ending in (DIED, STOPPED))
     rows: dict[str, dict[str, Ending | None]] = {
-        "ada": {"": DIED},
-        "ben": {"": STOPPED, "lab": DIED},
+        "ada": {"": died},
+        "ben": {"": stopped, "lab": died, "own": DIED},
         "cleo": {"": None},
-        "dora": {"": DIED},
-        "eve": {"": DIED},
+        "dora": {"": died},
+        "eve": {"": died},
+        "fay": {"": died},
     }
     with hub_session() as session:
-        for name, servers in rows.items():
+        for name, endings in rows.items():
             user = orm.User(name=name)
             session.add(user)
-            for server, ending in servers.items():
+            for server, ending in endings.items():
                 row = orm.Spawner(name=server, state=ending_state(ending))
                 user._orm_spawners.append(row)
                 if name == "dora":
                     row.server = orm.Server()
         session.commit()
 
-        found = list(ended_servers(session, ["ada", "ben", "cleo", "dora", "stranger"]))
-    assert found == [Server("ada", ending=DIED), Server("ben", ending=STOPPED)]
+        course = replace(ML, people=("ada", "ben", "cleo", "dora", "fay", "stranger"))
+        servers = list(ended_servers(session, course, without={ServerKey("fay")}))
+    assert servers == [Of("ada", ending=died), Of("ben", ending=stopped), Of("ben", "lab", ending=died)]
 
 
 def test_only_the_servers_of_these_people_are_read() -> None:

@@ -74,6 +74,7 @@ OF_THE_JOB = Server(
     "ada",
     ready=True,
     profile="k80",
+    last_profile="k80",
     job_id="12",
     job=RUNNING,
     placement=replace(PLACED, ends_at="2026-05-04T12:00:00+00:00"),
@@ -101,12 +102,19 @@ KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
     ),
     "one that a person stopped": (lambda: Spawner(ending=STOPPED), replace(OURS, ending=STOPPED)),
     "one of a profile that could not be submitted": (
-        lambda: Spawner(last_profile_name="Two K80s"),
-        replace(OURS, profile_name="Two K80s"),
+        lambda: Spawner(last_profile_name="Two K80s", last_profile="two"),
+        replace(OURS, profile_name="Two K80s", last_profile="two"),
     ),
     "a named one of a profile, of which only the database knows": (
-        lambda: row(cause={"kind": "stopped by user"}, at=1.0, profile="Two K80s"),
-        Server("ada", "lab", "lab", profile_name="Two K80s", ending=replace(STOPPED, profile="Two K80s")),
+        lambda: row(cause={"kind": "stopped by user"}, at=1.0, profile="Two K80s", slug="two"),
+        Server(
+            "ada",
+            "lab",
+            "lab",
+            profile_name="Two K80s",
+            last_profile="two",
+            ending=replace(STOPPED, profile="Two K80s", slug="two"),
+        ),
     ),
     "a named one that has ended, of which only the database knows": (
         lambda: row(cause={"kind": "time limit"}, log="/7.log", lines="kept"),
