@@ -58,8 +58,9 @@ c.GPUSlurmSpawner.start_timeout = 300
 # How long a job may wait in Slurm's queue, such as "12:00:00". UNLIMITED: until its user stops it.
 c.GPUSlurmSpawner.queue_timeout = "UNLIMITED"
 
-# The folder of the jobs' logs. It must exist on the nodes and be writable for the user.
-c.GPUSlurmSpawner.log_dir = "{homedir}"
+# The folder of the jobs' logs. Jobs make this one, and keep their user's last twenty logs in it; any other one must
+# exist on the nodes and be writable for the user.
+c.GPUSlurmSpawner.log_dir = "{homedir}/.local/share/gpuspawner/logs"
 
 # --- The server on the node ------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.batch.shell import (
     find_python,
     in_container,
     other_nodes,
+    own_log,
     report_failure,
     setup_lines,
     srun_cpus,
@@ -51,6 +52,7 @@ def render(
     command: Sequence[str],
     tag: str,
     log_path: str,
+    log_folder: str = "",
     job_name: str,
     chdir: str,
     prologue: str = "",
@@ -59,6 +61,7 @@ def render(
 ) -> str:
     """Render the whole batch script; raises ValueError if a value is not one printable line.
 
+    ``log_path`` is where Slurm writes the log, and ``log_folder`` where the job then moves it; empty: it stays.
     ``prologue`` and ``epilogue`` are the admin's own shell lines, run before and after the server. ``gpus_option``:
     ``gres`` or ``gpus``. A job on one node asks for its GPUs with this option of sbatch; one on several nodes always
     with ``--gres``, as ``--gpus`` would be the sum of all its nodes, and Slurm may distribute that unevenly.
@@ -76,6 +79,7 @@ def render(
     parts = [
         "\n".join(head),
         report_failure(),
+        own_log(log_path, log_folder) if log_folder else "",
         _section("The profile's environment", "\n".join(setup_lines(environment))),
         srun_cpus(),
         _section("Before the server: the site's own lines", prologue and f"gpuspawner_fault=prologue\n{prologue}"),

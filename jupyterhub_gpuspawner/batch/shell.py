@@ -157,6 +157,21 @@ _LATER_PYTHON = """\
 # none yet: use the one that the lines below provide
 [ "$GPUSPAWNER_PYTHON" != none ] || GPUSPAWNER_PYTHON=python3"""
 
+_OWN_LOG = """\
+# The log moves to a folder of its own, in which the last @KEPT@ are kept: Slurm, which has it open, goes on writing to
+# it. It stays where the folder is on another file system, or cannot be made
+(
+    { set +eux; } 2>/dev/null
+    PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_log=@LOG@
+    gpuspawner_logs=@FOLDER@
+    command mkdir -p -- "$gpuspawner_logs" && cd -- "$gpuspawner_logs" &&
+        command ln -- "$gpuspawner_log" ".$SLURM_JOB_ID" && command rm -f -- ".$SLURM_JOB_ID" &&
+        command mv -f -- "$gpuspawner_log" . &&
+        command ls -t | command grep -x 'jupyterhub-[0-9]*\\.log' | command tail -n +@MORE@ |
+            while read -r gpuspawner_log; do command rm -f -- "$gpuspawner_log"; done
+) </dev/null >/dev/null 2>&1 || :"""
+
 _SRUN = """\
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"""
@@ -251,6 +266,20 @@ def find_python(command: Sequence[str], *, now: bool) -> str:
     server = command[1] if own_words(command) else command[0]
     lines = _FIND_PYTHON.replace("@SERVER@", shlex.quote(server)).replace("@PYTHONS@", PYTHONS)
     return f"{lines}\n{_NO_PYTHON if now else _LATER_PYTHON}\n{_HOLD}"
+
+
+KEPT_LOGS = 20
+"""Logs of a person that are kept in the folder that jobs make themselves."""
+
+
+def own_log(log: str, folder: str) -> str:
+    """Lines that move the job's log to ``folder``, which they make; ``log`` is its path, with ``%j`` for the job id.
+
+    Slurm opens the log before the script runs, and does not make a folder for it.
+    """
+    path = '"$SLURM_JOB_ID"'.join(map(shlex.quote, log.split("%j")))
+    lines = _OWN_LOG.replace("@KEPT@", str(KEPT_LOGS)).replace("@MORE@", str(KEPT_LOGS + 1))
+    return lines.replace("@LOG@", path).replace("@FOLDER@", shlex.quote(folder))
 
 
 def srun_cpus() -> str:

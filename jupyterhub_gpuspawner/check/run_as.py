@@ -43,7 +43,7 @@ DIGESTS = {
     "submit": "c76dc704cb5c730b",
     "trial": "f25cd86fcb35be45",
     "cancel": "4998ae87ce129508",
-    "log": "876de0b677cdb8c9",
+    "log": "df0850bca5577434",
     "extend": "1b68fa43d967137c",
     "query": "b04447db4d3ed114",
 }

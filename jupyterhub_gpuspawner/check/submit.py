@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
+from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request, slurms_log_dir
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm import job as jobs
@@ -166,7 +166,7 @@ def _probe_job(
         tag=f"{jobs.tag(site.hub_name, account.name, '')}#{start}",
         name=jobs.job_name(site.job_name, start),
         word=word,
-        log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
+        log_dir=slurms_log_dir(site.log_dir, account),
         home=account.home,
         prologue=site.req_prologue,
         gpus_option=site.gpus_option,

@@ -143,6 +143,11 @@ class _Handler(APIHandler):
     _track_activity = False
     """A page that counts the time down is no activity of its user: an idle server stays idle."""
 
+    def _log(self) -> None:
+        """No line in the server's log for what a page asks twice a minute."""
+        if self.get_status() >= 400:
+            super()._log()
+
     @property
     def hub(self) -> Hub:
         """The hub of this server."""

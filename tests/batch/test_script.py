@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 import subprocess
 import zipfile
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.batch.script import render
+from jupyterhub_gpuspawner.batch.shell import own_log
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, read_profiles
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -214,6 +216,49 @@ def test_a_word_of_the_command_is_one_printable_line() -> None:
     assert "-- jupyter 'a b;$(id)'" in _render(_request({}), command=["jupyter", "a b;$(id)"])
     with pytest.raises(ValueError, match="is not printable"):
         _render(_request({}), command=["jupyter", "a\nb"])
+
+
+LOGS = ".local/share/gpuspawner/logs"
+
+
+class TestOwnLog:
+    """The lines that move a job's log, run by bash in a home; ``7`` is the job."""
+
+    @staticmethod
+    def _run(home: Path) -> None:
+        lines = own_log(f"{home}/jupyterhub-%j.log", f"{home}/{LOGS}")
+        with (home / "jupyterhub-7.log").open("w") as log:
+            words = ["/bin/bash", "-c", f"echo before\n{lines}\necho after"]
+            subprocess.run(words, env={"PATH": "", "SLURM_JOB_ID": "7"}, stdout=log, check=True, timeout=60)
+
+    def test_what_follows_is_written_to_the_log_in_its_folder(self, tmp_path: Path) -> None:
+        """Nothing is left in a home whose path has a blank."""
+        home = tmp_path / "a home"
+        home.mkdir()
+        self._run(home)
+
+        assert {str(path.relative_to(home)): path.read_text() for path in home.rglob("*") if path.is_file()} == {
+            f"{LOGS}/jupyterhub-7.log": "before\nafter\n"
+        }
+
+    def test_the_last_twenty_logs_are_kept(self, tmp_path: Path) -> None:
+        """By their age, and other files as well."""
+        folder = tmp_path / LOGS
+        folder.mkdir(parents=True)
+        names = ["notes.txt", "jupyterhub-7.log.gz", *(f"jupyterhub-{900 - at}.log" for at in range(22))]
+        for at, name in enumerate(names):
+            (folder / name).touch()
+            os.utime(folder / name, (at, at))
+        self._run(tmp_path)
+
+        assert {path.name for path in folder.iterdir()} == {*names[:2], *names[5:], "jupyterhub-7.log"}
+
+    def test_a_log_stays_where_its_folder_cannot_be_made(self, tmp_path: Path) -> None:
+        """The job goes on."""
+        (tmp_path / ".local").touch()
+        self._run(tmp_path)
+
+        assert (tmp_path / "jupyterhub-7.log").read_text() == "before\nafter\n"
 
 
 class TestRun:

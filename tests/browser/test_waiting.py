@@ -466,7 +466,7 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     assert len(lines) <= 15
     assert [line for line in whole if line.startswith("line ")] == [f"line {n}" for n in range(1, 41)]
     assert re.fullmatch(r"jupyterhub-\d+\.log", download.value.suggested_filename)
-    assert re.search(r"/homes/bea/jupyterhub-\d+\.log$", log)
+    assert re.search(r"/homes/bea/\.local/share/gpuspawner/logs/jupyterhub-\d+\.log$", log)
     expect(page.locator("#profile-broken")).to_be_checked()
     expect(page.locator('[name="profile-option-broken--cpus"]')).to_have_value("3")
     assert hub.server("bea") is None

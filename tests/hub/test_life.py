@@ -189,7 +189,7 @@ def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlur
 
     assert page.status == 503
     assert sentence_shown is not None, page.text
-    assert sentence_shown[1] == f"{hub.folder}/homes/{user}/jupyterhub-{logged[-1]}.log"
+    assert sentence_shown[1] == f"{hub.folder}/homes/{user}/.local/share/gpuspawner/logs/jupyterhub-{logged[-1]}.log"
     assert state(slurm_cluster, logged[-1]) == "CANCELLED"
 
 

@@ -123,7 +123,7 @@ def test_a_token_stands_in_no_command_line_script_record_or_log(
 ) -> None:
     """No token appears in the log even at DEBUG level, nor on a command line while the server starts."""
     token, job, lines = started
-    job_log = next((hub.folder / "homes" / "ann").glob("jupyterhub-*.log"))
+    job_log = next((hub.folder / "homes" / "ann").rglob("jupyterhub-*.log"))
     places = {
         "command lines": "\n".join(lines.seen),
         "arguments": "\n".join(text for command in COMMANDS for text in commands.texts(command, "cmdline")),
@@ -145,7 +145,7 @@ def test_a_token_that_a_job_prints_is_not_shown(hub: HubProcess) -> None:
     """If the site's own lines print the environment, the page of the failed start still contains no token."""
     hub.api("POST", "/users/ben")
     answer = hub.api("POST", "/users/ben/server", {"profile": "fails"})
-    log = next((hub.folder / "homes" / "ben").glob("jupyterhub-*.log")).read_text()
+    log = next((hub.folder / "homes" / "ben").rglob("jupyterhub-*.log")).read_text()
     token = re.search(r"^JUPYTERHUB_API_TOKEN=(\w+)$", log, re.MULTILINE)
 
     assert token is not None

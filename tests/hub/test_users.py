@@ -15,6 +15,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER
 from tests.fixtures.hubs import offer
 from tests.fixtures.users import processes_of
 from tests.hub.visitor import Visitor
@@ -99,7 +100,7 @@ def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, d
     for user, variables in servers.items():
         account = pwd.getpwnam(user)
         process = requests.get(f"{hub.url}/user/{user}/process", timeout=10).json()
-        log = Path(account.pw_dir) / f"jupyterhub-{variables['SLURM_JOB_ID']}.log"
+        log = Path(account.pw_dir) / LOG_FOLDER / f"jupyterhub-{variables['SLURM_JOB_ID']}.log"
 
         assert process == {"uid": account.pw_uid, "gid": account.pw_gid, "folder": account.pw_dir}
         assert {name: variables[name] for name in ("USER", "LOGNAME", "HOME", "SHELL")} == {
@@ -147,7 +148,7 @@ def test_a_servers_log_is_shown_to_its_user(
         hub.wait(first, "second", ready=False)
         failed = visitor.pending("second")
     after = visitor.look(f"/hub/gpuspawner/log/{first}/second")
-    log = Path(pwd.getpwnam(first).pw_dir) / f"jupyterhub-{servers[first]['SLURM_JOB_ID']}.log"
+    log = Path(pwd.getpwnam(first).pw_dir) / LOG_FOLDER / f"jupyterhub-{servers[first]['SLURM_JOB_ID']}.log"
     secret = Path(pwd.getpwnam(second).pw_dir) / "secret"
     secret.write_text("of somebody else\n")
     secret.chmod(0o600)

@@ -501,6 +501,7 @@ class ServerEnding:
         if detail is None:
             return ending
         job, path = replace(ending.job or detail, time_limit=detail.time_limit), detail.stdout_path
+        path = self._log.path(path) if path else ""
         lines = await self._log.last_lines(path) if path else ""
         if outgrew_memory(job, lines):
             job = replace(job, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)

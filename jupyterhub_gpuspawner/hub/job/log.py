@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
+from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OWN_LOG_DIR
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.commands import run
 from jupyterhub_gpuspawner.slurm.job import End, Job
@@ -154,6 +155,19 @@ class Extent:
     """Lines at most, without those that say nothing (:mod:`.log_noise`); None: every line that was read."""
 
 
+def moved(path: str) -> str:
+    """Where a job moves its log, which Slurm has opened at ``path``."""
+    home, _, name = path.rpartition("/")
+    return f"{home}/{LOG_FOLDER}/{name}"
+
+
+def places(path: str) -> tuple[str, ...]:
+    """The paths at which a log may be that should be at ``path``: a job that cannot move it leaves it in the home."""
+    folder, _, name = path.rpartition("/")
+    home, own, rest = folder.rpartition(f"/{LOG_FOLDER}")
+    return (path, f"{home}/{name}") if own and not rest else (path,)
+
+
 OF_ENDING = Extent(4096, 15)
 """What is kept with the ending of a server."""
 OF_PAGE = Extent(1 << 16, 400)
@@ -190,7 +204,8 @@ class JobLog:
             async with timeout(TIMEOUT):
                 detail = await self.job()
                 if detail is not None and detail.stdout_path:
-                    return detail.stdout_path, await self.last_lines(detail.stdout_path, extent)
+                    path = self.path(detail.stdout_path)
+                    return path, await self.last_lines(path, extent)
         return "", ""
 
     async def lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
@@ -200,13 +215,19 @@ class JobLog:
                 if self._spawner.as_user() and self._spawner.wrapper_dir:
                     # the wrapper takes an id, which may have a new owner
                     detail = await self._spawner.connection().client.job(job_id)
-                    if detail is None or detail.stdout_path != path:
+                    if detail is None or detail.stdout_path not in places(path):
                         return ""
                 return await self.last_lines(path, extent, job_id=job_id)
         return ""
 
+    def path(self, stdout_path: str) -> str:
+        """Where the log is that Slurm has opened at ``stdout_path``; a script of the site does not move its own."""
+        spawner = self._spawner
+        own = spawner.log_dir == OWN_LOG_DIR and not spawner.batch_script
+        return moved(stdout_path) if own else stdout_path
+
     async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:
-        """The last lines of the file at ``path``; empty if the hub may not read it.
+        """The last lines of the log at ``path``; empty if the hub may not read it.
 
         Where jobs belong to users, so do their logs: they are read as the user, or not at all. ``job_id`` is that of
         the log, where it is not the server's.
@@ -236,14 +257,15 @@ async def last_lines(path: str, prefix: Sequence[str] = (), extent: Extent = OF_
     SlurmUnavailable if that takes too long.
     """
     if not prefix:
-        return await _shown(await asyncio.to_thread(_read_end, path, extent.size), extent)
+        ends = [await asyncio.to_thread(_read_end, place, extent.size) for place in places(path)]
+        return await _shown(next(filter(None, ends), ""), extent)
     environment = {"PATH": os.environ.get("PATH") or "/usr/bin:/bin", "LANG": "C.UTF-8"}
-    words = (*prefix, "tail", f"--bytes={extent.size}", "--", path)
+    words = (*prefix, "tail", "--quiet", f"--bytes={extent.size}", "--", *places(path))
     try:
         answer = await run(words, name="tail", environment=environment, timeout=TIMEOUT, limit=extent.size + (1 << 16))
     except OSError:
         return ""
-    return await _shown(answer.stdout, extent) if answer.code == 0 else ""
+    return await _shown(answer.stdout, extent)  # none of the places but one exists
 
 
 def _read_end(path: str, size: int) -> str:

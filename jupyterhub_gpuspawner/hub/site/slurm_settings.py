@@ -169,6 +169,10 @@ NODE_RETENTION_DAYS = 90
 """Days for which what is known of a node, and of each grant, is kept after the last report."""
 RECONCILE_INTERVAL = 600.0
 """Seconds between searches for jobs of this hub that belong to no server."""
+LOG_FOLDER = ".local/share/gpuspawner/logs"
+"""Below the home of a user: the default folder of logs, which jobs make themselves."""
+OWN_LOG_DIR = f"{{homedir}}/{LOG_FOLDER}"
+"""``log_dir`` for that folder."""
 OBSERVE_SECONDS = 3.0
 """Time limit for reading a node's hardware."""
 STOP_PATIENCE_SECONDS = 10.0
@@ -282,9 +286,11 @@ class SlurmSettings(SlurmSpawner):
         itself.""",
     )
     log_dir = OptionText(
-        "{homedir}",
+        OWN_LOG_DIR,
         config=True,
-        help="Folder of the jobs' logs, as a path on the nodes; `{homedir}` and `{username}` are replaced.",
+        help="""Folder of the jobs' logs, as a path on the nodes; `{homedir}` and `{username}` are replaced. The default
+        folder is made by the jobs, and has the last twenty logs of each person: Slurm opens a log in the home, and the
+        job moves it as it begins. Any other folder must exist, and is yours to clean up.""",
     )
     slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands. Empty: they are found through PATH.")
     slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Time-out of a Slurm command, in seconds.")

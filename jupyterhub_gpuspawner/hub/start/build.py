@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_number
-from jupyterhub_gpuspawner.hub.site.slurm_settings import OBSERVE_SECONDS
+from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OBSERVE_SECONDS, OWN_LOG_DIR
 from jupyterhub_gpuspawner.profiles.profile import TYPED, Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, Resources
@@ -132,8 +132,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     )
     command = server_command(request, settings.cmd, settings.args)
     launcher = launcher_archive(gate=request.profile.app is not None)
-    log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
-    log_path = f"{log_dir}/jupyterhub-%j.log"
+    log_path = f"{slurms_log_dir(settings.log_dir, account)}/jupyterhub-%j.log"
     name = jobs.job_name(settings.job_name, start_id)
     if settings.batch_script:
         rendered = template.render_template(
@@ -157,6 +156,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             command=command,
             tag=tag,
             log_path=log_path,
+            log_folder=f"{account.home}/{LOG_FOLDER}" if settings.log_dir == OWN_LOG_DIR else "",
             job_name=name,
             chdir=account.home,
             prologue=settings.req_prologue,
@@ -170,6 +170,12 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     if start_id and start_id in name:
         job_identity = replace(job_identity, name=name)
     return BatchJob(text, (), tag, job_identity)
+
+
+def slurms_log_dir(log_dir: str, account: Account) -> str:
+    """The folder in which Slurm opens a log, which must exist; jobs move it to the default folder, and make that."""
+    text = "{homedir}" if log_dir == OWN_LOG_DIR else log_dir
+    return text.replace("{homedir}", account.home).replace("{username}", account.name)
 
 
 def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:

@@ -17,12 +17,25 @@ from jupyterhub_gpuspawner.hub.job.log import (
     OF_PAGE,
     JobLog,
     last_lines,
+    moved,
     outgrew_memory,
     redacted,
     shown,
     without_noise,
 )
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+
+
+async def test_a_log_that_its_job_could_not_move_is_found(tmp_path: Path) -> None:
+    """In the home, where Slurm has opened it; the one in the folder of logs comes first."""
+    own = Path(moved(f"{tmp_path}/jupyterhub-7.log"))
+    (tmp_path / "jupyterhub-7.log").write_text("in the home\n")
+    in_home = [await last_lines(str(own), prefix) for prefix in ((), ("env",))]
+    own.parent.mkdir(parents=True)
+    (tmp_path / "jupyterhub-7.log").rename(own)
+
+    assert (str(own), in_home) == (f"{tmp_path}/.local/share/gpuspawner/logs/jupyterhub-7.log", ["in the home"] * 2)
+    assert [await last_lines(str(own), prefix) for prefix in ((), ("env",))] == ["in the home"] * 2
 
 
 async def test_the_last_lines_are_shown(tmp_path: Path) -> None:

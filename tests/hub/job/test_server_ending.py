@@ -52,6 +52,9 @@ class Log(JobLog):
             raise SlurmUnavailable("slurmctld is not responding.")
         return self.detail
 
+    def path(self, stdout_path: str) -> str:
+        return stdout_path
+
     async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:  # noqa: ARG002
         assert path == "/home/ada/7.log"
         return self.lines

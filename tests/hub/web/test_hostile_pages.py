@@ -151,7 +151,8 @@ def test_the_pages_of_a_failed_start(hub: HubProcess) -> None:
 def test_the_pages_of_a_server(hub: HubProcess, served: Started) -> None:
     """GPUs, reason of the placement, problems and topology as the node reports them; and the log."""
     visitor = Visitor(hub, served.user)
-    (hub.folder / "homes" / served.user / f"jupyterhub-{served.job}.log").write_text(f"{EVIL}\n")
+    logs = hub.folder / "homes" / served.user / ".local/share/gpuspawner/logs"
+    (logs / f"jupyterhub-{served.job}.log").write_text(f"{EVIL}\n")
     home, log = visitor._get("/hub/home"), visitor._get(f"/hub/gpuspawner/log/{served.user}")
 
     assert shows(is_text(home.text)) >= 3
