@@ -89,6 +89,23 @@ def memory(mib: int | None) -> str:
     return f"{gib:.1f}".removesuffix(".0") + " GiB" if mib < 10240 else f"{gib:.0f} GiB"
 
 
+def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
+    """``2.1 of 8 GiB``, ``120 of 512 MiB``, ``2.1 GiB``; empty where it is not known."""
+    if used_mib is None:
+        return ""
+    if whole_mib is not None and whole_mib < 1024:
+        return f"{used_mib} of {memory(whole_mib)}"
+    used = f"{used_mib / 1024:.0f}" if used_mib >= 10240 else f"{used_mib / 1024:.1f}"
+    return f"{used} of {memory(whole_mib)}" if whole_mib else f"{used} GiB"
+
+
+def cpus_used(cores: float | None, number: int) -> str:
+    """``0.5 of 4 CPUs``, ``0.5 cores``; empty where it is not known."""
+    if cores is None:
+        return ""
+    return f"{cores:.1f} of {counted(number, 'CPU')}" if number else f"{cores:.1f} cores"
+
+
 def day(when: date) -> str:
     """``1 Jul 2026``."""
     return f"{when.day} {when:%b %Y}"

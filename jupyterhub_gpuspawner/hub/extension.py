@@ -128,6 +128,7 @@ class MoreTime:
             "uses_left": self.uses_left,
             "reason": self.reason.value if self.reason is not None else None,
             "message": "" if self.possible else self.words,
+            "words": f"{self.words} {self.uses}" if self.possible else "",
         }
 
 

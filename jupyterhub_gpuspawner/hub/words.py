@@ -278,8 +278,8 @@ USE_EXPLAINED = (
 TABLE = "The chart in words"
 HEAD = ("Until", "Mean", "Highest", "Memory")
 CHART = "{gpu}, the last hour"
-CORES_USED = "CPU: {cores:.1f} cores"
-MEMORY_USED = "memory: {gib:.1f} GiB"
+CPUS_IN_USE = "In use: {amount}"
+MEMORY_IN_USE = "memory: {amount}"
 
 
 def percent(value: float | None) -> str:

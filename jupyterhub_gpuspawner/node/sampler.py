@@ -16,6 +16,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import child, usage
 from jupyterhub_gpuspawner.node.folder import COMPANION
 from jupyterhub_gpuspawner.node.report import RefusedError, post
@@ -30,11 +31,11 @@ from jupyterhub_gpuspawner.wire.documents import (
     UsageSummary,
     printable,
 )
-from jupyterhub_gpuspawner.words import gpu_memory_used
+from jupyterhub_gpuspawner.words import cpus_used, gpu_memory_used, memory_used
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import TypeVar
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
 
     from jupyterhub_gpuspawner.node.report import PortReporter
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
@@ -147,17 +148,38 @@ def accompany(reporter: PortReporter, interval: float) -> None:
     sending, looking = Aside(), Looking(placement, environ, server)
     folder = os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
+    before: list[Sample] = []
+
     def read_sample() -> Sample:
         latest = looking.read_sample()
-        show(latest, about, folder)
+        show(latest, about, folder, host=host_words(latest, before[-1:], placement, environ))
+        before[:] = [latest]
         return latest
 
     if not sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, sending), over=over):
         reporting.join()
 
 
-def show(sample: Sample, about: UsageSummary, folder: str) -> None:
-    """Write the GPUs' part of a sample for the companion, in place of the one before; without the folder, nothing.
+def host_words(
+    sample: Sample, before: Sequence[Sample], placement: PlacementDocument, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """The job's use of memory and CPUs in words; ``low``: nine tenths of its memory are in use."""
+    try:
+        number = len(parse_cpulist(placement.cpus))
+    except ValueError:
+        number = 0
+    per_node, per_cpu = environ.get("SLURM_MEM_PER_NODE", ""), environ.get("SLURM_MEM_PER_CPU", "")  # MiB
+    whole = int(per_node) if per_node.isdigit() else int(per_cpu) * number if per_cpu.isdigit() else 0
+    used = sample.host.memory_mib
+    return {
+        "memory": memory_used(used, whole or None),
+        "cpus": cpus_used(_cores(before[0], sample) if before else None, number),
+        "low": bool(used and whole and used >= 0.9 * whole),
+    }
+
+
+def show(sample: Sample, about: UsageSummary, folder: str, *, host: Mapping[str, Any]) -> None:
+    """Write a sample for the companion, in place of the one before; without the folder, nothing.
 
     JupyterLab shows it also while the hub does not respond. Nothing depends on it: an error is ignored.
     """
@@ -177,6 +199,7 @@ def show(sample: Sample, about: UsageSummary, folder: str) -> None:
         "simulated": about.simulated,
         "gpus": gpus,
         "memory": gpu_memory_used(*memory),
+        "host": host,
         "problems": sample.problems,
     }
     file = os.path.join(folder, LATEST)

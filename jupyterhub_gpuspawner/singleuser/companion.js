@@ -17,6 +17,8 @@
   const SHORT = 140; // characters that a notification shows
   const OPEN = "gpuspawner:open-panel";
   const MORE = "gpuspawner:more-time";
+  const HOME = "gpuspawner:home";
+  const STOP = "gpuspawner:stop";
   const KEEP = "gpuspawner:keep";
   const SEEN = "gpuspawner-companion:seen"; // of all servers of this site, which share a browser's storage
   const KEPT = 200; // messages of which it is remembered that they were seen
@@ -110,6 +112,8 @@
       this.ahead = 0; // milliseconds by which this browser's clock is ahead of the hub's
       this.endsAt = null; // by this browser's clock
       this.away = ""; // why nothing is known of the server now
+      this.ended = false;
+      this.reason = ""; // why it has ended
     }
 
     take(answer) {
@@ -126,7 +130,9 @@
 
     /** The server answered with this status; 0: it could not be reached. */
     heard(status) {
-      if (status === ENDED) Object.assign(this, { document: {}, endsAt: null, away: "This server has ended" });
+      this.ended = status === ENDED;
+      if (status === 200) this.reason = "";
+      if (this.ended) Object.assign(this, { document: {}, endsAt: null, away: "This server has ended" });
       else this.away = status === 0 || status >= 500 ? "No connection to this server" : "";
     }
 
@@ -166,7 +172,7 @@
 
   // --- the plugin ----------------------------------------------------------------------------
 
-  function activate(app, { ServerConnection, Widget }, labShell, statusBar, palette) {
+  function activate(app, { ServerConnection, Widget, PageConfig }, labShell, statusBar, palette) {
     if (!labShell) return; // not JupyterLab
     const settings = app.serviceManager.serverSettings;
     const session = new Session();
@@ -178,8 +184,15 @@
     let panel = null;
     let stopped = false;
     let lastEnd = null;
+    let counted = ""; // the time that the notice says
+    let ending = () => "";
+    let askedAt = 0; // when a dialog of JupyterLab made us ask why
     let use = {}; // the last sample of the GPUs
 
+    const option = (name) => (PageConfig ? PageConfig.getOption(name) : "");
+    const hub = option("hubPrefix") && `${option("hubHost")}${option("hubPrefix").replace(/\/*$/, "/")}`;
+    const server = [option("hubUser"), option("hubServerName")].filter(Boolean).map(encodeURIComponent).join("/");
+    const here = new URL(settings.baseUrl, location.href).pathname; // as JupyterLab's dialog names this server
     const url = (path) => `${settings.baseUrl}gpuspawner/${path}`;
     const ask = (path, init) => ServerConnection.makeRequest(url(path), init, settings);
     const run = (command, args) =>
@@ -193,6 +206,7 @@
         const answer = await ask("session", {});
         if (answer.status === 404) stopped = true; // the server's part is not there
         session.heard(answer.status);
+        if (answer.status === ENDED) session.reason = reasonIn(await answer.text()) || session.reason;
         if (answer.status === 200) {
           const found = await answer.json();
           if (found.version !== 1) return;
@@ -242,7 +256,8 @@
     function inShort() {
       if (session.away) return session.away;
       const gpus = useInShort(use) || list(session.document.gpus).join(", ");
-      return [session.words, gpus].filter(Boolean).join(" · ");
+      const memory = use.host && use.host.memory ? `memory ${use.host.memory}` : "";
+      return [session.words, gpus, memory].filter(Boolean).join(" · ");
     }
 
     function show() {
@@ -255,17 +270,19 @@
         if (item.changed) item.changed();
       }
       const first = Math.max(0, ...numbers(session.document.notices));
-      item.node.classList.toggle("gpuspawner-soon", session.left !== null && session.left <= Math.min(first, 10) * 60);
+      const soon = session.left !== null && session.left <= Math.min(first, 10) * 60;
+      item.node.classList.toggle("gpuspawner-soon", soon || (!session.away && Boolean(use.host && use.host.low)));
       if (panel && !panel.isDisposed) draw();
     }
 
     function draw() {
       const known = session.document;
       const end = session.endsAt === null ? "" : `${session.words}, until ${clock(new Date(session.endsAt))}`;
-      panel.time.textContent = session.away || end || "The end of this server is not known.";
+      panel.time.textContent = (session.ended && session.reason) || session.away || end || "The end of this server is not known.";
       drawUse();
       const more = known.more_time || {};
-      const key = JSON.stringify([known.node, known.job_id, known.has, known.messages, known.idle, more.possible, more.message, known.picture]);
+      const shown = [known.node, known.job_id, known.has, known.messages, known.idle, more, known.picture, session.ended];
+      const key = JSON.stringify(shown);
       if (key === panel.drawn) return;
       panel.drawn = key;
       const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
@@ -274,8 +291,11 @@
       const facts = [["Profile", known.profile], ["Node", known.node], ["Job", known.job_id], ["Resources", list(known.has).join(", ")]];
       for (const [name, text] of facts) if (text) rows.append(element("dt", name), element("dd", String(text)));
       const parts = [];
-      if (session.canExtend) parts.push(extend);
-      else if (more.message) parts.push(element("p", String(more.message)));
+      if (session.canExtend) {
+        const line = element("p");
+        line.append(extend, ` ${withTime(more.words, more.until)}`);
+        parts.push(line);
+      } else if (more.message) parts.push(element("p", String(more.message)));
       if (known.idle) {
         const notice = element("blockquote");
         const button = element("button", "Keep", "jp-mod-styled");
@@ -291,6 +311,15 @@
         parts.push(quote);
       }
       parts.push(rows);
+      if (hub) {
+        const ways = element("p");
+        for (const [text, command] of session.ended ? [["Home", HOME]] : [["Home", HOME], ["Stop", STOP]]) {
+          const button = element("button", text, "jp-mod-styled");
+          button.addEventListener("click", () => run(command));
+          ways.append(button, " ");
+        }
+        parts.push(ways);
+      }
       if (known.picture) {
         const picture = element("img");
         picture.src = `${url("picture")}?job=${encodeURIComponent(known.job_id || "")}`;
@@ -302,14 +331,16 @@
 
     function drawUse() {
       const gpus = list(use.gpus);
-      const lines = [...gpus.map(useOf), ...list(use.problems).map(String)];
-      const when = `Measured at ${use.measured}.${use.simulated ? " Simulated, like the GPUs." : ""}`;
+      const host = session.away ? {} : use.host || {};
+      const ofHost = [host.cpus, host.memory && `${host.memory} memory`].filter(Boolean);
+      const lines = [...gpus.map(useOf), ...ofHost, ...list(use.problems).map(String)];
+      const when = `Measured at ${use.measured}.${use.simulated && gpus.length ? " Simulated, like the GPUs." : ""}`;
       const key = JSON.stringify([lines, when]);
       if (key === panel.drawnUse) return;
       panel.drawnUse = key;
       const rows = element("ul");
       rows.append(...lines.map((line) => element("li", line)));
-      panel.use.replaceChildren(...(gpus.length ? [element("h3", "Use of the GPUs"), rows, element("p", when)] : []));
+      panel.use.replaceChildren(...(lines.length ? [element("h3", "In use"), rows, element("p", when)] : []));
     }
 
     function openPanel() {
@@ -340,12 +371,14 @@
       const notice = notices.rings(numbers(session.document.notices), left);
       if (left > 0 && save) run("docmanager:save-all");
       if (left > 0 && notice !== null) tellEnd(left, notice, save);
+      countDown(left);
       show();
     }
 
     async function dismiss() {
-      const id = await shownNotice;
-      shownNotice = null;
+      const shown = shownNotice;
+      shownNotice = null; // at once: the next one may be shown while we wait
+      const id = await shown;
       if (id) run("apputils:dismiss-notification", { id });
     }
 
@@ -356,8 +389,41 @@
       const actions = session.canExtend
         ? [{ label: "More time", commandId: MORE, caption: "Extend this server" }]
         : [{ label: "Details", commandId: OPEN }];
-      const message = `This server ends in ${duration(left)}, at ${at}.${saved}`;
-      shownNotice = notify(message, "warning", notice > 10 ? 20000 : false, actions);
+      ending = (time) => `This server ends in ${time}, at ${at}.${saved}`;
+      counted = duration(left);
+      shownNotice = notify(ending(counted), "warning", notice > 10 ? 20000 : false, actions);
+    }
+
+    /** The notice counts, by minutes and at last by ten seconds: a screen reader reads each change. */
+    async function countDown(left) {
+      const id = await shownNotice;
+      const step = left > 60 ? 60 : 10;
+      const words = left > 0 ? duration(Math.ceil(left / step) * step) : "";
+      if (!id || !words || words === counted) return;
+      counted = words;
+      run("apputils:update-notification", { id, message: ending(words), type: "warning" });
+    }
+
+    // --- the end
+
+    /** What the hub's page of a server that does not run says of its end. */
+    function reasonIn(html) {
+      const page = new DOMParser().parseFromString(html, "text/html");
+      for (const time of page.querySelectorAll("time[datetime]")) time.textContent = clock(new Date(time.dateTime));
+      const sentence = page.getElementById("gpuspawner-what");
+      return sentence ? sentence.textContent.replace(/\s+/g, " ").trim() : "";
+    }
+
+    /** JupyterLab's own dialog says that the server cannot be reached, and not why. */
+    function explain() {
+      for (const body of document.querySelectorAll(".jp-Dialog-body")) {
+        if (!body.textContent.includes(here) || body.querySelector(".gpuspawner-reason")) continue;
+        if (session.reason) body.prepend(element("p", session.reason, "gpuspawner-reason"));
+        else if (!session.ended && Date.now() - askedAt > 5000) {
+          askedAt = Date.now();
+          refresh();
+        }
+      }
     }
 
     /** Asks the hub to change something, and tells what came of it. */
@@ -432,13 +498,21 @@
       isEnabled: () => Boolean(session.document.idle && session.document.idle.can_keep),
       execute: keep,
     });
-    if (palette) for (const command of [OPEN, MORE, KEEP]) palette.addItem({ command, category: "Server" });
+    const leave = (path) => () => hub && window.open(`${hub}${path}`, "_blank", "noopener");
+    app.commands.addCommand(HOME, { label: "This Server: Home Page of the Hub", isEnabled: () => Boolean(hub), execute: leave("home") });
+    app.commands.addCommand(STOP, {
+      label: "This Server: Stop",
+      isEnabled: () => Boolean(hub && !session.ended),
+      execute: leave(`gpuspawner/stop/${server}`),
+    });
+    if (palette) for (const command of [OPEN, MORE, KEEP, HOME, STOP]) palette.addItem({ command, category: "Server" });
 
     const style = element("style", STYLE);
     document.head.append(style);
     const look = () => Promise.all([refresh(), refreshUse()]);
     app.restored.then(look).catch(() => null);
     setInterval(tick, 1000);
+    setInterval(explain, 1000);
     setInterval(() => document.hidden || refresh(), POLL);
     setInterval(() => document.hidden || refreshUse(), POLL_USE);
     document.addEventListener("visibilitychange", () => document.hidden || look());
@@ -459,9 +533,9 @@
 
   async function plugin() {
     if (!supported()) return [];
-    const names = [LAB, "@jupyterlab/statusbar", "@jupyterlab/apputils", "@jupyterlab/services", "@lumino/widgets"];
-    const [application, statusbar, apputils, services, widgets] = await Promise.all(names.map(load));
-    const tools = { ServerConnection: services.ServerConnection, Widget: widgets.Widget };
+    const names = [LAB, "@jupyterlab/statusbar", "@jupyterlab/apputils", "@jupyterlab/services", "@lumino/widgets", "@jupyterlab/coreutils"];
+    const [application, statusbar, apputils, services, widgets, core] = await Promise.all(names.map(load));
+    const tools = { ServerConnection: services.ServerConnection, Widget: widgets.Widget, PageConfig: core.PageConfig };
     if (!tools.ServerConnection || !tools.Widget) return [];
     const optional = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].filter(Boolean);
     const given = (token, services) => (token ? services[optional.indexOf(token)] : null);

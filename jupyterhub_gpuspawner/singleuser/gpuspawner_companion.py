@@ -133,7 +133,7 @@ def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
             return None
         age = max(0.0, now - float(usage["at"]))
         if age > USAGE_LATE * float(usage["interval"]):
-            usage |= {"gpus": [{"name": gpu["name"]} for gpu in usage["gpus"]], "memory": ""}
+            usage |= {"gpus": [{"name": gpu["name"]} for gpu in usage["gpus"]], "memory": "", "host": {}}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return {**usage, "age": round(age)}

@@ -29,12 +29,17 @@ const services = {
   palette: { addItem() {} },
 };
 const show = (text) => document.body.append(Object.assign(document.createElement("p"), { textContent: text }));
+const toasts = [];
+const execute = {
+  "apputils:notify": ({ message }) => (show(message), toasts.push(document.body.lastChild)),
+  "apputils:update-notification": ({ id, message }) => (toasts[id - 1].textContent = message),
+};
 const app = {
   serviceManager: { serverSettings: { baseUrl: location.pathname } },
   commands: {
     hasCommand: () => true,
     addCommand() {},
-    execute: async (id, args) => id === "apputils:notify" && show(args.message),
+    execute: async (id, args) => execute[id]?.(args),
   },
   restored: Promise.resolve(),
 };
@@ -56,12 +61,20 @@ SESSION: dict[str, Any] = {
 }
 
 
+NOT_RUNNING = """<!doctype html><p id="gpuspawner-what">The job was cancelled.
+It ended at <time datetime="2026-03-02T09:00:00+00:00">09:00 UTC</time>.</p>"""
+"""A part of the hub's page of a server that has ended."""
+DIALOG = """(words) => document.body.insertAdjacentHTML("beforeend",
+    `<div class="jp-Dialog"><span class="jp-Dialog-body">${words}</span></div>`)"""
+
+
 class Servers:
     """One person's servers, by path: the session that each tells, or the status with which it is refused."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.sessions: dict[str, dict[str, Any] | int] = {}
+        self.usage: dict[str, Any] | None = None
         page.route(f"{SITE}/**", self._answer)
 
     def _answer(self, route: Route) -> None:
@@ -70,9 +83,11 @@ class Servers:
         if not name:
             route.fulfill(content_type="text/html", body="<!doctype html><title>Lab</title>")
         elif isinstance(session, int):
-            route.fulfill(status=session, content_type="text/html", body="<h1>Server not running</h1>")
+            route.fulfill(status=session, content_type="text/html", body=NOT_RUNNING)
         elif name == "session":
             route.fulfill(content_type="application/json", body=json.dumps(session))
+        elif name == "usage" and self.usage is not None:
+            route.fulfill(content_type="application/json", body=json.dumps(self.usage))
         else:
             route.fulfill(status=204)
 
@@ -104,6 +119,52 @@ def test_no_time_is_left_of_a_server_that_has_ended(servers: Servers, status: in
     servers.sessions["/user/ada/"] = SESSION
     servers.page.clock.fast_forward("01:00")
     expect(shown).to_have_text("8 h left · K80")
+
+
+def test_the_dialog_of_jupyterlab_says_why_a_server_has_ended(servers: Servers) -> None:
+    """Once, and a dialog about something else says nothing of it; times are those of the reader."""
+    servers.sessions["/user/ada/"] = SESSION
+    servers.open("/user/ada/")
+    page = servers.page
+    expect(page.locator(".gpuspawner-status")).to_have_text("8 h left · K80")
+    servers.sessions["/user/ada/"] = 424
+    page.evaluate(DIALOG, "Delete the file?")
+    page.evaluate(DIALOG, "Your server at /user/ada/ is not running.")
+    page.clock.run_for(9000)
+    at = page.evaluate("new Date('2026-03-02T09:00:00Z').toLocaleTimeString([], { timeStyle: 'short' })")
+
+    expect(page.locator(".jp-Dialog-body")).to_have_text(
+        [
+            "Delete the file?",
+            f"The job was cancelled. It ended at {at}.Your server at /user/ada/ is not running.",
+        ]
+    )
+
+
+def test_the_notice_of_the_end_counts(servers: Servers) -> None:
+    """In the last minute by ten seconds; before, by minutes."""
+    servers.sessions["/user/ada/"] = {**SESSION, "ends_at": "2026-03-02T09:01:10+00:00", "notices": [1]}
+    servers.open("/user/ada/")
+    page = servers.page
+    expect(page.locator(".gpuspawner-status")).to_have_text("1 min left · K80")
+    told = []
+    for seconds in (12, 12, 25):  # in all less than the minute after which the hub is asked again
+        page.clock.run_for(seconds * 1000)
+        told.append([words.partition(", at ")[0] for words in page.locator("p").all_text_contents()])
+
+    assert told == [[f"This server ends in {time}"] for time in ("1 min", "50 s", "30 s")]
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_memory_is_beside_the_time_left(servers: Servers, low: bool) -> None:
+    """Marked where little is left of it: most kernels that die are out of memory."""
+    servers.sessions["/user/ada/"] = {**SESSION, "gpus": []}
+    servers.usage = {"gpus": [], "age": 0, "host": {"memory": "7.6 of 8 GiB", "cpus": "0.5 of 4 CPUs", "low": low}}
+    servers.open("/user/ada/")
+    status = servers.page.locator(".gpuspawner-status")
+
+    expect(status).to_have_text("8 h left · memory 7.6 of 8 GiB")
+    expect(status).to_have_class("gpuspawner-status" + " gpuspawner-soon" * low)
 
 
 def test_a_message_is_told_once_to_the_user_of_two_servers(servers: Servers) -> None:

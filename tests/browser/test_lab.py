@@ -111,7 +111,9 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         expect(notice.first).to_contain_text("Open documents are saved now.")
         (notebook,) = home.glob("[!.]*.ipynb")  # beside it there may be a file that is just being written
         wait_until(lambda: CELL in sources(notebook))
-        expect(status).to_have_text(re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 24 GB$"), timeout=PATIENCE)
+        expect(status).to_have_text(
+            re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 24 GB · memory [\d.]+ of 1 GiB$"), timeout=PATIENCE
+        )
         notice.first.hover()  # waits until it has moved in
         shoot(page, "lab-notice")
 
@@ -124,8 +126,14 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     expect(panel).to_contain_text(placement["node"], timeout=PATIENCE)
     expect(panel.locator("img")).to_have_js_property("complete", value=True)
     expect(panel.get_by_role("listitem")).to_have_text(
-        [re.compile(rf"^GPU {gpu['index']}: \d+\s%, ") for gpu in placement["gpus"]]
+        [
+            *(re.compile(rf"^GPU {gpu['index']}: \d+\s%, ") for gpu in placement["gpus"]),
+            re.compile(r"^[\d.]+ of \d+ CPUs$"),
+            re.compile(r"^[\d.]+ of 1 GiB memory$"),
+        ]
     )
+    expect(panel).to_contain_text("You can do this")
+    expect(panel.get_by_role("button")).to_have_text(["More time", "Home", "Stop"])
     expect(panel).to_contain_text("Simulated, like the GPUs.")
     page.set_viewport_size({"width": 1100, "height": 1600})
     shoot(page, "lab-panel")

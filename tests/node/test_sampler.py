@@ -196,13 +196,34 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
     assert [sum(use != 0 for use in each) for each in (first, second)] == [12, 12]
 
 
+@pytest.mark.parametrize(
+    ("environ", "used", "words"),
+    [
+        ({"SLURM_MEM_PER_NODE": "8192"}, 2150, {"memory": "2.1 of 8 GiB", "cpus": "1.5 of 4 CPUs", "low": False}),
+        ({"SLURM_MEM_PER_CPU": "128"}, 470, {"memory": "470 of 512 MiB", "cpus": "1.5 of 4 CPUs", "low": True}),
+        ({}, 20480, {"memory": "20 GiB", "cpus": "1.5 of 4 CPUs", "low": False}),
+        ({"SLURM_MEM_PER_NODE": "8192"}, None, {"memory": "", "cpus": "1.5 of 4 CPUs", "low": False}),
+    ],
+)
+def test_memory_and_cpus_are_parts_of_what_the_job_has(
+    environ: dict[str, str], used: int | None, words: dict[str, object]
+) -> None:
+    """As far as Slurm's variables say it; with nine tenths in use, memory is low."""
+    before, now = (Sample(at, host=HostReading(seconds, used)) for at, seconds in ((0.0, 10.0), (30.0, 55.0)))
+    placement = PlacementDocument(cpus="0-3")
+
+    assert sampler.host_words(now, [before], placement, environ) == words
+    assert sampler.host_words(now, [], placement, environ) == {**words, "cpus": ""}
+
+
 def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     """In place of the one before; in a folder that is not there nothing is, and nothing fails."""
     readings = (GpuReading(83, 40960, 21504, 2, 250, 100.0), GpuReading())
     about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a", memory_mib=40960), GpuUse(3, "MIG-b", "1g.5gb", mig_device=0)))
     for problems in ((), ("The use of GPU 3 is unknown.",)):
-        sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path))
-    sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"))
+        host = {"memory": "2.1 of 8 GiB", "cpus": "0.5 of 4 CPUs", "low": False}
+        sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path), host=host)
+    sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"), host={})
 
     assert [file.name for file in tmp_path.iterdir()] == ["usage.json"]
     found = latest_usage(tmp_path / "usage.json", time.time())
@@ -218,6 +239,7 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
             {"name": "slice 0 of GPU 3", "utilization": None, **dict.fromkeys(known), "memory": ""},
         ],
         "memory": "",
+        "host": host,
         "problems": ["The use of GPU 3 is unknown."],
         "age": 0,
     }

@@ -149,7 +149,7 @@ SAMPLE: dict[str, Any] = {
     "memory": "21 of 40 GB",
     "problems": [],
 }
-UNKNOWN = {**SAMPLE, "gpus": [GPU], "memory": ""}
+UNKNOWN = {**SAMPLE, "gpus": [GPU], "memory": "", "host": {}}
 SAMPLES: dict[str, tuple[str | None, float, dict[str, Any] | None]] = {
     "of now": (json.dumps(SAMPLE), 1012.0, {**SAMPLE, "age": 12}),
     "two intervals ago": (json.dumps(SAMPLE), 1060.0, {**SAMPLE, "age": 60}),

@@ -114,7 +114,7 @@ class MoreTimeHandler(_RunningServerHandler):
 
     @permitted
     async def get(self, user_name: str, server_name: str = "") -> None:
-        """By how much it can be extended now: `possible`, `seconds`, `ends_at`, `uses_left`, `reason`, `message`."""
+        """By how much it can be extended now: `possible`, `seconds`, `uses_left`, `reason`, `words`, ..."""
         spawner = self.spawner_of(user_name, server_name)
         await refresh_more_time([spawner], patience=PATIENCE)
         self.write(more_time_document(server_of(spawner)))

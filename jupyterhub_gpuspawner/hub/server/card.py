@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.profiles.profile import IdleAction
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
-from jupyterhub_gpuspawner.words import counted, gpu_memory_used, memory
+from jupyterhub_gpuspawner.words import counted, cpus_used, gpu_memory_used, memory, memory_used
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 
 NO_PICTURE = Markup()
@@ -208,15 +208,22 @@ class UsageCard:
     problems: tuple[str, ...] = ()
 
 
-def usage_card(usage: Sequence[Use], *, now: float) -> UsageCard | None:
-    """What the card shows of these summaries, oldest first; None where there is none."""
+def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument | None = None) -> UsageCard | None:
+    """What the card shows of these summaries, oldest first; None where there is none.
+
+    ``placement``: what the server has, of which it uses a part; None where that is not known.
+    """
     if not usage:
         return None
     last = usage[-1]
     summary = last.summary
+    cpus = _number_of_cpus(placement.cpus) if placement is not None else 0
+    mib = placement.memory_mib if placement is not None else None
     host = (
-        words.CORES_USED.format(cores=summary.cores) if summary.cores is not None else "",
-        words.MEMORY_USED.format(gib=summary.memory_mib / 1024) if summary.memory_mib is not None else "",
+        words.CPUS_IN_USE.format(amount=cpus_used(summary.cores, cpus)) if summary.cores is not None else "",
+        words.MEMORY_IN_USE.format(amount=memory_used(summary.memory_mib, mib))
+        if summary.memory_mib is not None
+        else "",
     )
     return UsageCard(
         last.at,
@@ -225,6 +232,13 @@ def usage_card(usage: Sequence[Use], *, now: float) -> UsageCard | None:
         simulated=summary.simulated,
         problems=summary.problems,
     )
+
+
+def _number_of_cpus(text: str) -> int:
+    try:
+        return len(parse_cpulist(text))
+    except ValueError:
+        return 0
 
 
 def in_a_line(usage: Sequence[Use]) -> str:
@@ -415,7 +429,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         server.name,
         title,
         "running",
-        usage=usage_card(server.usage, now=now),
+        usage=usage_card(server.usage, now=now, placement=server.placement),
         idle=idle_notice(server),
         extended=server.extended,
         log=server.can_show_log,

@@ -90,7 +90,15 @@ def test_a_server_whose_placement_is_not_known() -> None:
 MORE = {
     "some": (
         MoreTime(1500, NOW, Reason.PARTITION, "gpu", 2),
-        {"possible": True, "seconds": 1500, "uses_left": 2, "reason": "partition", "message": ""},
+        {
+            "possible": True,
+            "seconds": 1500,
+            "uses_left": 2,
+            "reason": "partition",
+            "message": "",
+            "words": "25 min more, until {time}, which is the longest time that partition gpu allows. "
+            "You can do this twice.",
+        },
     ),
     "none": (
         MoreTime(0, NOW, Reason.USED),
@@ -100,6 +108,7 @@ MORE = {
             "uses_left": 0,
             "reason": "used",
             "message": "This server cannot be extended again.",
+            "words": "",
         },
     ),
 }

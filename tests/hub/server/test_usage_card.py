@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.server.card import in_a_line, usage_card
-from jupyterhub_gpuspawner.wire.documents import GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacementDocument, UsageSummary
 
 BUSY = GpuUse(0, "GPU-a", None, 83.0, 60.0, 99.0, 10, 40960, 21504, 30000, 2, 240.0, 7e4)
 IDLE = replace(BUSY, utilization=0.0, utilization_mean=0.0, utilization_max=0.0, memory_used_mib=0, processes=0)
@@ -23,11 +23,12 @@ def use(at: float, *gpus: GpuUse, seconds: float = 300.0) -> Use:
 
 def test_a_gpu_is_told_in_a_sentence_a_chart_and_a_table() -> None:
     """Now from the last summary; the mean of the hour by samples."""
-    card = usage_card((use(NOW - 330, IDLE), use(NOW - 30, BUSY)), now=NOW)
+    has = PlacementDocument(cpus="0-3", memory_mib=8192)
+    card = usage_card((use(NOW - 330, IDLE), use(NOW - 30, BUSY)), now=NOW, placement=has)
 
     assert card is not None
     [gpu] = card.gpus
-    assert (card.at, card.host, card.simulated) == (NOW - 30, "CPU: 3.2 cores, memory: 2.0 GiB", False)
+    assert (card.at, card.host, card.simulated) == (NOW - 30, "In use: 3.2 of 4 CPUs, memory: 2.0 of 8 GiB", False)
     assert (gpu.name, gpu.now) == ("GPU 0", "83\u00a0%, 21 of 40 GB, 2 processes")
     assert gpu.description == "used 30 % on average, at most 99 %."
     assert gpu.rows == (
