@@ -177,10 +177,16 @@ class Attempt:
         """Its job is pending, as far as is known."""
         return self.stage is Stage.QUEUED
 
-    def settles(self, now: float) -> bool:
-        """Whether its job is pending only until Slurm has taken it up; ``now`` in seconds since the epoch."""
+    def settles(self, job: Job, planned: float | None, now: float) -> bool:
+        """Whether its job is pending only until Slurm has taken it up.
+
+        Not once Slurm says that resources are missing, or has planned its start for later. Times are in seconds since
+        the epoch; ``planned`` is None where Slurm has no plan.
+        """
+        if not self.was_free or job.phase is not Phase.QUEUED or job.reason == "Resources":
+            return False
         queued_at = self.reached.get(Stage.QUEUED)
-        return self.was_free and queued_at is not None and now - queued_at < SETTLING_SECONDS
+        return (planned is None or planned <= now) and queued_at is not None and now - queued_at < SETTLING_SECONDS
 
     @property
     def limit(self) -> float | None:

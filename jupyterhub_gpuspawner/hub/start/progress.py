@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
-from jupyterhub_gpuspawner.hub.start.wait import expected_start
+from jupyterhub_gpuspawner.hub.start.wait import expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
@@ -84,22 +84,22 @@ def start_facts(
     attempt: Attempt, watch: JobWatch, placement: PlacementDocument | None, request: JobRequest | None
 ) -> StartFacts:
     """What is known of an attempt; asks nothing."""
-    matching = "resources"
+    matching, job, position = "resources", watch.status, watch.queue_position()
     if request is not None:
         matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
     return StartFacts(
         job_id=watch.job_id,
         reached=dict(attempt.reached),
-        job=watch.status,
+        job=job,
         placement=placement,
         matching=matching,
-        queue_position=watch.queue_position(),
+        queue_position=position,
         silent=watch.silent,
         contact=watch.spawner.contact,
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
         change=attempt.wait.change,
-        settling=watch.status is not None and watch.status.phase is Phase.QUEUED and attempt.settles(time.time()),
+        settling=job is not None and attempt.settles(job, planned_start(job, position), time.time()),
         kept_until=attempt.kept_until,
     )
 

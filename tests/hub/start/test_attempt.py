@@ -243,10 +243,23 @@ def test_a_restarted_hub_gives_a_start_some_time() -> None:
     assert stored_attempt(late, NOW, start_timeout=600.0).left(NOW) == AFTER_RESTART == 30.0
 
 
-def test_a_job_for_which_everything_was_free_settles_for_a_moment() -> None:
-    """Slurm's backfill may need half a minute for it; only one that was not free waits in line at once."""
-    free = Attempt(reached={Stage.QUEUED: NOW.wall}, was_free=True)
+PENDING = Job("7", Phase.QUEUED, reason="Priority")
+FREE = Attempt(reached={Stage.QUEUED: NOW.wall}, was_free=True)
+SETTLES: dict[str, tuple[Attempt, Job, float | None, float, bool]] = {
+    "Slurm has not considered it yet": (FREE, PENDING, None, 29, True),
+    "its plan is overdue": (FREE, PENDING, NOW.wall, 5, True),
+    "it takes too long": (FREE, PENDING, None, 30, False),
+    "Slurm has planned it for later": (FREE, PENDING, NOW.wall + 600, 1, False),
+    "somebody was faster": (FREE, replace(PENDING, reason="Resources"), None, 1, False),
+    "it runs": (FREE, replace(PENDING, phase=Phase.RUNNING), None, 1, False),
+    "it was not free": (replace(FREE, was_free=False), PENDING, None, 1, False),
+    "sbatch has not answered": (Attempt(was_free=True), PENDING, None, 1, False),
+}
 
-    assert [free.settles(NOW.wall + after) for after in (0, 29, 30)] == [True, True, False]
-    assert not Attempt(reached={Stage.QUEUED: NOW.wall}).settles(NOW.wall)
-    assert not Attempt(was_free=True).settles(NOW.wall)
+
+@pytest.mark.parametrize(("attempt", "job", "planned", "after", "settles"), SETTLES.values(), ids=SETTLES.keys())
+def test_a_job_for_which_everything_was_free_settles_for_a_moment(
+    attempt: Attempt, job: Job, planned: float | None, after: float, settles: bool
+) -> None:
+    """Slurm's backfill may need half a minute for it; until then it does not wait in line."""
+    assert attempt.settles(job, planned, NOW.wall + after) is settles
