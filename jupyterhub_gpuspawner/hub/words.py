@@ -40,7 +40,7 @@ ENDS_VERY_SOON = "It ends in a few minutes. Save your work now."
 TIME_IS_OVER = "Time is up: Slurm may end the server at any moment."
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 START_FAILED = "The server failed to start."
-WROTE = "It wrote: \N{LEFT DOUBLE QUOTATION MARK}{line}\N{RIGHT DOUBLE QUOTATION MARK}"
+WROTE = 'It wrote: "{line}"'
 WAITS = "If you stop it, you give up your place in line."
 
 OPEN = "Open"

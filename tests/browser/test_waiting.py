@@ -440,7 +440,7 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     start(hub, "bea", "broken", cpus=3)
     look(page, hub, "bea")
     what = page.locator("#gpuspawner-what")
-    expect(what).to_have_text("The server ended before it was ready. It wrote: “no <b>module</b> jupyterhub”")
+    expect(what).to_have_text('The server ended before it was ready. It wrote: "no <b>module</b> jupyterhub"')
     expect(page.locator(".gpuspawner-lines")).to_be_visible()  # it says more than that
     shoot(page, "failed")
     lines = page.locator(".gpuspawner-lines").inner_text().splitlines()

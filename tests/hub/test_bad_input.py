@@ -227,7 +227,7 @@ DYING = {
     ),
     "a set-up that fails": (
         "fails",
-        "The profile's setup ended the job before your server was started. It wrote: “the disk is full”",
+        'The profile\'s setup ended the job before your server was started. It wrote: "the disk is full"',
         "the disk is full",
     ),
 }

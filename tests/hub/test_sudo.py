@@ -104,7 +104,7 @@ def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> No
     answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "fails"})
 
     assert answer.status_code == 500
-    assert "It wrote: “the disk is full”" in answer.json()["message"]
+    assert 'It wrote: "the disk is full"' in answer.json()["message"]
     assert "Log file: " in answer.json()["message"]
 
     shown = Visitor(hub, site.person).look(f"/hub/gpuspawner/log/{site.person}")

@@ -293,14 +293,14 @@ def _of_start(ending: Ending, of_job: Words) -> Words:
     last_state = words.SUBMITTED_AS if job is None else words.ABOUT_JOB
     facts = {"job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
-    return replace(of_start, sentence=of_start.sentence.format(**facts))
+    return replace(of_start, sentence=_with_line(of_start.sentence.format(**facts), ending.line))
 
 
 def _of_end(ending: Ending, of_job: Words) -> Words:
     """Such as ``Job 7 ended before your server was ready: The node of the job failed.``."""
     text = f"Job {ending.job_id} ended before your server was ready"
     if ending.cause.fault == JOB_SILENT:
-        return Words(f"{text}: {of_job.sentence} Nothing of your server ran.", SILENT)
+        return Words(f"{text}: {of_job.sentence} It reported nothing.", SILENT)
     if ending.line:
         return Words(_with_line(f"{text}.", ending.line), of_job.advice, of_job.sentence)
     return Words(f"{text}: {of_job.sentence}", of_job.advice)
@@ -424,7 +424,7 @@ def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web
 
 
 JOB_KILLED, JOB_SILENT = "job_killed", "job_silent"
-"""The fault of a start whose job was killed by signal 9, and of one that ended before anything of the server ran."""
+"""The fault of a start whose job was killed by signal 9, and of one that neither reported nor wrote anything."""
 _OF_SLURM = re.compile(r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
 EXPLAIN_SECONDS = 5.0
 """Seconds to find out how a job ended, and to read its log."""
@@ -455,7 +455,7 @@ class ServerEnding:
         cause = start_failed(SubmitRejected.reason)
         return self._error(self._ending(cause, job, quoted=Words(why)), SubmitRejected.status_code)
 
-    def took_too_long(self, stage: Stage, seconds: float) -> Exception:
+    async def took_too_long(self, stage: Stage, seconds: float) -> Exception:
         """The error of a start for which there was no job, no node or no server after ``seconds``.
 
         For the queue its status is below 500: JupyterHub counts others as failures, and exits after
@@ -463,7 +463,9 @@ class ServerEnding:
         """
         fault, status_code = ("queue_timeout", 409) if stage is Stage.QUEUED else ("timeout", 503)
         ending = self._ending(start_failed(fault), self._watch.status, stage=stage, seconds=seconds)
-        return self._error(with_failure(ending, self._report.failure), status_code)
+        if stage is Stage.ALLOCATED:
+            ending = await self._explained(ending)
+        return self._error(ending, status_code)
 
     async def died(self, job: Job, *, stage: Stage) -> Exception:
         """The error of a start whose job has ended."""
@@ -523,16 +525,21 @@ def with_failure(ending: Ending, failure: StartFailure | None) -> Ending:
         return ending if job.end not in _BY_ITSELF else replace(ending, cause=start_failed(JOB_KILLED))
     if failure is not None:
         return replace(ending, cause=start_failed(failure.fault), subject=failure.subject, line=failure.line)
-    if ended and ending.log and not ending.lines.strip() and stage is not Stage.STARTING:
+    if ended and not ending.lines.strip() and stage is not Stage.STARTING:
         return replace(ending, cause=start_failed(JOB_SILENT))
-    return replace(ending, line=headline(ending.lines)) if ended else ending
+    if ended or stage is Stage.ALLOCATED:
+        return replace(ending, line=headline(ending.lines, ours_alone=not ended))
+    return ending
 
 
-def headline(lines: str) -> str:
-    """The line of a log that says most about why its job ended: our own last one, or else the last one."""
+def headline(lines: str, *, ours_alone: bool = False) -> str:
+    """The line of a log that says most about why its job ended: our own last one, or else the last one.
+
+    ``ours_alone`` is for a job that runs: what programs have written last does not say why no server came.
+    """
     written = [line.strip() for line in lines.splitlines() if line.strip() and not _OF_SLURM.match(line)]
     ours = [line for line in written if line.startswith(OUR_LINES)]
-    return (ours or written or [""])[-1].removeprefix(OUR_LINES)
+    return (ours or (written if not ours_alone else []) or [""])[-1].removeprefix(OUR_LINES)
 
 
 async def why_never(connection: Connection, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:

@@ -273,7 +273,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             except asyncio.TimeoutError:
                 if self.attempt.unanswered is not None:
                     raise self.attempt.unanswered from None
-                raise self.explained.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
+                raise await self.explained.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
             await self._readiness().wait()
         except SubmitRejected as error:
             since = self.attempt.reached[Stage.SUBMITTED]

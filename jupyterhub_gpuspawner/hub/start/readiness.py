@@ -77,7 +77,7 @@ class Readiness:
                 if self.attempt.in_queue and self.job.silent:
                     continue
                 stage = Stage.QUEUED if self.attempt.in_queue else Stage.ALLOCATED
-                raise self.ending.took_too_long(stage, self.attempt.limit or 0.0)
+                raise await self.ending.took_too_long(stage, self.attempt.limit or 0.0)
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""

@@ -37,6 +37,7 @@ from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from jupyterhub_gpuspawner.wire.documents import StartFailure
 
 DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
+RUNNING = Job("7", Phase.RUNNING, batch_host="g1", stdout_path="/home/ada/7.log")
 FAILED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
 
 
@@ -92,14 +93,14 @@ async def test_a_job_that_ended_during_the_start_is_told_with_its_log(caplog: py
     assert server.ending is not None
     assert ending_of(failure) == server.ending
     assert server.words == Words(
-        "Job 7 ended before your server was ready. It wrote: “last line”",
+        'Job 7 ended before your server was ready. It wrote: "last line"',
         "The last lines of its log may say why. If they do not help, send them to your administrator.",
         "The job failed with exit code 1.",
     )
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("/home/ada/7.log", "last line", False)
     assert vars(failure)["jupyterhub_message"].endswith("Log file: /home/ada/7.log\nlast line")
     assert caplog.messages == [
-        "The start of (no user) failed: Job 7 ended before your server was ready. It wrote: “last line” The job failed "
+        'The start of (no user) failed: Job 7 ended before your server was ready. It wrote: "last line" The job failed '
         "with exit code 1. Log file: /home/ada/7.log"
     ]
 
@@ -127,22 +128,22 @@ CAUSES: dict[str, tuple[Job, StartFailure | None, str, str, str]] = {
         StartFailure("setup", line="The license server lic1 does not answer. Ask Bob."),
         "",
         "setup",
-        "The profile's setup ended the job before your server was started. It wrote: “The license server lic1 does "
-        "not answer. Ask Bob.”",
+        "The profile's setup ended the job before your server was started. It wrote: \"The license server lic1 does "
+        'not answer. Ask Bob."',
     ),
     "nothing was sent, and our last line says why": (
         ON_G1,
         None,
         "gpuspawner: no Python\nbye\nslurmstepd: error: x",
         "job_failed",
-        "Job 7 ended before your server was ready. It wrote: “no Python”",
+        'Job 7 ended before your server was ready. It wrote: "no Python"',
     ),
     "nothing was sent, and the last line says why": (
         ON_G1,
         None,
         "no license\n\nslurmstepd: error: x",
         "job_failed",
-        "Job 7 ended before your server was ready. It wrote: “no license”",
+        'Job 7 ended before your server was ready. It wrote: "no license"',
     ),
     "killed": (
         replace(ON_G1, exit_code="137:0"),
@@ -156,7 +157,7 @@ CAUSES: dict[str, tuple[Job, StartFailure | None, str, str, str]] = {
         None,
         "",
         "job_silent",
-        "Job 7 ended before your server was ready: The job has finished. Nothing of your server ran.",
+        "Job 7 ended before your server was ready: The job has finished. It reported nothing.",
     ),
     "somebody cancelled the job": (
         replace(ON_G1, state="CANCELLED", end=End.CANCELLED),
@@ -182,16 +183,30 @@ async def test_a_job_that_ended_during_the_start_has_the_cause_that_is_known_bes
     assert stored_ending(json.loads(json.dumps(ending_state(server.ending)))) == server.ending
 
 
-def test_a_start_that_hangs_with_its_home_says_so() -> None:
+async def test_a_node_that_cannot_reach_the_hub_says_so() -> None:
+    """In the last line of ours in the log of a job that runs; those of programs are no reason."""
+    away = "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused."
+    server, other = Server(lines=f"{away}\nserving", detail=RUNNING), Server(lines="serving", detail=RUNNING)
+    for each in (server, other):
+        await each.ended.took_too_long(Stage.ALLOCATED, 60.0)
+
+    assert server.words.sentence.endswith(
+        'It wrote: "The report could not be sent to the hub: [Errno 111] Connection refused."'
+    )
+    assert "serving" not in other.words.sentence
+
+
+async def test_a_start_that_hangs_with_its_home_says_so() -> None:
     """Its job runs, and never gets further."""
-    server = Server()
+    server = Server(detail=RUNNING)
     server.spawner.report.failure = StartFailure("home_silent", "/home/ada")
-    server.ended.took_too_long(Stage.ALLOCATED, 60.0)
+    await server.ended.took_too_long(Stage.ALLOCATED, 60.0)
 
     assert server.words == Words(
-        "Your home folder does not answer on the node.",
+        "Your home folder does not answer on g1.",
         "This was not caused by you. Try again in a few minutes; if it still fails, contact your administrator.",
-        "A write to /home/ada took too long: look at the file server, and at the node's mounts.",
+        "A write to /home/ada took too long: look at the file server, and at the node's mounts. "
+        "Job 7: The job is running on g1.",
     )
 
 
@@ -201,7 +216,7 @@ def test_each_fault_that_a_job_can_report_has_a_sentence_of_its_own(fault: str) 
     ending = Ending(start_failed(fault), job_id="7", job=ON_G1, subject="{x}", line="{y}")
     shown = words_of(ending)
 
-    assert shown.sentence.endswith("It wrote: “{y}”")
+    assert shown.sentence.endswith('It wrote: "{y}"')
     assert "{node}" not in f"{shown}"
     assert "{subject}" not in f"{shown}"
     assert shown.advice
@@ -293,7 +308,7 @@ async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped()
 async def test_a_queue_that_was_too_long_is_no_fault_of_the_hub() -> None:
     """A status from 500 on counts for ``consecutive_failure_limit``, with which JupyterHub exits."""
     server = Server(detail=None)
-    waited: Any = server.ended.took_too_long(Stage.QUEUED, 14400.0)
+    waited: Any = await server.ended.took_too_long(Stage.QUEUED, 14400.0)
 
     assert (waited.status_code, waited.reason) == (409, "queue_timeout")
     assert server.words.sentence.startswith("You waited 4 h in the queue, which is the limit here;")
