@@ -390,8 +390,8 @@ class ChosenProfile(Frozen):
     memory: Memory | None = None
     """Memory of each participant, in MiB, or with K, M, G or T."""
     time: Time | None = None
-    """Time limit of each server, in sbatch's formats (a bare number is minutes). In a session with a reservation it is
-    lowered so that the server ends with the session."""
+    """Time limit of each server, in sbatch's formats (a bare number is minutes). In a session it is lowered so that the
+    server ends with the session; without a reservation only where ``outside_sessions`` is ``no``."""
 
     @model_validator(mode="before")
     @classmethod

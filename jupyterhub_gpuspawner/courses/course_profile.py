@@ -83,7 +83,8 @@ def course_profile(
     only_sessions = course.outside_sessions == "no" and not trying
     slurm = narrowed.slurm
     if session is not None and (is_open or only_sessions):
-        slurm = _in_session(slurm, session, now if is_open else session.start, defaults)
+        ends = course.outside_sessions == "no"
+        slurm = _in_session(slurm, session, now if is_open else session.start, defaults, ends_with_session=ends)
     profile = base.model_copy(
         update={
             "slug": slug_of(file.slug),
@@ -197,16 +198,19 @@ def _walltime(bound: int | str) -> str:
     return format_walltime(bound) if isinstance(bound, int) else bound
 
 
-def _in_session(slurm: Resources, session: CourseDate, now: datetime, defaults: Resources | None) -> Resources:
+def _in_session(
+    slurm: Resources, session: CourseDate, now: datetime, defaults: Resources | None, *, ends_with_session: bool
+) -> Resources:
     """What is requested in a session: its reservation, and no more time than is left of it.
 
-    Without a time limit of the profile or the site, Slurm's own applies, which is unknown here.
+    A server without a reservation may outlive the session only where ``ends_with_session`` is false. Without a time
+    limit of the profile or the site, Slurm's own applies, which is unknown here.
     """
     update: dict[str, object] = {}
     if session.reservation is not None:
         update["reservation"] = ReservationRule(pattern=session.reservation)
     resources = _with_defaults(slurm.model_copy(update=update), defaults)
-    if resources.reservation is not None and resources.time is not None:
+    if (ends_with_session or resources.reservation is not None) and resources.time is not None:
         left = (session.end - now).total_seconds() - MARGIN
         whole = max(60, int(left // 60) * 60)
         if _size("time", resources.time) > whole:

@@ -6,7 +6,8 @@ None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as 
 
 from __future__ import annotations
 
-from functools import lru_cache
+import time
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
 from jupyterhub_gpuspawner.hub.course import api as course_api
 from jupyterhub_gpuspawner.hub.course import words as course_words
+from jupyterhub_gpuspawner.hub.course.book import course_of_server
 from jupyterhub_gpuspawner.hub.course.page import (
     CourseCheckPage,
     CourseEvents,
@@ -113,7 +115,9 @@ class PageTools:
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:
         """The cards of a user's servers, of whatever spawner."""
-        return server_cards(map(server_of, user.all_spawners()), contact=contact_of(user.spawner))
+        course_of = partial(course_of_server, user.settings, now=time.time())
+        servers = map(server_of, user.all_spawners())
+        return server_cards(servers, contact=contact_of(user.spawner), course_of=course_of)
 
     @staticmethod
     def static(base_url: str, name: str) -> str:

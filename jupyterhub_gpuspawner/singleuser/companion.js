@@ -281,14 +281,17 @@
       panel.time.textContent = (session.ended && session.reason) || session.away || end || "The end of this server is not known.";
       drawUse();
       const more = known.more_time || {};
-      const shown = [known.node, known.job_id, known.has, known.messages, known.idle, more, known.picture, session.ended];
+      const shown = [known.course, known.session_ends_at, known.node, known.job_id, known.has, known.messages, known.idle, more, known.picture, session.ended];
       const key = JSON.stringify(shown);
       if (key === panel.drawn) return;
       panel.drawn = key;
       const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
       extend.addEventListener("click", () => run(MORE));
       const rows = element("dl");
-      const facts = [["Profile", known.profile], ["Node", known.node], ["Job", known.job_id], ["Resources", list(known.has).join(", ")]];
+      const until = known.session_ends_at ? `session until ${clock(new Date(session.here(known.session_ends_at)))}` : "";
+      const course = [known.course, until].filter(Boolean).join(", ");
+      const profile = course ? ["Course", course] : ["Profile", known.profile];
+      const facts = [profile, ["Node", known.node], ["Job", known.job_id], ["Resources", list(known.has).join(", ")]];
       for (const [name, text] of facts) if (text) rows.append(element("dt", name), element("dd", String(text)));
       const parts = [];
       if (session.canExtend) {

@@ -153,11 +153,15 @@ def test_the_time_limit_is_lowered_whoever_set_it(
     assert asked(at(4, 14), profile={"slurm": slurm}, defaults=site).resources.time == expected
 
 
-def test_without_a_reservation_nothing_is_lowered() -> None:
-    """Nothing ends with the session then, and the profile's own time limit stands."""
+def test_without_a_reservation_a_server_ends_with_its_session_unless_it_could_be_started_outside() -> None:
+    """Where the course is open between its sessions, the time limit of the profile stands."""
     day = {"date": "2026-03-02", "from": "9:00", "to": "17:00"}
 
-    assert asked(at(2, 16), sessions=[day]).resources.time == 8 * HOUR
+    times = [
+        asked(at(2, 16), sessions=[day], outside_sessions=outside).resources.time
+        for outside in ("no", "without_reservation")
+    ]
+    assert times == [HOUR - 60, 8 * HOUR]
 
 
 def refused(profile: Profile, now: datetime) -> RefusalKind | None:

@@ -20,7 +20,7 @@ from tornado import web
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.course.book import course_book
+from jupyterhub_gpuspawner.hub.course.book import ServersCourse, course_book, course_of_server
 from jupyterhub_gpuspawner.hub.course.rights import teaches
 from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -257,6 +257,10 @@ class SessionDocument:
     """Whether there is a picture of the node."""
     idle: IdleNotice | None = None
     """None where its user is not told that it is idle."""
+    course: str = ""
+    """The title of the course that it is for; empty for another profile."""
+    session_ends_at: str | None = None
+    """When the course's session ends, ISO 8601, UTC; None where none is under way."""
 
 
 def session_document(
@@ -267,8 +271,9 @@ def session_document(
     titles: Mapping[str, str],
     notices: Sequence[int],
     saves: Sequence[int],
+    course: ServersCourse | None = None,
 ) -> SessionDocument:
-    """The document of this server; ``titles``: of courses by slug."""
+    """The document of this server; ``titles``: of courses by slug; ``course``: its own."""
     placement = server.placement
     facts = server_facts(placement, server.topology) if placement is not None else None
     return SessionDocument(
@@ -289,6 +294,8 @@ def session_document(
         saves=tuple(saves),
         picture=bool(facts is not None and facts.picture),
         idle=idle_notice(server),
+        course=course.title if course is not None else "",
+        session_ends_at=utc(course.session_ends) if course is not None and course.session_ends is not None else None,
     )
 
 
@@ -317,10 +324,12 @@ class SessionHandler(_OwnServer):
         user: Any = self.current_user
         book = course_book(user.settings)
         notices, saves = lab_minutes(spawner)
+        server, now = server_of(spawner), time.time()
         document = session_document(
-            server_of(spawner),
+            server,
             messages_to(user, spawner),
-            now=time.time(),
+            now=now,
+            course=course_of_server(user.settings, server.profile, now=now),
             titles={course.slug: course.title for course in (book.courses() if book is not None else ())},
             notices=notices,
             saves=saves,

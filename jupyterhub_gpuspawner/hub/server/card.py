@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.reader import in_words
@@ -359,6 +360,8 @@ class ServerCard:
     """When its job is expected to start, while it is pending."""
     change: str = ""
     """Why that is another time than before."""
+    course: ServersCourse | None = None
+    """The course that it is for."""
 
     @property
     def word(self) -> str:
@@ -375,7 +378,7 @@ class ServerCard:
         """A checksum of everything on the card except the time left."""
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
-        start = (self.headline, self.expected, self.change)
+        start = (self.headline, self.expected, self.change, self.course)
         content = (self.state, self.title, start, self.ended, self.at, self.advice, rows, ends, self.silent)
         nodes = (self.facts.problems, [other.rows for other in self.facts.others]) if self.facts is not None else ()
         more = (nodes, self.more_time, self.extended, self.usage.at if self.usage is not None else None, self.idle)
@@ -383,15 +386,21 @@ class ServerCard:
 
 
 def server_cards(
-    servers: Iterable[Server], *, now: float | None = None, contact: str = words.CONTACT
+    servers: Iterable[Server],
+    *,
+    now: float | None = None,
+    contact: str = words.CONTACT,
+    course_of: Callable[[str], ServersCourse | None] = lambda _profile: None,
 ) -> tuple[ServerCard, ...]:
-    """A card for each server, those that are active first.
+    """A card for each server, those that are active first; ``course_of`` finds the course of a profile's slug.
 
     A default server that is not active and about which there is nothing to say has one only beside another card that
     is: where nothing runs the page says that in a sentence.
     """
     ordered = sorted(servers, key=lambda server: not server.active)
-    cards = [server_card(server, now=now, contact=contact) for server in ordered]
+    cards = [
+        replace(server_card(server, now=now, contact=contact), course=course_of(server.profile)) for server in ordered
+    ]
     any_active = any(server.active for server in ordered)
     return tuple(card for card in cards if any_active or card.name or card.state != "stopped" or card.ended)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +24,9 @@ from jupyterhub_gpuspawner.hub.course.additions import (
     refusal_of,
     user_names,
 )
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, HubPeople
+from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, HubPeople, ServersCourse, course_of_server
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, people_of_hub, update_rights
+from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from tests.fixtures.databases import hub_session
 
 FILE = """
@@ -191,3 +193,24 @@ def test_several_names_may_be_typed() -> None:
     hub = HubPeople({}, user_name=lambda name: None if name.startswith(".") else name.lower())
 
     assert user_names(" Zoe, kim .x  zoe", hub) == (["zoe", "kim"], [".x"])
+
+
+@pytest.mark.parametrize(
+    ("hour", "session_ends"),
+    [(7, None), (8, 12), (10, 12), (12, None)],
+    ids=["before it", "when servers are started ahead", "in the session", "after it"],
+)
+async def test_the_course_and_the_session_of_a_server(hour: int, session_ends: int | None, tmp_path: Path) -> None:
+    """Of a course's profile alone."""
+    (tmp_path / "deep.yaml").write_text(
+        FILE.replace("2999-03-04, from: 9:00, to: 17:00", "2026-03-04, from: 9:00, to: 12:00")
+        + "zone: UTC\nstart_ahead: 1h\n"
+    )
+    book = CourseBook(str(tmp_path), lambda _groups: HubPeople({}))
+    await book.refresh(0)
+
+    def at(hour: int) -> float:
+        return datetime(2026, 3, 4, hour, tzinfo=timezone.utc).timestamp()
+
+    courses = [course_of_server({SETTING: book}, slug, now=at(hour)) for slug in ("course-deep", "course-x", "light")]
+    assert courses == [ServersCourse("A course", at(session_ends) if session_ends else None), None, None]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
+from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
@@ -42,7 +43,7 @@ MESSAGES = (
     Message(Audience(Kind.COURSE, "dl"), "tea", "Open notebook 3.\nNow.", NOW - 60, NOW + 60),
     Message(Audience(Kind.COURSE, "gone", "ada"), "tea", "Hello", NOW - 120, NOW + 60),
 )
-MINUTES = {"notices": (30, 10, 2), "saves": (10,)}
+MINUTES: dict[str, Any] = {"notices": (30, 10, 2), "saves": (10,)}
 DOCUMENT = {
     "version": 1,
     "now": "2026-03-02T09:00:00+00:00",
@@ -62,6 +63,8 @@ DOCUMENT = {
     "saves": (10,),
     "picture": False,
     "idle": None,
+    "course": "",
+    "session_ends_at": None,
 }
 
 
@@ -70,6 +73,16 @@ def test_a_running_server_with_messages() -> None:
     found = session_document(SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, **MINUTES)
 
     assert asdict(found) == DOCUMENT
+
+
+def test_a_server_of_a_course() -> None:
+    """With the end of the session, which need not be that of the server."""
+    course = ServersCourse("Deep learning", NOW + 3600)
+    document = session_document(
+        SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, course=course, notices=(30, 10, 2), saves=(10,)
+    )
+
+    assert asdict(document) == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
 
 
 def test_a_server_whose_placement_is_not_known() -> None:

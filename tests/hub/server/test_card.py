@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -151,6 +152,15 @@ LISTS = {
 def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> None:
     """All of them in this order, but for a default server about which there is nothing to say."""
     assert [card.name for card in server_cards(servers, now=NOW)] == names
+
+
+def test_the_card_of_a_courses_server_names_the_course_and_the_end_of_the_session() -> None:
+    """And the card of no other."""
+    course = ServersCourse("Deep learning", NOW + 3600)
+    servers = [Server(ready=True, profile="course-dl"), Server(name="lab", ready=True, profile="k80")]
+    cards = server_cards(servers, now=NOW, course_of={"course-dl": course}.get)
+
+    assert [card.course for card in cards] == [course, None]
 
 
 OFFERS = {
