@@ -24,6 +24,10 @@ COMMANDS = {
     ),
     "check": ("check", "Check the configuration, each profile with its options, each course, and Slurm."),
     "course": ("course", "Prepare a course, and run it."),
+    "failures": (
+        "failures",
+        "List starts that failed by cause and profile, with their nodes, and what mends each cause.",
+    ),
     "fleet": ("fleet", "Show which nodes differ from their siblings, and how well Slurm places jobs on them."),
     "idle": (
         "records",
@@ -42,6 +46,10 @@ COMMANDS = {
     "sessions": ("records", "Read, export and delete the records of sessions."),
     "show": ("check", "Print the complete batch script for PROFILE, without submitting it."),
     "topology": ("topology", "Show a node's GPUs, the links between them, and the CPUs and memory closest to them."),
+    "why": (
+        "failures",
+        "Say what happened to the last server of USER: how long it waited, where it ran, and why it ended.",
+    ),
     "what-if": ("what_if", "Show which servers of a profile would run, and on what: today, and after a change."),
 }
 """The module of each command, and the first sentence of its help: without it, ``--help`` would import them all."""

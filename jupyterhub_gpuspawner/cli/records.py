@@ -29,7 +29,7 @@ _SINCE = click.option(
     "--since", callback=since, metavar="TIME", help="Only sessions begun since then, such as 30d or 2026-03-02."
 )
 _COURSE = click.option("--course", default="", help="Only sessions of this course (its short name).")
-_DATABASE = click.option(
+DATABASE = click.option(
     "--database",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file of the records; by default the one that the configuration names.",
@@ -65,7 +65,7 @@ def _open(config: Path, database: Path | None) -> SessionStore:
 @click.option("--profile", default="", help="Only sessions of this profile.")
 @click.option("--user", default="", help="Only sessions of this user.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object on each line.")
-@_DATABASE
+@DATABASE
 @CONFIG
 def list_sessions(
     *, since: float | None, course: str, profile: str, user: str, as_json: bool, database: Path | None, config: Path
@@ -123,7 +123,7 @@ def _line(record: SessionRecord) -> str:
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with the key of the pseudonyms; by default sessions.key beside the records. It is made if missing.",
 )
-@_DATABASE
+@DATABASE
 @CONFIG
 def export(
     *,
@@ -164,7 +164,7 @@ def export(
 )
 @_SINCE
 @_COURSE
-@_DATABASE
+@DATABASE
 @CONFIG
 def report(*, output: Path, since: float | None, course: str, database: Path | None, config: Path) -> None:
     """Write a report with plots as one HTML file: waits, expected starts, use of GPUs, alignment, ends by cause.
@@ -184,7 +184,7 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
 
 @sessions.command()
 @click.argument("user")
-@_DATABASE
+@DATABASE
 @CONFIG
 def forget(*, user: str, database: Path | None, config: Path) -> None:
     """Delete all records of USER, so that nothing of them is left in the file, and USER's idle times.

@@ -258,6 +258,8 @@ class Ended(Event):
     cause: Cause = UNKNOWN
     reasons: tuple[str, ...] = ()
     """As in :class:`Placed`; also those of a job that never started."""
+    node: str = ""
+    """The server's node by Slurm; empty where the job had none."""
     promises: tuple[Promise, ...] = ()
     """Likewise."""
 
@@ -386,7 +388,7 @@ def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
         changes = _with_usage(record, event)
     elif isinstance(event, Ended):
         changes = {"ended_at": event.at, "cause": event.cause, "reasons": event.reasons or record.reasons}
-        changes["promises"] = event.promises or record.promises
+        changes |= {"promises": event.promises or record.promises, "node": record.node or event.node}
     else:  # the record has the fields of the others under the same names
         common = {field.name for field in fields(Event)}
         changes = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in common}

@@ -37,6 +37,7 @@ from jupyterhub_gpuspawner.records.record import (
     stages,
 )
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
 
 Take = Callable[["Event"], None]
@@ -144,19 +145,27 @@ class Life:
     stopper: Kind | None = None
     """Who stopped the server, as a cause; None where nobody did, or where the spawner's ending says it."""
 
-    def begin(self, session: str, *, username: str, servername: str, begun_at: float) -> None:
-        """A start begins. One that nobody has ended is over."""
+    def begin(
+        self,
+        session: str,
+        *,
+        username: str,
+        servername: str,
+        begun_at: float,
+        request: JobRequest | None = None,
+    ) -> None:
+        """A start of this request begins. One that nobody has ended is over."""
         if self.session is not None:
             self.ended()
         self.stopper = None
-        self.session = Session(session, username, servername, begun_at)
+        profile, course = (request.profile.slug, request.course) if request is not None else ("", "")
+        self.session = Session(session, username, servername, begun_at, profile=profile, course=course)
 
     def submitted(self, job_id: str, request: JobRequest | None) -> None:
         """sbatch has returned the id of the job for this request; None in a hub without profiles."""
         if self.session is None:
             return
-        profile, course = (request.profile.slug, request.course) if request is not None else ("", "")
-        self.session = replace(self.session, job_id=job_id, profile=profile, course=course)
+        self.session = replace(self.session, job_id=job_id)
         fields: dict[str, Any] = {}
         if request is not None:
             resources = request.resources
@@ -169,7 +178,11 @@ class Life:
             }
         self.stream.publish(
             Submitted(
-                **self._common(self.session), begun_at=self.session.begun_at, profile=profile, course=course, **fields
+                **self._common(self.session),
+                begun_at=self.session.begun_at,
+                profile=self.session.profile,
+                course=self.session.course,
+                **fields,
             )
         )
 
@@ -291,6 +304,7 @@ class Life:
                 served=session.served,
                 cause=cause or (Cause(self.stopper) if self.stopper is not None else end),
                 reasons=session.reasons,
+                node=_node_of(job),
                 promises=session.promises,
             )
         )
@@ -334,6 +348,16 @@ def _stored(document: object) -> Session | None:
         return _SESSION.validate_json(json.dumps(document), strict=True)
     except ValidationError:
         return None
+
+
+def _node_of(job: Job | None) -> str:
+    """The first node of a job, on which its server runs; empty where it has none, or where that cannot be read."""
+    if job is None or job.batch_host:
+        return job.batch_host if job is not None else ""
+    try:
+        return next(iter(expand_nodelist(job.nodes)), "")
+    except ValueError:
+        return ""
 
 
 def _number_of(cpus: str) -> int | None:

@@ -303,6 +303,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             username=self._username,
             servername=self.name,
             begun_at=self.attempt.reached[Stage.SUBMITTED],
+            request=self.request,
         )
 
     async def _submit(self) -> None:

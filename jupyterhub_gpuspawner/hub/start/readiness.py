@@ -104,8 +104,10 @@ class Readiness:
         """Watch the job; raises once it has ended, or can never start."""
         status = await verdict(self.job.watch(), on_status=self._follow)
         if status.phase is Phase.ENDED:
-            stage = Stage.STARTING if self.report.reported.is_set() else self.attempt.stage
-            raise await self.ending.died(status, stage=stage or Stage.ALLOCATED)
+            stage = self.attempt.stage or Stage.ALLOCATED
+            if status.nodes and stage is Stage.QUEUED:  # it ended before anybody had seen it run
+                stage = Stage.ALLOCATED
+            raise await self.ending.died(status, stage=Stage.STARTING if self.report.reported.is_set() else stage)
         why = await why_never(
             self.spawner.connection(),
             self.spawner.exec_prefix,

@@ -63,7 +63,7 @@ class Server:
         self.life.load(state)
 
     def begin(self, session: str = "0a1b-7") -> None:
-        self.life.begin(session, username="ada", servername="second", begun_at=self.now)
+        self.life.begin(session, username="ada", servername="second", begun_at=self.now, request=REQUEST)
 
     def promised(self, promise: Promise) -> None:
         self.life.promised(promise)
@@ -125,22 +125,21 @@ def test_a_later_life_is_another_session() -> None:
 
 
 def test_a_start_that_fails_is_told_with_its_class() -> None:
-    """There is no job."""
+    """With its profile, though there was no report, and with the first node of its job."""
     server = Server()
     server.begin()
-    server.life.ended(Cause(Kind.START_FAILED, "submit_rejected"))
+    server.life.ended(Cause(Kind.START_FAILED, "job_silent"), Job("42", Phase.RUNNING, nodes="g[3-4]"))
 
     (event,) = server.told
     assert event == replace(
         ENDED,
         job_id="",
         at=NOON,
-        profile="",
-        course="",
         served=False,
         reasons=(),
+        node="g3",
         promises=(),
-        cause=Cause(Kind.START_FAILED, "submit_rejected"),
+        cause=Cause(Kind.START_FAILED, "job_silent"),
     )
 
 
@@ -203,7 +202,6 @@ def test_the_gpus_of_all_nodes_count() -> None:
         aligned=None,
         weakest_link=None,
         reasons=(),
-        profile="",
         promises=(),
     )
 
@@ -214,7 +212,7 @@ def test_stages_are_told_only_where_they_are_known() -> None:
     server.begin()
     server.life.ready({Stage.QUEUED: NOON})
 
-    assert server.told == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON)]
+    assert server.told == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON, profile="two-k80")]
 
 
 def test_a_session_is_found_in_a_stored_state() -> None:

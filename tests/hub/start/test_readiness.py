@@ -17,7 +17,8 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.records.record import Stage
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
@@ -85,6 +86,27 @@ async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
 
     assert done_in_silence is False
     assert vars(given_up.value)["reason"] == "queue_timeout"
+
+
+async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None:
+    """So its log says why, and not the queue."""
+
+    async def no_detail() -> None:
+        return None
+
+    job, attempt = JobStandIn(), new_attempt("", start_timeout=300.0, queue_timeout=None)
+    attempt.queued(Moment.now())
+    job.status = Job("7", Phase.ENDED, nodes="g1", end=End.FAILED, exit_code="1:0")
+    report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
+    readiness = readiness_of(job, attempt, report, SimpleNamespace())
+    log: Any = SimpleNamespace(job=no_detail)
+    no_report: Any = SimpleNamespace(failure=None)
+    ending = readiness.ending = ServerEnding(readiness.job, log, no_report)
+    with pytest.raises(Exception, match="The job failed with exit code 1"):
+        await readiness.wait()
+
+    assert ending.last is not None
+    assert ending.last.stage is Stage.ALLOCATED
 
 
 async def test_without_a_limit_a_place_is_kept() -> None:

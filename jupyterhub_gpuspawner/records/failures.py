@@ -1,0 +1,139 @@
+"""Starts that failed, by cause and profile, and nodes on which servers of several people failed in a row. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from jupyterhub_gpuspawner.records.record import Kind, SessionRecord
+
+IN_A_ROW = 3
+"""Starts that must have failed in a row on a node, until one of them succeeds, for the node to be at fault."""
+AT_LEAST_PEOPLE = 2
+"""People whose starts these must have been: one person's may all fail for the same mistake."""
+OF_PEOPLE = frozenset(("home_full", "user_options", "job_cancelled", "job_time_limit", "job_preempted"))
+"""Faults that say nothing about a node."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Starts of one profile that failed for one cause."""
+
+    fault: str
+    """That of :class:`~jupyterhub_gpuspawner.records.record.Cause`."""
+    profile: str
+    """The profile's slug; empty where the start had none yet."""
+    records: tuple[SessionRecord, ...]
+    """Oldest first."""
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """How many failed on each node, most first; a start that had none is not counted."""
+        return dict(Counter(record.node for record in self.records if record.node).most_common())
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Whose they were, by name."""
+        return people_of(self.records)
+
+    @property
+    def latest_at(self) -> float:
+        """When the last of them failed, in seconds since the epoch."""
+        return max(map(outcome_at, self.records))
+
+
+@dataclass(frozen=True)
+class FailingNode:
+    """A node on which the last starts failed, and those of several people."""
+
+    node: str
+    records: tuple[SessionRecord, ...]
+    """Those starts, oldest first."""
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Whose they were, by name."""
+        return people_of(self.records)
+
+    @property
+    def latest_at(self) -> float:
+        """When the last of them failed, in seconds since the epoch."""
+        return outcome_at(self.records[-1])
+
+    @property
+    def drain(self) -> str:
+        """The command by which no more jobs start on the node; those that run go on (scontrol(1))."""
+        text = f"gpuspawner: the last {len(self.records)} starts failed"
+        return f'scontrol update NodeName={self.node} State=DRAIN Reason="{text}"'
+
+    @property
+    def resume(self) -> str:
+        """The command that takes the node back into use."""
+        return f"scontrol update NodeName={self.node} State=RESUME"
+
+    @property
+    def exclude(self) -> str:
+        """The line of a profile by which its jobs avoid the node."""
+        return f'slurm: {{extra: ["--exclude={self.node}"]}}'
+
+
+def start_failed(record: SessionRecord) -> bool:
+    """Whether the start of a session failed."""
+    return record.cause is not None and record.cause.kind is Kind.START_FAILED
+
+
+def failures_of(records: Iterable[SessionRecord]) -> list[Failures]:
+    """The starts that failed, by cause and profile: those of most people first."""
+    groups: dict[tuple[str, str], list[SessionRecord]] = defaultdict(list)
+    for record in records:
+        if record.cause is not None and start_failed(record):
+            groups[record.cause.fault, record.profile].append(record)
+    failures = [Failures(fault, profile, tuple(group)) for (fault, profile), group in groups.items()]
+    return sorted(failures, key=lambda group: (-len(group.people), -len(group.records), -group.latest_at))
+
+
+def failing_nodes(records: Sequence[SessionRecord]) -> list[FailingNode]:
+    """The nodes on which the last starts failed, at least :data:`IN_A_ROW` of :data:`AT_LEAST_PEOPLE` people, by name.
+
+    A start counts against its node if the records have a start of its profile that succeeded, on whatever node: else
+    the profile may be wrong. Without one it counts where servers of several profiles failed in a row, on this node
+    alone.
+    """
+    works, failed_on = set[str](), defaultdict[str, set[str]](set)
+    by_node: dict[str, list[SessionRecord]] = defaultdict(list)
+    for record in records:
+        if not record.node or not (record.ready_at is not None or start_failed(record)):
+            continue
+        by_node[record.node].append(record)
+        if start_failed(record):
+            failed_on[record.profile].add(record.node)
+        else:
+            works.add(record.profile)
+    nodes = []
+    for node, of_node in sorted(by_node.items()):
+        failed = [record for record in _last_failed(of_node) if record.cause and record.cause.fault not in OF_PEOPLE]
+        alone = {record.profile for record in failed if failed_on[record.profile] == {node}}
+        blamed = works | (alone if len(alone) > 1 else set())
+        failed = [record for record in failed if record.profile in blamed][::-1]
+        if len(failed) >= IN_A_ROW and len(people_of(failed)) >= AT_LEAST_PEOPLE:
+            nodes.append(FailingNode(node, tuple(failed)))
+    return nodes
+
+
+def _last_failed(records: Iterable[SessionRecord]) -> Iterator[SessionRecord]:
+    """Those after the last one that succeeded, latest first."""
+    for record in sorted(records, key=outcome_at, reverse=True):
+        if not start_failed(record):
+            return
+        yield record
+
+
+def outcome_at(record: SessionRecord) -> float:
+    """When it was known what became of a start, in seconds since the epoch."""
+    return next(at for at in (record.ready_at, record.ended_at, record.seen_at) if at is not None)
+
+
+def people_of(records: Iterable[SessionRecord]) -> tuple[str, ...]:
+    """Whose sessions these are, by name."""
+    return tuple(sorted({record.username for record in records}))

@@ -1,0 +1,160 @@
+"""``gpuspawner why`` and ``failures``."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from jupyterhub import orm
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    RequestError,
+    SlurmOutputError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
+from jupyterhub_gpuspawner.hub.job.ending import JOB_KILLED, JOB_SILENT, Ending, ending_state
+from jupyterhub_gpuspawner.hub.records.failures import explanation
+from jupyterhub_gpuspawner.records.record import Cause, Ended, Kind, Stage, job_ended_in_start
+from jupyterhub_gpuspawner.records.store import SessionStore
+from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.wire.bounds import FAULTS
+from tests.cli.runner import cli_runner
+from tests.records.a_session import LIFE, PLACED, READY, SUBMITTED
+
+NOW = time.time()
+WORKS = replace(SUBMITTED, begun_at=NOW - 601)
+MODULE = Ending(
+    Cause(Kind.START_FAILED, "module"),
+    at=NOW - 60,
+    job_id="43",
+    job=Job("43", Phase.ENDED, batch_host="g1", state="FAILED", end=End.FAILED, exit_code="1:0"),
+    stage=Stage.ALLOCATED,
+    subject="CUDA/99",
+    log="/home/ben/jupyterhub-43.log",
+    lines="Lmod has detected an error\ngpuspawner: module CUDA/99 cannot be loaded",
+)
+
+
+def failed(session: str, user: str, fault: str, node: str, *, job_id: str = "", ago: float = 120.0) -> list[Any]:
+    """The events of a start that failed."""
+    facts: dict[str, Any] = {"session": session, "username": user, "servername": "", "job_id": job_id}
+    begun: dict[str, Any] = {"begun_at": NOW - ago, "profile": "two-k80", "course": ""}
+    ended = Ended(**facts, **begun, at=NOW - ago + 60, cause=Cause(Kind.START_FAILED, fault), node=node)
+    submitted = replace(SUBMITTED, **facts, **begun, at=NOW - ago + 1)
+    return [submitted, ended] if job_id else [ended]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A hub's configuration, and beside it its database and the records of its sessions."""
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text(
+        'c.JupyterHub.spawner_class = "gpu-profiles"\nc.JupyterHub.db_url = "sqlite:///jupyterhub.sqlite"\n'
+    )
+    events = [
+        *LIFE,
+        *(replace(event, session="w", username="gil", at=NOW - 600) for event in (WORKS, PLACED, READY)),
+        *failed("b", "ben", "module", "g1", job_id="43"),
+        *failed("c", "cid", "module", "g1", job_id="44"),
+        *failed("d", "dot", "module", "g1", job_id="45"),
+        *failed("e", "eve", "submit_rejected", ""),
+    ]
+    with closing(SessionStore(tmp_path / "sessions.sqlite")) as store:
+        for event in events:
+            store.take(event)
+    session = orm.new_session_factory(f"sqlite:///{tmp_path / 'jupyterhub.sqlite'}")()
+    for name, ending in (("ben", MODULE), ("fay", Ending(Cause(Kind.START_FAILED, "hook"), at=NOW))):
+        session.add(orm.Spawner(user=orm.User(name=name), name="", state=ending_state(ending)))
+    session.commit()
+    session.close()
+    session.get_bind().dispose()
+    return path
+
+
+def run(config: Path, *words: str) -> Result:
+    return cli_runner().invoke(main, [*words, "--config", str(config)])
+
+
+def test_why_a_start_failed_is_said_with_what_mends_it(config: Path) -> None:
+    """Asked for, waited, ran on, ended, to do, and the end of the log."""
+    lines = run(config, "why", "ben").stdout.splitlines()
+
+    assert [line.strip().partition("  ")[0] for line in lines[1:]] == [
+        *("asked for", "waited", "ran on", "ended", "to do", "log"),
+        "| Lmod has detected an error",
+        "| gpuspawner: module CUDA/99 cannot be loaded",
+    ]
+    assert lines[0] == "ben: the last server did not start, profile two-k80, job 43"
+    assert lines[3] == "  ran on     g1"
+    assert lines[4].endswith(": The module CUDA/99 cannot be loaded on g1.")
+    assert lines[5].endswith("Correct `environment.modules` of profile two-k80; on g1: `module avail`.")
+    assert lines[6] == "  log        /home/ben/jupyterhub-43.log"
+
+
+SERVERS = {
+    "ran": ("ada", "ended", "42", "", "Time limit."),
+    "refused by Slurm": ("eve", "failed", "", "submit_rejected", "Slurm refused the job."),
+    "without a record": ("fay", "failed", "", "hook", "The hub could not prepare your server."),
+}
+
+
+@pytest.mark.parametrize(("user", "state", "job_id", "fault", "sentence"), SERVERS.values(), ids=SERVERS)
+def test_why_is_a_document_too(config: Path, user: str, state: str, job_id: str, fault: str, sentence: str) -> None:
+    """Of a server that ran, of one that Slurm refused, and of one that only the hub's database knows."""
+    document = json.loads(run(config, "why", user, "--json").stdout)
+
+    assert (document["version"], document["user"], document["state"], document["job_id"]) == (1, user, state, job_id)
+    assert (document["cause"].get("fault", ""), document["sentence"]) == (fault, sentence)
+
+
+def test_nothing_is_known_of_somebody(config: Path) -> None:
+    """Exit code 1, and whose name it must be."""
+    answer = run(config, "why", "zoe")
+
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        "gpuspawner: nothing is known of a server of zoe. The name is that of JupyterHub. A start that the form "
+        "refused leaves no record.\n"
+    )
+
+
+def test_failures_are_listed_by_cause_with_the_node_that_several_people_met(config: Path) -> None:
+    """For people and for programs."""
+    text = run(config, "failures").stdout
+    document = json.loads(run(config, "failures", "--json").stdout)
+
+    assert text.startswith("4 of 5 starts failed since ")
+    for part in (
+        "3 x A module cannot be loaded. [module]\n  profile    two-k80\n  nodes      g1 (3)\n  people     ben, cid",
+        "1 x Slurm refused the job. [submit_rejected]\n",
+        "node g1: the last 3 starts failed, of 3 people\n"
+        '  drain it   scontrol update NodeName=g1 State=DRAIN Reason="gpuspawner: the last 3 starts failed"\n',
+    ):
+        assert part in text
+    assert [(group["fault"], group["starts"], group["nodes"]) for group in document["failures"]] == [
+        ("module", 3, {"g1": 3}),
+        ("submit_rejected", 1, {}),
+    ]
+    assert ([node["node"] for node in document["nodes"]], document["starts"], document["version"]) == (["g1"], 5, 1)
+    assert json.loads(run(config, "failures", "--since", "2026-01-01", "--json").stdout)["starts"] == 6
+
+
+def test_each_fault_has_words_and_a_remedy() -> None:
+    """Of a job's report, of this package's errors, and of how a job ends."""
+    errors = (GPUSpawnerError, ConfigError, RequestError, SubmitRejected, SlurmUnavailable, SlurmOutputError)
+    ends = [job_ended_in_start(end).fault for end in (None, *End)]
+    of_hub = ("hook", "timeout", "queue_timeout", "unreachable", "hub_restarted", "database", JOB_KILLED, JOB_SILENT)
+    unknown = explanation("no such fault").sentence
+    faults = [*FAULTS, *ends, *of_hub, *(error.reason for error in errors)]
+
+    assert [fault for fault in faults if explanation(fault).sentence == unknown] == []

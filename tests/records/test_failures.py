@@ -1,0 +1,82 @@
+"""Starts that failed by their cause, and nodes on which several people's starts failed in a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyterhub_gpuspawner.records.failures import failing_nodes, failures_of
+from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
+from tests.records.a_session import NOON
+
+
+def start(at: int, user: str, node: str, fault: str = "", profile: str = "gpu") -> SessionRecord:
+    """A start of this minute: with a fault it failed, else it succeeded."""
+    begun_at = NOON + 60 * at
+    record = SessionRecord(str(at), user, job_id=str(at), profile=profile, begun_at=begun_at, node=node)
+    if not fault:
+        return replace(record, ready_at=begun_at + 10)
+    return replace(record, ended_at=begun_at + 10, cause=Cause(Kind.START_FAILED, fault))
+
+
+STARTS = [
+    start(1, "ada", "g1", "module"),
+    start(2, "ben", "g2"),
+    start(3, "ben", "g2", "module"),
+    start(4, "cid", "", "submit_rejected", profile="big"),
+    start(5, "ada", "g1", "module"),
+    start(6, "ada", "g1", "module", profile="other"),
+]
+
+
+def test_starts_that_failed_are_grouped_by_cause_and_profile() -> None:
+    """Those of most people first, each with its nodes; a start that succeeded is none."""
+    groups = failures_of(STARTS)
+
+    assert [(group.fault, group.profile, group.nodes, group.people) for group in groups] == [
+        ("module", "gpu", {"g1": 2, "g2": 1}, ("ada", "ben")),
+        ("module", "other", {"g1": 1}, ("ada",)),
+        ("submit_rejected", "big", {}, ("cid",)),
+    ]
+    assert groups[0].latest_at == NOON + 310
+
+
+WORKS = start(0, "eve", "g9")
+THREE = [start(at, f"u{at}", "g1", "launcher") for at in (1, 2, 3)]
+ROWS = {
+    "three starts in a row, of a profile that works elsewhere": ([WORKS, *THREE], ["g1"]),
+    "of one that worked there before": ([start(0, "eve", "g1"), *THREE], ["g1"]),
+    "of one person alone": ([WORKS, *(start(at, "ada", "g1", "launcher") for at in (1, 2, 3))], []),
+    "two starts": ([WORKS, *THREE[:2]], []),
+    "one that succeeded since": ([WORKS, *THREE, start(4, "ada", "g1")], []),
+    "homes that are full": ([WORKS, *(start(at, f"u{at}", "g1", "home_full") for at in (1, 2, 3))], []),
+    "of a profile that works nowhere": (THREE, []),
+    "of several profiles that fail there alone": ([*THREE[:2], start(3, "ada", "g1", "python", "other")], ["g1"]),
+    "of several profiles that fail everywhere": (
+        [
+            *(start(at, f"u{at}", node, "module", f"p{at % 2}") for node in ("g1", "g2") for at in (1, 2, 3)),
+        ],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("records", "nodes"), ROWS.values(), ids=ROWS)
+def test_a_node_is_at_fault_where_the_starts_of_several_people_failed_in_a_row(
+    records: list[SessionRecord], nodes: list[str]
+) -> None:
+    """Until one of them succeeds, and unless the profile or its people are."""
+    assert [failing.node for failing in failing_nodes(records)] == nodes
+
+
+def test_a_node_is_drained_by_a_command() -> None:
+    """It says why, for whoever runs sinfo -R, and how the node is used again."""
+    (failing,) = failing_nodes([WORKS, *THREE, start(4, "u4", "g1", "python")])
+
+    assert (failing.people, failing.drain, failing.resume, failing.exclude) == (
+        ("u1", "u2", "u3", "u4"),
+        'scontrol update NodeName=g1 State=DRAIN Reason="gpuspawner: the last 4 starts failed"',
+        "scontrol update NodeName=g1 State=RESUME",
+        'slurm: {extra: ["--exclude=g1"]}',
+    )
