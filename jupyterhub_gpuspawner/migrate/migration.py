@@ -18,9 +18,12 @@ from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Difference, K
 from jupyterhub_gpuspawner.migrate.settings import (
     INHERITED,
     REQUESTS,
+    between,
     convert_settings,
+    never_ran,
     plain,
     requests_as_defaults,
+    shell_lines,
     source_of,
 )
 from jupyterhub_gpuspawner.migrate.template import (
@@ -171,11 +174,42 @@ def _convert_traits(migration: Migration, document: dict[str, Any], where: str) 
     ineffective = (Effect.NONE, Effect.TEMPLATE) if migration.template.typed else (Effect.NONE,)
     for name in sorted(traits):
         row = INHERITED.get(name)
-        if name == "req_prologue":
-            document.setdefault("environment", {})["setup"] = traits.pop(name).strip("\n").split("\n")
-            migration.moved(f"{where}: {name}", document["environment"]["setup"], "environment.setup")
+        if name in ("req_prologue", "req_epilogue"):
+            _convert_shell_lines(migration, document, where, name)
+        elif name == "req_host":
+            _convert_host(migration, traits.pop(name), where)
         elif row is not None and name not in REQUESTS and row.effect in ineffective:
             migration.dropped(f"{where}: {name}", traits.pop(name), plain(row.remark))
+
+
+def _convert_shell_lines(migration: Migration, document: dict[str, Any], where: str, name: str) -> None:
+    """A profile's lines replace those of the hub; they are the profile's environment where that runs them first."""
+    traits, template = document["traits"], migration.template
+    own = str(traits.pop(name)).strip("\n")
+    lines, at = shell_lines(template, name)
+    if template.typed and at is None:
+        migration.dropped(f"{where}: {name}", own, never_ran(name))
+    elif name == "req_prologue" and at in (0, None) and own and name not in migration.old.settings():
+        document.setdefault("environment", {})["setup"] = own.split("\n")
+        migration.moved(f"{where}: {name}", document["environment"]["setup"], "environment.setup")
+    else:
+        traits[name] = between(lines, at, own)
+        migration.moved(f"{where}: {name}", own, f"its setting {name}, with the template's lines around them")
+
+
+def _convert_host(migration: Migration, host: Any, where: str) -> None:
+    """A profile of another cluster."""
+    of_hub = migration.old.settings().get("req_host")
+    if of_hub is not None and of_hub.value == host:
+        migration.dropped(f"{where}: req_host", host, plain(INHERITED["req_host"].remark))
+    else:
+        migration.decide(
+            f"{where}: req_host",
+            host,
+            "left out",
+            "the profile's jobs went to another host than those of the hub, and a hub of this package has one cluster",
+            "Remove the profile if its partition is not in the cluster of the hub's SLURM_CONF.",
+        )
 
 
 def _tidy(profiles: Sequence[ConvertedProfile]) -> None:

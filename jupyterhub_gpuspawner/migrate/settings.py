@@ -178,7 +178,6 @@ def _with_variables(template: BatchTemplate) -> str:
 def _convert_shell_lines(migration: Migration) -> None:
     """Prologue, epilogue, and the lines around the server in a template that became typed."""
     template, settings = migration.template, migration.old.settings()
-    of_template = (template.before, template.after) if template.typed and template.own else ([], [])
     values = {name: settings[name] for name in _SHELL if name in settings}
     fault = swallows_the_script(str(values["req_prologue"].value)) if "req_prologue" in values else ""
     if fault:
@@ -192,18 +191,43 @@ def _convert_shell_lines(migration: Migration) -> None:
                 "not be read either, set login_shell: false in the profiles' environment.",
             )
         values = {}
-    for name, where, lines in zip(_SHELL, ("before", "after"), of_template, strict=True):
+    for name, where in zip(_SHELL, ("before", "after"), strict=True):
         own_setting = values.get(name)
         own = str(own_setting.value).strip("\n") if own_setting is not None else ""
+        lines, at = shell_lines(template, name)
+        if own_setting is not None and own and template.typed and at is None:
+            migration.dropped(own_setting, own, never_ran(name))
+            own_setting, own = None, ""
         if lines:
             now = f"c.GPUSlurmSpawner.{name}"
-            migration.settings[name] = "\n".join(filter(None, [*lines, own]))
+            migration.settings[name] = between(lines, at, own)
             source = settings.get("batch_script", "batch_script")
             migration.moved(source, f"{len(lines)} shell lines {where} the server", now)
             if own:
                 migration.moved(own_setting, own, now)
         elif own_setting is not None and own.strip():
             migration.keep(own_setting)
+
+
+def shell_lines(template: BatchTemplate, name: str) -> tuple[list[str], int | None]:
+    """The template's lines beside which ``req_prologue`` or ``req_epilogue`` is run, and after how many of them.
+
+    None where it is not run. A template that is kept has its lines itself.
+    """
+    before = name == "req_prologue"
+    lines, at = (template.before, template.prologue_at) if before else (template.after, template.epilogue_at)
+    return (lines, at) if template.typed and template.own else ([], at)
+
+
+def between(lines: Sequence[str], at: int | None, own: str) -> str:
+    """Lines of a template with the value of its variable after so many of them."""
+    before = len(lines) if at is None else at
+    return "\n".join([*lines[:before], *([own] if own else []), *lines[before:]])
+
+
+def never_ran(name: str) -> str:
+    """Why the lines of a setting had no effect."""
+    return f"the template does not have {{{name.removeprefix('req_')}}}, so these lines never ran"
 
 
 def _convert_exec_prefix(migration: Migration) -> None:

@@ -139,6 +139,10 @@ class BatchTemplate:
     before: list[str] = field(default_factory=list)
     """Shell lines before the server."""
     after: list[str] = field(default_factory=list)
+    prologue_at: int | None = None
+    """After how many lines of :attr:`before` the value of ``{prologue}`` comes; None where it is not run."""
+    epilogue_at: int | None = None
+    """The same of :attr:`after` and ``{epilogue}``."""
     dropped: list[str] = field(default_factory=list)
     """Shell lines that the script needs no more."""
     step: str = ""
@@ -250,24 +254,26 @@ def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:
         template.step = body[at].strip().removesuffix("@cmd@").strip()
     if at and body[at - 1].endswith("\\"):
         template.reasons.append("its last command is more than {cmd}")
-    template.before = _shell_lines(template, body[:at], "@prologue@")
-    template.after = _shell_lines(template, body[at + 1 :], "@epilogue@")
+    template.before, template.prologue_at = _shell_lines(template, body[:at], "prologue")
+    template.after, template.epilogue_at = _shell_lines(template, body[at + 1 :], "epilogue")
     fault = swallows_the_script("\n".join(template.before))
     if fault:
         template.reasons.append(fault)
 
 
-def _shell_lines(template: BatchTemplate, lines: Sequence[str], variable: str) -> list[str]:
+def _shell_lines(template: BatchTemplate, lines: Sequence[str], variable: str) -> tuple[list[str], int | None]:
+    """The lines, and after how many of them the value of a variable comes."""
     body: list[str] = []
+    at: int | None = None
     for line in lines:
         text = line.rstrip().replace("@homedir@", "$HOME").replace("@username@", "$USER")
         if _SHELL_OPTIONS.fullmatch(line.strip()):
             template.dropped.append(line.strip())
-        elif (
-            line.strip() == variable
-            or (not line.strip() and not body)
-            or ("@modules@" in text and "module load" in text)
-        ):
+        elif line.strip() == f"@{variable}@":
+            if at is not None:
+                template.reasons.append(f"it has {{{variable}}} more than once")
+            at = len(body)
+        elif (not line.strip() and not body) or ("@modules@" in text and "module load" in text):
             continue
         else:
             if re.search(r"@\w+@", text):
@@ -275,7 +281,7 @@ def _shell_lines(template: BatchTemplate, lines: Sequence[str], variable: str) -
             body.append(text)
     while body and not body[-1]:
         body.pop()
-    return body
+    return body, at if at is None else min(at, len(body))
 
 
 def swallows_the_script(lines: str) -> str:

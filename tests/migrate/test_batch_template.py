@@ -20,6 +20,8 @@ def test_batchspawners_own_template_needs_nothing() -> None:
             "trap 'echo SIGTERM received' TERM",
             'echo "jupyterhub-singleuser ended gracefully"',
         ],
+        prologue_at=0,
+        epilogue_at=0,
     )
 
 
@@ -52,6 +54,7 @@ def test_constants_options_and_shell_lines_are_told_apart() -> None:
         ("#SBATCH --mem={memory}gb\n{cmd}", "--mem={memory}gb combines a variable with text"),
         ("export QUEUE={queue}\n{cmd}", "its shell lines use variables"),
         ("env -i bash <<EOF\n{cmd}\nEOF", "its lines open a here document (EOF) that they do not end"),
+        ("{prologue}\ndate\n{prologue}\n{cmd}", "it has {prologue} more than once"),
         ("exec bash\n{cmd}", "its lines replace the shell (exec)"),
         ("echo ${HOME\n{cmd}", "it cannot be rendered (ValueError)"),
     ],

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.site.courses import job_of
 from tests.check.sites import of_configuration
-from tests.migrate.conftest import Migrated
+from tests.migrate.conftest import Migrated, write_result
 
 USER, HOME = "somebody", "/home/somebody"
 MOSS_JOB = {
@@ -78,11 +78,16 @@ def old_options(path: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:
-    """sbatch's options of a profile of the new hub."""
+def new_script(folder: Path, slug: str, **options: str) -> str:
+    """The batch script of a profile of the new hub."""
     site = load_site(folder / "jupyterhub_config.py")
     site.config.GPUSlurmSpawner.update({"hub_name": "hub", "req_homedir": "/home/{username}"})
-    return sbatch_options(asyncio.run(job_of(site, {"profile": slug, **options}, user=USER)).script)
+    return asyncio.run(job_of(site, {"profile": slug, **options}, user=USER)).script
+
+
+def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:
+    """sbatch's options of a profile of the new hub."""
+    return sbatch_options(new_script(folder, slug, **options))
 
 
 def test_the_result_is_without_fault(migrated: Migrated) -> None:
@@ -114,6 +119,65 @@ def test_jobs_differ_as_the_list_says_and_in_nothing_else(migrated: Migrated) ->
     assert [each for each in listed if not each.why or each.todo] == []
 
 
+COMMANDS = {
+    "conda": "source /opt/conda/bin/activate jhub",
+    "date": "date >> $HOME/starts",
+    "hub": "module load python/3.9",
+    "hub's end": "rm -rf /scratch/$USER",
+    "its own": "module load python/3.11",
+    "its end": "rm -rf /scratch/$USER/own",
+    "purge": "module purge",
+}
+"""Shell lines of a site, by a word for each."""
+
+
+def commands(script: str) -> list[str]:
+    """The site's lines in a script, in the order in which they run, as words of :data:`COMMANDS`; and the server."""
+    words = {line: word for word, line in COMMANDS.items()} | {"jupyterhub-singleuser": "server"}
+    words |= {"gpuspawner_serve || status=$?": "server"}
+    lines = [words[line] for line in script.split("\n") if line in words]
+    return [word for at, word in enumerate(lines) if lines[at - 1 : at] != [word]]
+
+
+ORDERS = {
+    "the template's lines after": (["{{prologue}}", "conda", "{{cmd}}", "{{epilogue}}", "date"], {}),
+    "before": (["purge", "{{prologue}}", "{{cmd}}", "date", "{{epilogue}}"], {}),
+    "around": (["purge", "{{prologue}}", "conda", "{{cmd}}"], {}),
+    "lines that never ran": (["purge", "conda", "{{cmd}}", "date"], {}),
+    "a profile's own": (["{{prologue}}", "conda", "{{cmd}}", "{{epilogue}}"], {"req_prologue": "its own"}),
+    "a profile's own, around": (
+        ["purge", "{{prologue}}", "conda", "{{cmd}}", "date", "{{epilogue}}"],
+        {"req_prologue": "its own", "req_epilogue": "its end"},
+    ),
+    "a profile's own that never ran": (["purge", "{{cmd}}", "date"], {"req_epilogue": "its end"}),
+    "a profile without": (["purge", "{{prologue}}", "{{cmd}}"], {"req_prologue": ""}),
+}
+
+
+@pytest.mark.parametrize("of_hub", [True, False], ids=["with lines of the hub's", "without"])
+@pytest.mark.parametrize(("template", "own"), ORDERS.values(), ids=ORDERS.keys())
+def test_the_same_commands_run_in_the_same_order(
+    tmp_path: Path, template: list[str], own: dict[str, str], of_hub: bool
+) -> None:
+    """batchspawner's own script and ours: the template's lines, those of hub and profile, and the server."""
+    text = "\n".join(["#!/bin/bash", "#SBATCH --time=60", *(COMMANDS.get(word, word) for word in template)])
+    lines = [f"c.SlurmSpawner.batch_script = {text!r}"]
+    if of_hub:
+        lines += [f"c.SlurmSpawner.req_{name} = {COMMANDS[word]!r}" for name, word in OF_HUB.items()]
+    traits = {"req_memory": "4G", **{name: COMMANDS.get(word, "") for name, word in own.items()}}
+    lines.append(f"c.ProfilesSpawner.profiles = [('One', 'one', 'batchspawner.SlurmSpawner', {traits!r})]")
+    lines.append("c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'")
+    old = tmp_path / "old" / "jupyterhub_config.py"
+    old.parent.mkdir()
+    old.write_text("\n".join(lines))
+    hub = read_old_hub(old)
+    write_result(migrate(old), tmp_path)
+
+    _, child = ReadProfiles(config=Config(), profiles=hub.config.ProfilesSpawner.profiles).child_of("one")
+    assert commands(new_script(tmp_path, "one")) == commands(rendered(SlurmSpawner, hub.config, **child))
+
+
+OF_HUB = {"prologue": "hub", "epilogue": "hub's end"}
 PREFIXES = {
     "as the gate admits": ("ssh login sudo -n -u {username}", "ssh login", ["exec_prefix", "query_prefix"]),
     "options": (
