@@ -10,7 +10,7 @@ from typing import Any
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import Effect
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.migrate.settings import (
     REQUESTS,
     between,
     convert_settings,
+    fields_in_options,
     never_ran,
     plain,
     requests_as_defaults,
@@ -80,6 +81,7 @@ def migrate(path: Path) -> Migration:
             _convert_profiles(migration)
     _tidy(migration.profiles)
     _note_forms(migration)
+    _convert_commands(migration)
     _note_gpus(migration)
     _note_class(migration)
     _write_profiles(migration)
@@ -125,6 +127,7 @@ def _convert_profiles(migration: Migration) -> None:
 
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     template = migration.template
+    item = _with_fields(item)
     try:
         document = as_document(item)
     except ValueError as error:
@@ -155,6 +158,15 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     document = {name: value for name, value in document.items() if value not in ({}, None)}
     migration.profiles.append(ConvertedProfile(document, was))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _with_fields(item: Any) -> Any:
+    """The profile with settings in place of the options in its ``req_options`` that they express."""
+    traits = item[-1] if isinstance(item, tuple | list) and item else None
+    if not isinstance(traits, dict) or not isinstance(traits.get("req_options"), str):
+        return item
+    fields, rest = fields_in_options(traits["req_options"], traits)
+    return (*item[:-1], {**traits, **fields, "req_options": rest}) if fields else item
 
 
 def _without_constants(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:
@@ -238,6 +250,24 @@ def _note_forms(migration: Migration) -> None:
                 why = "the profiles make the form, and what a form sends has to be one of their options"
                 todo = "Remove it, and give the profiles a profile_options for each of its fields."
                 migration.decide(f"c.{section}.{name}", settings[name], now, why, todo)
+
+
+def _convert_commands(migration: Migration) -> None:
+    """Commands that begin with batchspawner's program, which told the hub the server's port."""
+    why = "this package's launcher reports the server's port, and the program asks for an address that is no more"
+    for profile in migration.profiles:
+        command = profile.document.get("command")
+        if isinstance(command, list) and is_old_launcher(command):
+            profile.document["command"] = command[1:]
+            migration.note(Kind.DROPPED, f"profile {profile.slug}: command", command, str(command[1:]), why)
+    command = migration.settings.get("cmd")
+    if isinstance(command, list) and is_old_launcher(command):
+        migration.settings["cmd"] = command[1:]
+        migration.note(Kind.DROPPED, "c.GPUSlurmSpawner.cmd", command, str(command[1:]), why)
+    of_all = migration.old.section("Spawner").get("cmd")
+    if isinstance(of_all, list) and is_old_launcher(of_all):
+        todo = f"Set it to {of_all[1:]}, or remove the line if that is jupyterhub-singleuser."
+        migration.decide("c.Spawner.cmd", of_all, "as it is", why, todo)
 
 
 def _note_gpus(migration: Migration) -> None:

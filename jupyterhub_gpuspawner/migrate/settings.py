@@ -17,9 +17,10 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, 
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
-from jupyterhub_gpuspawner.migrate.template import BatchTemplate, swallows_the_script
+from jupyterhub_gpuspawner.migrate.template import OPTIONS, BatchTemplate, spelled, swallows_the_script
 from jupyterhub_gpuspawner.profiles.profile import TYPED
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote, programs
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 
 REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
 """Settings that request something of Slurm."""
@@ -99,8 +100,34 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
         value = _ONE_NODE.sub("", value).strip()
         if value != setting.value:
             migration.note(Kind.DROPPED, setting, setting.value, value, "one node and one task are the default")
+        taken = {*migration.old.settings(), *(f"req_{name}" for name in migration.template.constants)}
+        fields, value = fields_in_options(value, taken)
+        migration.requests |= fields
     if value not in ("", None):
         migration.requests[name] = value
+
+
+def fields_in_options(text: str, taken: Collection[str]) -> tuple[dict[str, str], str]:
+    """The settings ``req_*`` that express options of a line, and the rest of the line.
+
+    An option whose setting is ``taken``, which has another value perhaps, stays where it is; so do all options of a
+    line that sbatch would not understand.
+    """
+    try:
+        options = [*options_of(text)]
+    except ValueError:
+        return {}, text
+    fields: dict[str, str] = {}
+    rest = []
+    for name, value in options:
+        setting = f"req_{OPTIONS.get(name, '')}"
+        if name in ("gpus", "gpus-per-node"):  # on one node they are the same
+            setting, value = "req_gres", f"gpu:{value}"  # noqa: PLW2901
+        if name in OPTIONS and value and setting not in taken and setting not in fields:
+            fields[setting] = value
+        else:
+            rest.append(shlex.quote(spelled(name, value) if len(name) > 1 else f"-{name}{value}"))
+    return (fields, " ".join(rest)) if fields else ({}, text)
 
 
 def _convert_ineffective(migration: Migration, name: str, setting: OldSetting) -> None:

@@ -178,6 +178,66 @@ def test_the_same_commands_run_in_the_same_order(
 
 
 OF_HUB = {"prologue": "hub", "epilogue": "hub's end"}
+IN_OPTIONS = {
+    "--gres=gpu:a100:1 --qos=jupyter": {"gpus": 1, "gpu_type": "a100", "qos": "jupyter"},
+    "-A physics --gpus=2 --exclude=n1 --signal B:TERM@60": {
+        "account": "physics",
+        "gpus": 2,
+        "extra": "--exclude=n1 --signal=B:TERM@60",
+    },
+    "--time=1:00:00 -C 'old|new' --mem 4G": {"time": "1:00:00", "constraint": "old|new", "memory": "4G"},
+    "--exclusive --gres=lscratch:10": {"extra": "--exclusive\n--gres=lscratch:10"},
+    "--partition=gpu": {"extra": "--partition=gpu"},
+}
+
+
+@pytest.mark.parametrize("profile", [False, True], ids=["of the hub", "of a profile"])
+@pytest.mark.parametrize(("text", "slurm"), IN_OPTIONS.items(), ids=IN_OPTIONS.keys())
+def test_options_that_are_fields_become_fields(tmp_path: Path, text: str, slurm: dict[str, Any], profile: bool) -> None:
+    """GPUs in ``req_options`` are shown by the form; what no field has, or what has another value, is passed on."""
+    traits = {"req_partition": "long", "req_options": text}
+    lines = [f"c.SlurmSpawner.{name} = {value!r}" for name, value in traits.items()]
+    spawner = "batchspawner.SlurmSpawner"
+    if profile:
+        lines = [f"c.ProfilesSpawner.profiles = [('One', 'server', {spawner!r}, {traits!r})]"]
+        spawner = "wrapspawner.ProfilesSpawner"
+    old = tmp_path / "old.py"
+    old.write_text("\n".join([f"c.JupyterHub.spawner_class = {spawner!r}", *lines]))
+
+    (found,) = migrate(old).profiles
+    values = {name: value for name, value in found.document["slurm"].items() if value is not None}
+    assert values == {"partition": "long", **slurm}
+
+
+SINGLEUSER = ["batchspawner-singleuser", "jupyterhub-singleuser"]
+DECISIONS = {
+    "the command of all servers": (f"c.Spawner.cmd = {SINGLEUSER}", {}, ["c.Spawner.cmd"]),
+    "the command of a profile": ("", {"cmd": SINGLEUSER}, []),
+    "a host of its own": ("", {"req_host": "labhost"}, ["c.ProfilesSpawner.profiles[0]: req_host"]),
+    "another host": ("c.SlurmSpawner.req_host = 'h1'", {"req_host": "h2"}, ["c.ProfilesSpawner.profiles[0]: req_host"]),
+    "the host of the hub": ("c.SlurmSpawner.req_host = 'h1'", {"req_host": "h1"}, []),
+}
+
+
+@pytest.mark.parametrize(("line", "traits", "decide"), DECISIONS.values(), ids=DECISIONS.keys())
+def test_what_the_new_hub_cannot_do_is_decided(
+    tmp_path: Path, line: str, traits: dict[str, Any], decide: list[str]
+) -> None:
+    """Another cluster for a profile, and batchspawner's program in a command that stays as it is."""
+    traits = {"req_ngpus": "1", **traits}
+    old = tmp_path / "old.py"
+    profile = ("One", "one", "batchspawner.SlurmSpawner", traits)
+    old.write_text(f"""
+c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+c.BatchSpawnerBase.exec_prefix = "sudo -E -u {{username}}"
+{line}
+c.ProfilesSpawner.profiles = [{profile!r}]
+""")
+    found = migrate(old)
+    assert [difference.where for difference in found.differences if difference.kind is Kind.DECIDE] == decide
+    assert found.profiles[0].document.get("command", SINGLEUSER[1:]) == SINGLEUSER[1:]
+
+
 PREFIXES = {
     "as the gate admits": ("ssh login sudo -n -u {username}", "ssh login", ["exec_prefix", "query_prefix"]),
     "options": (

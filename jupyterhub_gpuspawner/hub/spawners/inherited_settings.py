@@ -19,6 +19,12 @@ from traitlets.config.loader import LazyConfigValue
 from jupyterhub_gpuspawner.profiles.profile import Profile
 
 
+def is_old_launcher(command: object) -> bool:
+    """Whether a command begins with batchspawner's program, which told its hub the port of a server."""
+    first = str(command[0]) if isinstance(command, (list, tuple)) and command else ""
+    return first.rpartition("/")[2] == "batchspawner-singleuser"
+
+
 class Effect(Enum):
     """What a setting does here."""
 
