@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.api import of_start, undelayed
+from jupyterhub_gpuspawner.hub.choose.api import in_the_forms_words, of_start
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.course.rehearsal import Rehearsal, dry_run, rehearsal_with
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
@@ -90,7 +90,9 @@ async def _answer(
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
     now = context.now.timestamp()
-    trial = undelayed(of_start(answer, now=now), await spawner.availability_of(request, context.snapshot, now=now))
+    trial = in_the_forms_words(
+        of_start(answer, now=now), await spawner.availability_of(request, context.snapshot, now=now)
+    )
     if trial.chance is Chance.NEVER:
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     likely = trial.estimate.likely

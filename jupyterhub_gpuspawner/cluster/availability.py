@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     partitions_of,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.words import cpus, duration, people
 
@@ -324,7 +325,7 @@ class _Fit:
 
     def _out_of_service(self) -> str:
         out = [node for node in self.nodes.all if node.offers(self.need) and not node.usable]
-        names = [f"{node.name} ({node.reason})" if node.reason else node.name for node in out[:3]]
+        names = [f"{node.name} ({node_reason(node.reason).for_user})" if node.reason else node.name for node in out[:3]]
         if len(out) > 3:
             names.append(f"{len(out) - 3} more")
         listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import first_in_line
+from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, NodeAllocation
 
@@ -327,8 +327,6 @@ def totals(nodes: Sequence[MapNode]) -> Totals:
 
 GPUS_AT_MOST = 1024
 """Maximum number of GPUs of one node; more is a configuration error."""
-_SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
-"""A node's reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
 
 
 def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterable[ServedJob] = ()) -> ClusterMap:
@@ -389,15 +387,15 @@ def _map_node(
     node: NodeState, jobs: Mapping[str, Holder], held: Mapping[int, Sequence[Holder]], reservation: str
 ) -> MapNode:
     gpus = tuple(_gpus(node, held))
-    signed = _SIGNED.fullmatch(node.reason)
+    reason = node_reason(node.reason)
     use = _use(node, jobs, gpus)
     return MapNode(
         name=node.name,
         use=use,
         state=state_in_words(node, use, busy=bool(jobs) or node.cpus_allocated > 0),
-        reason=signed["words"] if signed else node.reason,
-        reason_by=signed["by"] if signed else "",
-        reason_at=float(signed["at"]) if signed else None,
+        reason=reason.text,
+        reason_by=reason.by,
+        reason_at=reason.at,
         cpus=node.cpus,
         cpus_used=node.cpus_allocated,
         memory_mib=node.memory_mib,

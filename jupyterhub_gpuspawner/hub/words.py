@@ -15,7 +15,10 @@ from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 from jupyterhub_gpuspawner.words import duration, memory, people
 
 HEADING = "Your servers"
-LINK_UNUSED = "The link has started nothing: {server} is still there. Stop it first."
+LINK_UNUSED = "This link asks for {wanted}. Nothing was started: {server} is {state}."
+LINK_CANNOT = "This link does not work for you. {reason}"
+LINK_BESIDE = "Start it beside, as server {name}"
+LINK_AFTER_STOP = "Stop {server} first"
 LINK_USABLE = "The server that was in the way of the link has ended."
 OPEN_LINK = "Open the link again"
 NO_SERVER = "You have no running server."

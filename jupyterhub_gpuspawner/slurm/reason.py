@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 NAME_LENGTH = 60
 """Characters of a reason's name that are kept."""
@@ -365,3 +366,32 @@ def never_clears(reason: str) -> bool:
     True only where this is certain: a limit shared with other jobs and an unknown reason may clear.
     """
     return not meaning(reason).clears
+
+
+# Why a node is out of service: what an admin, or Slurm itself, has written (scontrol(1), ``Reason``).
+
+_SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
+"""A node's reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
+_NODES_REASONS = {"Not responding": "it does not respond"}
+"""Slurm's own reasons in words for participants."""
+
+
+class NodeReason(NamedTuple):
+    """Why a node is out of service."""
+
+    text: str
+    by: str = ""
+    """Who set it; empty where Slurm does not report it."""
+    at: float | None = None
+    """When, in seconds since the epoch; None where Slurm does not report it."""
+
+    @property
+    def for_user(self) -> str:
+        """The text for participants."""
+        return _NODES_REASONS.get(self.text, self.text)
+
+
+def node_reason(text: str) -> NodeReason:
+    """Read a node's reason, with who set it and when where these stand behind it."""
+    signed = _SIGNED.fullmatch(text)
+    return NodeReason(signed["words"], signed["by"], float(signed["at"])) if signed else NodeReason(text)

@@ -228,8 +228,8 @@ def test_before_the_click_slurm_says_when_it_would_start(
     told = page.locator("#profile-k80-state")
     start = page.get_by_role("button", name="Start")
 
-    expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
-    expect(page.get_by_role("status")).to_contain_text("Would start now on g1.")
+    expect(told).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
+    expect(page.get_by_role("status")).to_contain_text("Starts now, 4 of 4 K80 free.")
     expect(told).to_have_class(re.compile("gpuspawner-now"))
     expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80, 12 GB")
     before = top(page, "[name='profile-option-k80--hours']")
@@ -254,7 +254,7 @@ def test_before_the_click_slurm_says_when_it_would_start(
     expect(start).to_be_disabled()
     field.fill("1")
     expect(start).to_be_enabled()
-    expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
+    expect(told).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
     expect(field).not_to_have_attribute("aria-invalid", "true")
     assert slurm_cluster.run("squeue", "-h") == ""
 
@@ -416,6 +416,8 @@ def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -
         page.fill("[name='profile-option-k80--gpus']", "9")
         page.select_option("[name='profile-option-k80--software']", "jax")
         expect(page.get_by_role("button", name="Start")).to_be_disabled()
+        expect(page.get_by_text("It must be a number from 1 to 4.")).to_have_count(1)  # once, at the field
+        expect(page.locator(".gpuspawner-gets").first).to_be_hidden()
         page.evaluate("document.querySelector('#spawn_form').submit()")  # as a page without its script
     summary = page.get_by_role("alert")
     field = page.locator("[name='profile-option-k80--gpus']")

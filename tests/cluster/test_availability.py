@@ -709,12 +709,20 @@ def test_cpus_are_called_cores_where_each_has_its_own(
     assert told(found, **asked)[1] == answer
 
 
-def test_nodes_out_of_service_are_named_with_their_reason() -> None:
-    """The job can run once they are back, so the chance is not never."""
-    out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason="disk 3 fails")
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("disk 3 fails", "disk 3 fails"),
+        ("disk 3 fails [root@1795416792]", "disk 3 fails"),
+        ("Not responding [root@1795416792]", "it does not respond"),
+    ],
+)
+def test_nodes_out_of_service_are_named_with_their_reason(reason: str, words: str) -> None:
+    """The job can run once they are back, so the chance is not never. Who wrote the reason is not for participants."""
+    out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason=reason)
     assert told(cluster(out, node("c1")), gpus=1) == (
         "later",
-        "not available now: g1 (disk 3 fails) is out of service",
+        f"not available now: g1 ({words}) is out of service",
         "",
     )
 

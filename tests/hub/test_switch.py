@@ -132,6 +132,46 @@ def test_a_stop_that_takes_long_is_followed_by_the_start(
     assert len(jobs(slurm_cluster, "flo")) == 1
 
 
+def test_what_is_wanted_survives_a_restart_of_the_hub_before_it_starts(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str], slow_scancel: None
+) -> None:
+    """The hub ends while it waits for the stop: the form then has the choice that was clicked, not the one before."""
+    waiting("fay")
+    switch(Visitor(hub, "fay"), "light")
+    hub.kill()
+    hub.start()
+    hub.wait("fay", ready=False)
+    page = Visitor(hub, "fay").look("/hub/spawn")
+
+    chosen = page.soup.select_one('input[name="profile"][checked]')
+    assert chosen is not None
+    assert chosen["value"] == "light"
+    assert jobs(slurm_cluster, "fay") == []
+
+
+def test_a_link_switches_to_its_choice_though_it_is_not_free(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str]
+) -> None:
+    """The home page offers it with the link's options, and says that the place is given up."""
+    first = waiting("lia")
+    lia = Visitor(hub, "lia")
+    page = lia.look("/hub/spawn?opt-profile=light&opt-cpus=3")
+    form = page.soup.select_one("#gpuspawner-unused-link form")
+    assert form is not None
+    link = form.select_one('[name="link"]')
+    assert link is not None
+    refused = lia.click(str(form["action"]), link="opt-profile=light&opt-cpus=9")
+    lia.click(str(form["action"]), link=str(link["value"]))
+    hub.wait("lia", ready=True)
+    model = hub.server("lia")
+
+    assert "If you switch, you give up your place in line." in page.text
+    assert refused.status_code == 400
+    assert model is not None
+    assert model["user_options"] == {"profile": "light", "cpus": 3}
+    assert first not in jobs(slurm_cluster, "lia")
+
+
 def test_nothing_is_given_up_for_a_profile_that_is_not_free(
     hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str]
 ) -> None:

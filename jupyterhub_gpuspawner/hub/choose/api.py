@@ -58,12 +58,10 @@ def of_start(answer: WillRun, *, now: float, past: PastWaits | None = None) -> A
     if answer.starts_at - now > _NEVER:
         closed = f"partition {answer.partition} is closed, or you are not allowed to use it"
         return Availability(Chance.NEVER, closed, field="slurm.partition")
-    more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
-    where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
     if answer.starts_at - now <= _SOON:
-        return Availability(Chance.NOW, f"would start now{where}", starts_now(answer.starts_at), nodes=answer.nodes)
+        return Availability(Chance.NOW, "starts now", starts_now(answer.starts_at), nodes=answer.nodes)
     estimate = expected(answer.starts_at, now=now, past=past)
-    return Availability(Chance.LATER, f"would start{where} {estimate.words(now)}", estimate, nodes=answer.nodes)
+    return Availability(Chance.LATER, f"expected start: {estimate.words(now)}", estimate, nodes=answer.nodes)
 
 
 def of_error(error: GPUSpawnerError) -> Availability:
@@ -79,14 +77,19 @@ def _unknown(sentence: str) -> Availability:
     return Availability(Chance.UNKNOWN, sentence)
 
 
-def undelayed(trial: Availability, by_snapshot: Availability | None) -> Availability:
-    """The trial of a job of which the snapshot says when it starts: Slurm may refuse it, but not delay it.
+def in_the_forms_words(trial: Availability, by_snapshot: Availability | None) -> Availability:
+    """The trial of a job in the words that the form has for it by the snapshot, so that both say the same of a choice.
 
-    As soon as a job is pending in the partition, ``sbatch --test-only`` predicts a start after it, also where it waits
-    for other devices than these, and the job then starts earlier. So form and trial say the same of a choice.
+    Where the snapshot says when a job starts, Slurm may refuse it, but not delay it: as soon as a job is pending in the
+    partition, ``sbatch --test-only`` predicts a start after it, also where it waits for other devices than these, and
+    the job then starts earlier.
     """
-    if trial.chance is Chance.LATER and by_snapshot is not None and by_snapshot.estimate != UNKNOWN:
+    if by_snapshot is None:
+        return trial
+    if trial.chance is Chance.LATER and by_snapshot.estimate != UNKNOWN:
         return by_snapshot
+    if trial.chance is Chance.NOW and by_snapshot.chance is Chance.NOW:
+        return replace(trial, sentence=by_snapshot.sentence)
     return trial
 
 
@@ -168,7 +171,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
             return _unknown(SILENT)
         job = batch_job(settings, request, await spawner.account(settings), start_id="")
         trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user())
-        trial = undelayed(trial, by_snapshot)
+        trial = in_the_forms_words(trial, by_snapshot)
         limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)
         return within(trial, limit, now=time.time())
     except ConfigError as error:

@@ -102,7 +102,10 @@ def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
     if not isinstance(ours, GPUSpawnerError):
         return filled_in
     chance = Chance.UNKNOWN if isinstance(ours, SlurmUnavailable) else Chance.NEVER
-    return replace(filled_in, fault=ours.for_user, field=str(getattr(ours, "field", "")), chance=chance)
+    field = str(getattr(ours, "field", ""))
+    # the hint about a profile lists the others, which the form does itself
+    fault = ours.message if field == "profile" else ours.for_user
+    return replace(filled_in, fault=fault, field=field, chance=chance)
 
 
 def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
@@ -181,6 +184,8 @@ class OptionField:
     fault: str = ""
     choices: Mapping[str, Availability] = field(default_factory=dict)
     """When a job with each choice would start."""
+    kept: str = ""
+    """What of the job does not grow with a number of GPUs, in words; empty for other numbers."""
 
     @property
     def unlisted(self) -> bool:
@@ -245,9 +250,21 @@ def option_fields(
             value=values.get(name, option.initial(settings)),
             fault=fault if name == at else "",
             choices=choices.get(name, {}),
+            kept=_kept(profile, option),
         )
         for name, option in profile.profile_options.items()
     )
+
+
+def _kept(profile: Profile, option: ProfileOption) -> str:
+    """Such as ``cores and memory stay the same``, of a range for the number of GPUs that changes nothing else."""
+    if option.range is None or option.range.sets != "slurm.gpus":
+        return ""
+    changed = frozenset().union(*map(fields_set, profile.profile_options.values()))
+    cores, memory = (
+        bool(getattr(profile.slurm, field)) and f"slurm.{field}" not in changed for field in ("cpus", "memory")
+    )
+    return words.STAY.get((cores, memory), "")
 
 
 def option_for(profile: Profile, field: str) -> str | None:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +20,7 @@ from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import (
@@ -28,6 +29,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     FilledIn,
     Offer,
     Visit,
+    as_typed,
     filled_in_with_fault,
     of_a_form,
     of_a_link,
@@ -40,7 +42,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, last_start, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
-from jupyterhub_gpuspawner.hub.server.waiting import as_query
+from jupyterhub_gpuspawner.hub.server.stop import as_query
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
@@ -228,12 +230,12 @@ class ChoosePage(SpawnHandler):
 
     @needs_scope("servers")
     async def _get(self, user_name: str, server_name: str, **named: str) -> None:
-        """JupyterHub's, except that a link to another profile than the one that is there says so on the home page."""
+        """JupyterHub's, except that a link to another choice than the one that is there says so on the home page."""
         user: Any = self.find_user(user_name)
         spawner = user.spawners.get(server_name) if user is self.current_user else None
-        wanted = self.visit.linked.get("profile")
-        if wanted and spawner is not None and spawner.active and server_of(spawner).profile not in wanted:
-            choice = as_query({name: values[0] for name, values in self.visit.linked.items()})
+        wanted = as_typed(self.visit.linked)
+        if wanted.profile and spawner is not None and spawner.active and not await _asks_for_it(spawner, wanted):
+            choice = as_query({"profile": wanted.profile, **wanted.values})
             query = {UNUSED_LINK: choice, "server": server_name, "next": self.get_query_argument("next", "")}
             self.redirect(url_concat(f"{self.hub.base_url}home", query), status=HTTPStatus.SEE_OTHER)
             return
@@ -328,6 +330,21 @@ class ChoosePage(SpawnHandler):
         """The address to which the form is sent: this page without a link's choice, which is in the form by now."""
         parameters = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
         return str(url_concat(self.request.path, [*parameters, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+
+
+async def _asks_for_it(spawner: Any, wanted: FilledIn) -> bool:
+    """Whether a link asks for the very choice with which a server was started."""
+    profiles = with_profiles(spawner)
+    if profiles is None:
+        return server_of(spawner).profile == wanted.profile
+    await profiles.refresh_profiles()
+    try:
+        requests = [
+            profiles.resolve(choice) for choice in ({"profile": wanted.profile, **wanted.values}, spawner.user_options)
+        ]
+    except (RequestError, ConfigError):  # the home page says why it cannot be used
+        return False
+    return replace(requests[0], options={}) == replace(requests[1], options={})
 
 
 def _is_submitted(user: Any, server_name: str) -> bool:

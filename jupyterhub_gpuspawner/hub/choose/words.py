@@ -21,13 +21,20 @@ START = "Start"
 STARTING = "Starting …"
 NOTHING_STARTED = "Nothing was started"
 FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: review your choice, then click Start."
-LINK_FAULT = "This link doesn't work for you"
+LINK_FAULT = "This link does not work for you"
 NO_PROFILE = "No profile is available to you at the moment. Please contact {contact}."
 ALL_CLOSED = "None of these can be started at the moment."
 STARTS_NOW = "starts now"
 LATER = "later"
 CANNOT = "cannot start"
 AT_THE_FIELD = "this choice cannot start"
+MUST_BE = "It must be {bounds}."
+STAY = {
+    (True, True): "cores and memory stay the same",
+    (True, False): "the cores stay the same",
+    (False, True): "the memory stays the same",
+}
+"""At a number of GPUs: whether the profile's cores and its memory are not changed by any option."""
 START_UNKNOWN = "It is not known when this choice would start."
 FAULTS = (
     "For administrators: these files of profiles or courses contain errors. The last valid version of each is offered, "
@@ -94,4 +101,5 @@ def for_the_script() -> dict[str, object]:
         "not_known": START_UNKNOWN,
         "starts": {"now": STARTS_NOW, "later": LATER, "never": CANNOT},
         "at_the_field": sentence(AT_THE_FIELD),
+        "must_be": MUST_BE,
     }

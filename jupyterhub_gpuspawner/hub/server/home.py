@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import quote
@@ -15,11 +16,12 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
-from jupyterhub_gpuspawner.hub.server.waiting import as_query, parse_choice_query
-from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of, server_title
+from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 
 # The name of a new server, as its user has typed it on the home page.
@@ -109,6 +111,25 @@ PATIENCE = 2.0
 """Seconds for which the page waits for Slurm."""
 
 
+@dataclass(frozen=True)
+class UnusedLink:
+    """A link that has started nothing, since a server was there."""
+
+    text: str
+    form: str = ""
+    """The address of the form with the link's choice: of the server that has ended, or of :attr:`beside`."""
+    query: str = ""
+    """The link's choice, as :func:`as_query` writes it."""
+    server: str = ""
+    """The name of the server that is there; empty for the default server."""
+    switch: bool = False
+    """It waits in line, and can be replaced with one click."""
+    stop: bool = False
+    """It runs, and is stopped only after a question."""
+    beside: str = ""
+    """The name of a further server that could be started; empty where there may be none."""
+
+
 class HomePage(HomeHandler):
     """JupyterHub's page; its POST leads to the form of a new named server, also without JavaScript."""
 
@@ -116,6 +137,7 @@ class HomePage(HomeHandler):
     """Why the name cannot be taken."""
     typed = ""
     """The name as it was typed."""
+    _link: UnusedLink | None = None
 
     @web.authenticated
     async def get(self) -> None:
@@ -123,6 +145,7 @@ class HomePage(HomeHandler):
         await self._show()
 
     async def _show(self) -> None:
+        self._link = await self._unused_link(self.current_user)
         await refresh_more_time(self.current_user.all_spawners(), patience=PATIENCE)
         await cast("Awaitable[None]", super().get())
 
@@ -159,21 +182,65 @@ class HomePage(HomeHandler):
         if name == "home.html":
             number = _named(namespace["user"])
             namespace.update(name_fault=self.name_fault, typed=self.typed, named_servers=number)
-            namespace["unused_link"] = self._unused_link(namespace["user"])
+            namespace["unused_link"] = self._link
         return super().render_template(name, sync=sync, **namespace)
 
-    def _unused_link(self, user: Any) -> tuple[str, str]:
-        """What is said of a link that was not used, and its address; both empty where there is none."""
+    async def _unused_link(self, user: Any) -> UnusedLink | None:
+        """What is said of a link that was not used since a server was there; None where there is none."""
         choice = parse_choice_query(self.get_query_argument(UNUSED_LINK, ""))
         name = self.get_query_argument("server", "")
         spawner = user.spawners.get(name)
         if not choice or spawner is None:
-            return "", ""
-        form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(name, safe='')}".rstrip("/")
-        title = server_title(server_of(spawner, with_start=False))
-        sentence = words.LINK_UNUSED.format(server=title) if spawner.active else words.LINK_USABLE
+            return None
+        server, query = server_of(spawner, with_start=False), as_query(choice)
         there = self.get_query_argument("next", "")  # JupyterHub checks where it leads when it follows it
-        return sentence, url_concat(f"{form}?{as_query(choice)}", {"next": there} if there else {})
+
+        def form(of_server: str) -> str:
+            address = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(of_server, safe='')}".rstrip("/")
+            return url_concat(f"{address}?{query}", {"next": there} if there else {})
+
+        if not spawner.active:
+            return UnusedLink(words.LINK_USABLE, form=form(name))
+        wanted, fault = await self._asked_for(spawner, choice)
+        if fault:
+            return UnusedLink(words.LINK_CANNOT.format(reason=fault))
+        beside = await self._free_name(user, choice["profile"]) if self.allow_named_servers else ""
+        return UnusedLink(
+            words.LINK_UNUSED.format(
+                wanted=wanted, server=server_title(server), state=words.STATES[server.state.value]
+            ),
+            query=query,
+            server=name,
+            switch=server.waits_in_line,
+            stop=server.ready,
+            beside=beside,
+            form=form(beside) if beside else "",
+        )
+
+    @staticmethod
+    async def _asked_for(spawner: Any, choice: Mapping[str, str]) -> tuple[str, str]:
+        """What a link asks for, such as ``A GPU: 2 x K80, 4 cores``, and why it cannot be had; one of them is empty."""
+        profiles = with_profiles(spawner)
+        if profiles is None:
+            return choice.get("profile", ""), ""
+        await profiles.refresh_profiles()
+        try:
+            request = profiles.resolve(choice)
+        except RequestError as error:
+            return "", error.message if error.field == "profile" else error.for_user
+        except ConfigError as error:  # logged where the profiles are read
+            return "", error.for_user
+        name = request.profile.display_name
+        gets = what_a_job_gets(request.resources, profiles.connection().cluster.latest)
+        return (f"{name}: {', '.join(gets)}" if request.profile.kind == "slurm" and gets else name), ""
+
+    async def _free_name(self, user: Any, slug: str) -> str:
+        """A name for one more server, made of a profile's; empty where there may be none."""
+        limit = await self.get_current_user_named_server_limit()
+        if not PATH_NAME.fullmatch(slug) or 0 < limit <= _named(user):
+            return ""
+        names = (slug, *(f"{slug}-{number}" for number in range(2, 2 + len(user.orm_spawners))))
+        return next(name for name in names if name not in user.orm_spawners)
 
 
 def _named(user: Any) -> int:

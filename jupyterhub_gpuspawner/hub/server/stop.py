@@ -7,11 +7,12 @@ JupyterHub stops servers only over REST, with a method that HTML forms do not ha
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
@@ -57,7 +58,7 @@ class StopPage(BaseHandler):
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to where the button was (``back``: ``home``, ``cluster`` or ``server``), or to this page.
+        """303 to where the button was (``back``: ``home``, ``cluster`` or ``server``), to a ``link``, or to this page.
 
         The last is for somebody else's server. A second stop changes nothing.
         """
@@ -67,9 +68,12 @@ class StopPage(BaseHandler):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
             await self._show(user, server_of(spawner), fault=words.NOT_STOPPED)
             return
-        back = self.get_body_argument("back", "")
+        back, link = self.get_body_argument("back", ""), self.get_body_argument("link", "")
         there = f"{self.hub.base_url}home"
-        if back == "server":
+        if link and not by:
+            form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
+            there = f"{form}?{as_query(parse_choice_query(link))}"
+        elif back == "server":
             there = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
         elif back == "cluster":
             there = f"{self.hub.base_url}gpuspawner/cluster"
@@ -84,12 +88,25 @@ class StopPage(BaseHandler):
             "stop.html",
             fault=fault,
             server=server,
+            link=self.get_argument("link", ""),
             title=title_for(self, user, server_title(server)),
             waits=server.waits_in_line,
             runs_since=_runs_since(since, now=time.time()) if since is not None else "",
             since=since,
         )
         self.finish(html)
+
+
+def as_query(options: Mapping[str, object]) -> str:
+    """User options as the query that fills in the form; what is no plain value is left out."""
+    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return urlencode({f"opt-{name}": value for name, value in plain.items()})
+
+
+def parse_choice_query(query: str) -> dict[str, str]:
+    """The user options in what :func:`as_query` made."""
+    pairs = parse_qsl(query)
+    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
 
 
 def pending_url(base_url: str, user: Any, server_name: str) -> str:

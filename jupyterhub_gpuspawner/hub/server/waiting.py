@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 from weakref import WeakValueDictionary
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
@@ -35,7 +35,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statu
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights, last_start, log_name, set_last_start
-from jupyterhub_gpuspawner.hub.server.stop import pending_url, stop_as
+from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query, pending_url, stop_as
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -167,28 +167,43 @@ class SwitchPage(BaseHandler):
             spawner = with_profiles(spawner_named)
             if spawner is None:
                 raise web.HTTPError(404, "This hub offers no profiles.")
-            query = await self._switch(user, spawner, self.get_body_argument("profile", ""))
+            profile = self.get_body_argument("profile", "")
+            link = parse_choice_query(self.get_body_argument("link", ""))
+            try:
+                query = await self._switch(user, spawner, link or {"profile": profile}, linked=bool(link))
+            except RequestError as error:
+                raise web.HTTPError(400, "%s", error.for_user) from error
         if following := self.get_body_argument("next", ""):  # JupyterHub checks where it leads
             query["next"] = following
         self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
 
-    async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
-        """The query of the page that follows."""
-        if not server_of(spawner, with_start=False).waits_in_line or spawner.child_profile == slug:
+    async def _switch(
+        self, user: Any, spawner: GPUProfilesSpawner, choice: Mapping[str, str], *, linked: bool
+    ) -> dict[str, str]:
+        """The query of the page that follows. What a link asks for need not be free. Raises RequestError."""
+        if not server_of(spawner, with_start=False).waits_in_line:
             return {}
         await spawner.refresh_profiles()
-        if slug not in (alternative.slug for alternative in await alternatives(spawner, fresh=True)):
+        if linked:
+            spawner.resolve(choice)
+        elif spawner.child_profile == choice["profile"]:
+            return {}
+        elif choice["profile"] not in (alternative.slug for alternative in await alternatives(spawner, fresh=True)):
             return {NOT_FREE: "1"}
         abandoned = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name
         await stop_as(self, user, name)
         if user.spawners[name].active:  # Slurm takes its time: the page shows how it goes
-            in_background(self._start_when_stopped(user, name, slug))
+            # what is wanted now survives a restart of the hub meanwhile: pages offer it again
+            stopping = user.spawners[name]
+            stopping.user_options = stopping.orm_spawner.user_options = dict(choice)
+            self.db.commit()
+            in_background(self._start_when_stopped(user, name, choice))
         else:
-            await self._start(user, name, slug)
+            await self._start(user, name, choice)
         return abandoned
 
-    async def _start_when_stopped(self, user: Any, name: str, slug: str) -> None:
+    async def _start_when_stopped(self, user: Any, name: str, choice: Mapping[str, str]) -> None:
         await _until_idle(user, name)
         if user.spawners[name].active:  # the start took longer to cancel than the stop waits for it
             await stop_as(self, user, name)
@@ -196,10 +211,10 @@ class SwitchPage(BaseHandler):
         if user.spawners[name].active:
             self.log.error("%s runs on and is not replaced: it could not be stopped", log_name(user.spawners[name]))
         else:
-            await self._start(user, name, slug)
+            await self._start(user, name, choice)
 
-    async def _start(self, user: Any, name: str, slug: str) -> None:
-        start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
+    async def _start(self, user: Any, name: str, choice: Mapping[str, str]) -> None:
+        start = asyncio.ensure_future(self.spawn_single_user(user, name, options=dict(choice)))
         await asyncio.wait({start}, timeout=FAST_FAILURE_SECONDS)
         start.add_done_callback(_retrieved)
         if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
@@ -210,18 +225,6 @@ async def _until_idle(user: Any, name: str) -> None:
     """Wait until the server neither starts nor stops."""
     while user.spawners[name].pending:  # noqa: ASYNC110 - JupyterHub has no event for it
         await asyncio.sleep(POLL_SECONDS)
-
-
-def as_query(options: Mapping[str, object]) -> str:
-    """User options as the query that fills in the form; what is no plain value is left out."""
-    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
-    return urlencode({f"opt-{name}": value for name, value in plain.items()})
-
-
-def parse_choice_query(query: str) -> dict[str, str]:
-    """The user options in what :func:`as_query` made."""
-    pairs = parse_qsl(query)
-    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
 
 
 def _retrieved(start: asyncio.Future[None]) -> None:

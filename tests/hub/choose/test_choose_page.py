@@ -47,30 +47,65 @@ def test_a_link_leads_through_the_sign_in_to_the_form(light_hub: HubProcess) -> 
     assert "opt-" not in str(form["action"])
 
 
-def test_a_link_to_another_profile_says_that_a_server_is_in_its_place(light_hub: HubProcess) -> None:
-    """On the home page, with the link to open again; a link to the profile that runs leads to the server."""
+def test_a_link_to_another_choice_says_that_a_server_is_in_its_place(light_hub: HubProcess) -> None:
+    """On the home page, with what can be done; a link to the choice that runs leads to the server."""
     visitor = Visitor(light_hub, "gus")
-    light_hub.spawn("gus", {"profile": "light"})
+    light_hub.spawn("gus", {"profile": "light", "cpus": 2})
     try:
         other = visitor.look("/hub/spawn?opt-profile=k80-node&next=%2Fuser%2Fgus%2Ftree")
-        same = visitor.session.get(
-            f"{light_hub.url}/hub/spawn?opt-profile=light", allow_redirects=False, timeout=30
-        ).headers["Location"]
+        more = visitor.look("/hub/spawn?opt-profile=light&opt-cpus=3")
+        same = [
+            visitor.session.get(f"{light_hub.url}/hub/spawn?{query}", allow_redirects=False, timeout=30).headers
+            for query in ("opt-profile=light&opt-cpus=2", "opt-profile=light&profile-option-light--cpus=2")
+        ]
+        question = visitor.look(str(_link(other, "Switch")))
+        stopped = visitor.click("/hub/gpuspawner/stop/gus", link="opt-profile=k80-node")
     finally:
         light_hub.end("gus")
-    notice = other.soup.select_one("#gpuspawner-unused-link")
+    usable = visitor.look("/hub/home?link=opt-profile%3Dk80-node&server=&next=%2Fuser%2Fgus%2Ftree")
     hostile = visitor.look("/hub/home?link=opt-profile%3D%22%3E%3Cb%3E&server=")
 
-    assert notice is not None
-    assert notice.get_text(" ", strip=True) == (
-        "The link has started nothing: Light is still there. Stop it first. Open the link again"
-    )
-    assert notice.a is not None
-    assert (notice.a["href"], urlsplit(same).path) == (
-        "/hub/spawn/gus?opt-profile=k80-node&next=%2Fuser%2Fgus%2Ftree",
-        "/user/gus/",
-    )
+    assert _notice(other).startswith("This link asks for The K80 node: 4 ")
+    assert " K80, 12 GB, 24 cores, 4 GiB memory, 10 min. Nothing was started: Light is running." in _notice(other)
+    assert _link(other, "Start it beside") == "/hub/spawn/gus/k80-node?opt-profile=k80-node&next=%2Fuser%2Fgus%2Ftree"
+    assert "Light: 3 cores" in _notice(more)
+    assert urlsplit(same[0]["Location"]).path == "/user/gus/"
+    assert question.soup.select_one('form input[name="link"][value="opt-profile=k80-node"]') is not None
+    assert stopped.headers["Location"] == "/hub/spawn/gus?opt-profile=k80-node"
+    assert _link(usable, "Open the link again") == "/hub/spawn/gus?opt-profile=k80-node&next=%2Fuser%2Fgus%2Ftree"
     assert hostile.soup.select("#gpuspawner-unused-link b") == []
+
+
+CANNOT = {
+    "opt-profile=nope": "There is no profile 'nope'.",
+    "opt-profile=light&opt-cpus=9": "Cores: '9' is not allowed: it must be a number from 1 to 4.",
+    "opt-profile=light&opt-gpus=1": "Light has no option 'gpus'. Its options are cpus.",
+}
+
+
+def test_a_link_that_cannot_work_says_why_also_while_a_server_runs(light_hub: HubProcess) -> None:
+    """In the words of the form; there is nothing to click, since no click could help."""
+    visitor = Visitor(light_hub, "gesa")
+    light_hub.spawn("gesa", {"profile": "light"})
+    try:
+        pages = {query: visitor.look(f"/hub/spawn?{query}") for query in CANNOT}
+    finally:
+        light_hub.end("gesa")
+
+    assert {query: _notice(page) for query, page in pages.items()} == {
+        query: f"This link does not work for you. {reason}" for query, reason in CANNOT.items()
+    }
+
+
+def _notice(page: Page) -> str:
+    notice = page.soup.select_one("#gpuspawner-unused-link")
+    return notice.get_text(" ", strip=True) if notice is not None else ""
+
+
+def _link(page: Page, text: str) -> str:
+    """The address of the link with this text in the notice."""
+    links = page.soup.select("#gpuspawner-unused-link a")
+    return next((str(link["href"]) for link in links if text in link.get_text()), "")
 
 
 def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:

@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_a_link,
     of_the_last_time,
     offers,
+    option_fields,
     profile_statuses,
 )
 from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
@@ -213,6 +214,25 @@ def test_the_form_has_kubespawners_field_names_and_the_defaults() -> None:
     assert held(page) == {"profile": "k80", "gpus": "1", "image": "a", "image--unlisted-choice": ""}
     assert number is not None
     assert (number["min"], number["max"], number["step"]) == ("1", "4", "1")
+
+
+KEPT = {
+    "cores and memory": ({"cpus": 4, "memory": "8G"}, ["gpus"], "cores and memory stay the same"),
+    "cores alone": ({"cpus": 4}, ["gpus"], "the cores stay the same"),
+    "cores that another option sets": ({"cpus": 4, "memory": "8G"}, ["gpus", "cpus"], "the memory stays the same"),
+    "all of the node's memory": ({"memory": 0}, ["gpus"], ""),
+    "another number": ({"cpus": 4}, ["cpus"], ""),
+}
+
+
+@pytest.mark.parametrize(("slurm", "sets", "kept"), KEPT.values(), ids=KEPT.keys())
+def test_a_number_of_gpus_says_what_does_not_grow_with_it(slurm: dict[str, object], sets: list[str], kept: str) -> None:
+    """Two GPUs do not bring more cores, unless an option does."""
+    options = {name: {"range": {"min": 1, "max": 4, "default": 1, "sets": f"slurm.{name}"}} for name in sets}
+    document = {"display_name": "K80", "slurm": {"gpus": 1, **slurm}, "profile_options": options}
+    [profile] = parse_profiles([document])
+
+    assert option_fields(profile, {})[0].kept == kept
 
 
 def test_what_is_offered_and_what_is_not() -> None:

@@ -19,9 +19,9 @@ from jupyterhub_gpuspawner.hub.choose.api import (
     RETENTION_SECONDS,
     WAITING,
     Trials,
+    in_the_forms_words,
     of_error,
     of_start,
-    undelayed,
 )
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
@@ -35,14 +35,14 @@ UNLESS = ", if nobody with a higher priority comes"
 @pytest.mark.parametrize(
     ("after", "nodes", "chance", "sentence"),
     [
-        (0, ("g3",), Chance.NOW, "would start now on g3"),
-        (-5, ("g3", "g4", "g5"), Chance.NOW, "would start now on g3 and 2 more"),
-        (1.7 * HOUR, ("g3",), Chance.LATER, f"would start on g3 within 1 h 45 min{UNLESS}"),
-        (73 * HOUR, (), Chance.LATER, f"would start within 3 days 6 h{UNLESS}"),
+        (0, ("g3",), Chance.NOW, "starts now"),
+        (-5, ("g3", "g4", "g5"), Chance.NOW, "starts now"),
+        (1.7 * HOUR, ("g3",), Chance.LATER, f"expected start: within 1 h 45 min{UNLESS}"),
+        (73 * HOUR, (), Chance.LATER, f"expected start: within 3 days 6 h{UNLESS}"),
     ],
 )
 def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, sentence: str) -> None:
-    """When, in the words of all pages, and on which node first."""
+    """When, in the words of all pages; the nodes are for scripts."""
     estimate = starts_now(NINE + after) if chance is Chance.NOW else expected(NINE + after, now=NINE)
     answer = WillRun(NINE + after, nodes, 1, "gpu")
     assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, nodes=nodes)
@@ -50,7 +50,8 @@ def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, se
 
 FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free", starts_now())
 TAKEN = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE))
-LATER = Availability(Chance.LATER, "would start on m1 within 1 h", expected(NINE + HOUR, now=NINE), nodes=("m1",))
+LATER = Availability(Chance.LATER, "expected start: within 1 h", expected(NINE + HOUR, now=NINE), nodes=("m1",))
+AT_ONCE = Availability(Chance.NOW, "starts now", starts_now(), nodes=("m1",))
 REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
 
 
@@ -62,13 +63,16 @@ REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slur
         (LATER, replace(TAKEN, estimate=UNKNOWN), LATER),
         (LATER, None, LATER),
         (REFUSED, FREE, REFUSED),
+        (AT_ONCE, FREE, replace(FREE, nodes=("m1",))),
+        (AT_ONCE, TAKEN, AT_ONCE),
+        (AT_ONCE, None, AT_ONCE),
     ],
 )
 def test_slurm_may_refuse_and_not_delay_where_devices_are_free(
     trial: Availability, found: Availability | None, told: Availability
 ) -> None:
     """Any pending job of the partition makes --test-only predict a later start, whatever devices it waits for."""
-    assert undelayed(trial, found) == told
+    assert in_the_forms_words(trial, found) == told
 
 
 def test_a_start_centuries_ahead_is_never() -> None:
@@ -153,7 +157,7 @@ async def settled(slurm: Slurm, count: int) -> None:
 async def test_answer_is_cached_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
     """The same question is not asked again for a while; another user or another job is a new question."""
     for each in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
-        assert (await trial(trials, slurm, *each)).sentence == "would start now on g1"
+        assert (await trial(trials, slurm, *each)).sentence == "starts now"
     slurm.now += RETENTION_SECONDS
     await trial(trials, slurm, "alice")
     one, two = "#SBATCH --gpus=1", "#SBATCH --gpus=2"

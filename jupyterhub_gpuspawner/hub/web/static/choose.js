@@ -79,6 +79,7 @@ function choose(form) {
   /** Show what a job with the values in the profile's fields gets; the list keeps its height. */
   function showResources(profile, gets) {
     const list = profile.querySelector(".gpuspawner-gets");
+    list?.classList.toggle("gpuspawner-unknown", !gets?.length);
     if (!list || !gets?.length) return;
     list.style.minBlockSize = `${list.offsetHeight}px`;
     list.replaceChildren(
@@ -90,17 +91,18 @@ function choose(form) {
     );
   }
 
-  /** Show an error at the field that can correct it; false where there is no such field. */
+  /** Show an error at the field that can correct it; its id, empty where there is no such field. */
   function showFieldError(profile, cause, sentence) {
     const fields = [...profile.querySelectorAll(".gpuspawner-field")];
     const field = fields.find((each) => optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause));
-    if (!field) return false;
+    if (!field) return "";
     const inputs = field.querySelectorAll("input, select");
     let fault = field.querySelector(".gpuspawner-fault");
     if (!fault) {
       fault = document.createElement("div");
       fault.className = "gpuspawner-fault";
       fault.id = `${inputs[0].name}-fault`;
+      fault.setAttribute("role", "alert");
       field.append(fault);
     }
     fault.textContent = sentence;
@@ -110,7 +112,7 @@ function choose(form) {
       input.setAttribute("aria-invalid", "true");
       input.classList.add("is-invalid");
     }
-    return true;
+    return fault.id;
   }
 
   /** Show when a job with each choice of an option would start. */
@@ -146,20 +148,22 @@ function choose(form) {
     line.append(" ", small);
   }
 
-  /** *Start* is off while the choice is known to be refused, with the reason beside it. */
-  function setStart(why, spoken = "") {
+  /** *Start* is off while the choice is known to be refused, with the reason beside it, or else at the field `at`. */
+  function setStart(why, spoken = "", at = "") {
     if (closed) return;
     start.disabled = Boolean(why);
-    if (reason.textContent !== why) reason.textContent = why;
+    start.setAttribute("aria-describedby", at || "gpuspawner-reason");
+    const beside = at ? "" : why;
+    if (reason.textContent !== beside) reason.textContent = beside;
     news.textContent = why ? "" : spoken;
   }
 
   /** A choice that cannot start: it stays so until it is changed. */
   function refuse(profile, key, text, cause) {
-    const atTheField = showFieldError(profile, cause, text);
-    state(profile, { chance: "never", text: atTheField ? words.at_the_field : text });
-    results.set(profile, { key, refused: text });
-    setStart(text);
+    const at = showFieldError(profile, cause, text);
+    state(profile, { chance: "never", text: at ? words.at_the_field : text });
+    results.set(profile, { key, refused: text, at });
+    setStart(text, "", at);
   }
 
   /** What Slurm would do with this choice. */
@@ -194,7 +198,7 @@ function choose(form) {
     const key = JSON.stringify(choice.options);
     const known = results.get(profile);
     if (known?.key === key && known.refused) {
-      setStart(known.refused);
+      setStart(known.refused, "", known.at);
       return;
     }
     if (!quietly) {
@@ -202,7 +206,8 @@ function choose(form) {
       setStart("");
       const wrong = profile.querySelector(".gpuspawner-field :invalid");
       if (wrong) {
-        refuse(profile, key, sentence(wrong.validationMessage), optionOf(wrong.closest(".gpuspawner-field")));
+        showResources(profile, []); // of no job
+        refuse(profile, key, words.must_be.replace("{bounds}", wrong.dataset.bounds), optionOf(wrong.closest(".gpuspawner-field")));
         return;
       }
       state(profile, { chance: "", text: words.asking });
@@ -255,10 +260,10 @@ function choose(form) {
   function restoreRefusal() {
     const choice = currentChoice(form);
     if (!choice || !stateOf(choice.profile).classList.contains("gpuspawner-never")) return;
-    const fault = choice.profile.querySelector(".gpuspawner-fault")?.textContent;
-    const refused = fault || stateOf(choice.profile).textContent.trim();
-    results.set(choice.profile, { key: JSON.stringify(choice.options), refused });
-    setStart(refused);
+    const fault = choice.profile.querySelector(".gpuspawner-fault");
+    const refused = fault?.textContent || stateOf(choice.profile).textContent.trim();
+    results.set(choice.profile, { key: JSON.stringify(choice.options), refused, at: fault?.id });
+    setStart(refused, "", fault?.id);
   }
 
   form.noValidate = false; // only fields that can be seen are enabled
