@@ -239,9 +239,10 @@ class _Fit:
     def _delays_none(self, competition: Competition) -> bool:
         """Whether no pending job is delayed.
 
-        It ends before the first starts, or fits beside all of them, or takes GPUs that none requests.
+        It ends before the first is planned to start, or fits beside all of them, or takes GPUs that none requests.
         """
-        if competition.first_start is not None and self.asker.now + self.length <= competition.first_start:
+        left = (competition.first_start if competition.first_start is not None else 0.0) - self.asker.now
+        if self.length <= left and self.nodes.leaves_after_short(self.need, self.count, competition.jobs, left):
             return True
         if self.nodes.leaves(self.need, self.count, competition.jobs):
             return True

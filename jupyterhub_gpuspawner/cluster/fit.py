@@ -263,6 +263,37 @@ class NodeSet:
         taken: int = sum(amounts.on_a_node(job) * node_count[job] for job in pending)
         return free - taken >= need.amount * nodes
 
+    def leaves_after_short(self, need: Need, nodes: int, pending: tuple[int, ...], seconds: float) -> bool:
+        """Whether the request fits now after those of the ``pending`` jobs that fit, and end within ``seconds``.
+
+        Slurm starts them first where something has become free since it made its plans. Devices are counted together.
+        """
+        time_limit, amounts = self._jobs.column("time_limit"), _Amounts(need.what, self._jobs)
+        left = sum(node.free(need.what) for node in self.fitting(need)) - need.amount * nodes
+        fits: dict[Need, bool] = {}
+        for job in pending:
+            limit = time_limit[job]
+            if left < 0:
+                break
+            if limit is not None and limit <= seconds:
+                pending_need = _need_of(self._jobs[job])
+                if pending_need not in fits:
+                    fits[pending_need] = next(self.fitting(pending_need), None) is not None
+                left -= amounts.on_a_node(job) * self._jobs[job].node_count if fits[pending_need] else 0
+        return left >= 0
+
+
+def _need_of(job: ClusterJob) -> Need:
+    """What a pending job requests on each of its nodes, as far as squeue shows it."""
+    gpus = [gres for gres in job.gpus if gres.name == "gpu"]
+    return Need(
+        gpus=sum(gres.count for gres in gpus),
+        gpu_type=gpus[0].type or ANY if len(gpus) == 1 else ANY,
+        shards=sum(gres.count for gres in job.gpus if gres.name == "shard"),
+        cpus=job.cpus // job.node_count,
+        memory=job.memory_mib // job.node_count,
+    )
+
 
 class Plan(NamedTuple):
     """How the number of free devices changes, by time, and jobs without a plan: their devices and time limits."""
