@@ -131,7 +131,7 @@ async def seconds() -> None:
         plan = plan_of(date, request, snapshot, [f"t{index}" for index in range(people)], opens=NOW)
         script = f"#!/bin/bash\n#SBATCH --partition=gpu --gres=gpu:1 --cpus-per-task={cpus} --mem=8G --time=120\n"
         began = time.monotonic()
-        count = await count_seats(plan, script, snapshot, answers, Installation())
+        count = await count_seats(plan, [script], snapshot, answers, Installation())
         assert count is not None
         assert not count.estimate, count.estimate
         took = time.monotonic() - began

@@ -25,6 +25,7 @@ from .profile import fields
 NAME = "course.schema.json"
 MODELS = (Course, Instructors, Roster, ChosenProfile, SessionRule, ReservationRule, Materials)
 _TEXT = {"type": "string"}
+_PROFILE = {"$ref": "#/$defs/ChosenProfile"}
 _SHORT: dict[str, list[dict[str, Any]]] = {
     "Instructors": [{"type": "array", "items": _TEXT}],
     "Roster": [{"type": "array", "items": _TEXT}],
@@ -66,12 +67,13 @@ def schema() -> str:
 
 
 def _with_single(part: Any) -> Any:
-    """The same with a single text allowed instead of a list of texts, and without defaults, which are parsed values."""
+    """The same without defaults, which are parsed values; one text or profile may stand for a list of them."""
     if isinstance(part, list):
         return [_with_single(each) for each in part]
     if not isinstance(part, dict):
         return part
-    if part.get("type") == "array" and part.get("items", {}).get("type") == "string" and "format" not in part["items"]:
+    items = part.get("items", {}) if part.get("type") == "array" else {}
+    if items == _PROFILE or (items.get("type") == "string" and "format" not in items):
         about = {name: part[name] for name in ("title", "description") if name in part}
         many = {name: value for name, value in part.items() if name not in ("default", *about)}
         return {**about, "anyOf": [part["items"], many]}

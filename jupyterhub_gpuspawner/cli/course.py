@@ -136,7 +136,7 @@ def link(*, name: str, hub: str, config: Path) -> None:
 
 
 def _lines(checked: Checked, *, named: bool) -> Iterator[str]:
-    if named:
+    if named and checked.slug:
         yield f"{checked.slug}:"
     if checked.fault is not None:
         yield f"WRONG {checked.fault}"

@@ -13,10 +13,10 @@ from datetime import datetime, timezone
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
-from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at
+from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
-from jupyterhub_gpuspawner.courses.seats import SeatCount, in_words
+from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, in_words, tries
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit, resolve
@@ -115,8 +115,9 @@ class SessionPlan:
     """The roster."""
     course: str = ""
     """The course's slug."""
-    request: JobRequest | None = None
-    """What each of them requests; None where Slurm is not asked, for a reason that is among the remarks."""
+    requests: tuple[JobRequest, ...] = ()
+    """What each of them requests: of several the first as long as it has seats, then the next. Empty where Slurm is not
+    asked, for a reason that is among the remarks."""
     opens: float = 0.0
     """When the first servers are submitted, in seconds since the epoch."""
     at: float = 0.0
@@ -127,6 +128,11 @@ class SessionPlan:
     """Ids of jobs that are the participants' servers already, so that they take no seats from them."""
     remarks: tuple[Problem, ...] = ()
     """What is wrong or worth knowing, whatever Slurm answers."""
+
+    @property
+    def request(self) -> JobRequest | None:
+        """What the first of them request."""
+        return self.requests[0] if self.requests else None
 
     @property
     def asked_as(self) -> tuple[str, ...]:
@@ -212,10 +218,35 @@ def _of_people(unknown_groups: Sequence[str], names: Sequence[str], inputs: Cour
 def _plan(
     course_date: CourseDate, course: Course, file: CourseFile, names: Sequence[str], inputs: CourseInputs
 ) -> SessionPlan:
+    several = [
+        _plan_of_profile(course_date, file, names, inputs, rank=rank)
+        for rank in range(len(profiles_of(course, course_date)))
+    ]
+    if not all(plan.requests for plan in several):
+        several = [replace(plan, requests=()) for plan in several]
+    return replace(
+        several[0],
+        requests=tuple(request for plan in several for request in plan.requests),
+        opens=several[0].opens,
+        at=max(plan.at for plan in several),
+        excluded={name: why for plan in reversed(several) for name, why in plan.excluded.items()},
+        own_jobs=frozenset().union(*(plan.own_jobs for plan in several)),
+        remarks=tuple(dict.fromkeys(remark for plan in several for remark in plan.remarks)),
+    )
+
+
+def _plan_of_profile(
+    course_date: CourseDate, file: CourseFile, names: Sequence[str], inputs: CourseInputs, *, rank: int
+) -> SessionPlan:
+    """The plan of a session as if everybody started the profile of this rank."""
+    course = file.course
+    assert course is not None  # noqa: S101 - plans
     plan = SessionPlan(course_date, tuple(names), file.slug)
-    base, opens = course.profile.slug, _opens(course, course_date, inputs)
+    base, opens = profiles_of(course, course_date)[rank].slug, _opens(course, course_date, inputs)
     try:
-        profile = _profile_of(file, course_date, inputs, opens)
+        profile = course_profile(
+            file, inputs.profiles, opens, defaults=inputs.defaults, session=course_date, rank=rank
+        ).profile
     except ConfigError as error:
         return _with(plan, [Problem("profile", f"{error}.")])
     if profile.kind != "slurm":
@@ -271,12 +302,62 @@ def plan_of(
     return SessionPlan(
         session,
         tuple(names),
-        request=request,
+        requests=(request,),
         opens=opens,
         at=max(opens, begins, snapshot.taken_at),
         own_jobs=_own_jobs(snapshot, names, name),
         remarks=tuple(problems),
     )
+
+
+def rank_of_next(
+    requests: Sequence[JobRequest],
+    session: CourseDate,
+    snapshot: ClusterSnapshot,
+    names: Sequence[str],
+    *,
+    now: float,
+    unplaced: int,
+) -> int:
+    """Which of these requests the next server of a session makes: the first for which there is room, or the last.
+
+    ``unplaced``: servers of the session that have been asked for and hold nothing yet by the snapshot. Room is
+    estimated. ``now`` in seconds since the epoch.
+    """
+    plan = plan_of(session, requests[0], snapshot, names, opens=now)
+    # whose server runs has a seat
+    plan = replace(plan, requests=tuple(requests), at=max(plan.at, now), own_jobs=frozenset())
+    for rank, count in enumerate(_estimates(plan, snapshot)):
+        unplaced -= count.fit
+        if unplaced < 0:
+            return rank
+    return len(requests) - 1
+
+
+def _estimates(plan: SessionPlan, snapshot: ClusterSnapshot, why: str = "") -> Iterator[SeatCount]:
+    """For each of a plan's requests, how many of its servers there is room for if all make it."""
+    for request in plan.requests:
+        yield estimate(request.resources, snapshot, len(plan.people), why, at=plan.at, own_jobs=plan.own_jobs)
+
+
+def estimated(plan: SessionPlan, snapshot: ClusterSnapshot, why: str) -> SeatCount | None:
+    """Seats counted by hand, ``why`` in sentences; None for a plan without a request."""
+    if not plan.requests:
+        return None
+    counts, number = [count.fit for count in _estimates(plan, snapshot, why)], len(plan.people)
+    fit = min(tries(number), sum(counts))
+    return SeatCount(number, tries(number), fit, by_profile=by_profile(plan, counts), estimate=why)
+
+
+def by_profile(plan: SessionPlan, counts: Sequence[int]) -> dict[str, int]:
+    """How many people get each of a session's profiles, of which ``counts`` start; empty where there is only one."""
+    if len(plan.requests) < 2:
+        return {}
+    left, shares = len(plan.people), dict[str, int]()
+    for chosen, count in zip(plan.session.profiles, counts, strict=True):
+        shares[chosen.slug] = shares.get(chosen.slug, 0) + min(left, count)
+        left -= min(left, count)
+    return shares
 
 
 def report_of(
@@ -292,8 +373,11 @@ def report_of(
     ``refused``: the people whose job Slurm would refuse, with its sentence. ``unknown``: what could not be asked.
     """
     problems, hints = list[Problem](), [Problem("unknown", text, hint=True) for text in unknown]
-    if seats is not None and plan.request is not None:
-        problems += _of_seats(plan, plan.request.resources, snapshot, seats)
+    if seats is not None and plan.requests:
+        problems += _of_seats(plan, snapshot, seats)
+        if seats.by_profile:
+            shares = [f"{number} get profile {name}" for name, number in seats.by_profile.items()]
+            hints.append(Problem("seats", f"{', '.join(shares)}.", hint=True))
         if seats.beside < seats.with_gpu:
             text = f"{seats.beside} of {seats.with_gpu} have their cores beside their GPU."
             hints.append(Problem("seats", text, hint=True))
@@ -306,10 +390,9 @@ def report_of(
     return SessionReport(plan.session, len(plan.people), seats, len(refused), (*plan.remarks, *problems, *hints))
 
 
-def _of_seats(
-    plan: SessionPlan, resources: Resources, snapshot: ClusterSnapshot, seats: SeatCount
-) -> Iterator[Problem]:
+def _of_seats(plan: SessionPlan, snapshot: ClusterSnapshot, seats: SeatCount) -> Iterator[Problem]:
     """Why not everybody's server starts."""
+    resources = plan.requests[-1].resources
     text = in_words(seats, cpus_per_core=cpus_per_core_of(resources, snapshot))
     if not text:
         return
@@ -320,13 +403,14 @@ def _of_seats(
         ahead = f" Servers are started ahead {duration(waits)} before it begins." if early else ""
         yield Problem("partition", f"Slurm would refuse every job: {fault.clause}.{ahead}")
     else:
-        yield Problem("seats", f"{text}{_not_counted(plan, resources, snapshot)}")
+        yield Problem("seats", f"{text}{_not_counted(plan, snapshot)}")
 
 
-def _not_counted(plan: SessionPlan, resources: Resources, snapshot: ClusterSnapshot) -> str:
+def _not_counted(plan: SessionPlan, snapshot: ClusterSnapshot) -> str:
     """The nodes on which nothing can start then."""
     reasons = dict[str, str]()
-    for name in partitions_of(resources, snapshot):
+    every = [request.resources for request in plan.requests]
+    for resources, name in ((each, name) for each in every for name in partitions_of(each, snapshot)):
         partition = snapshot.partition_by_name.get(name)
         if partition is None:
             continue
@@ -374,11 +458,6 @@ def _opens(course: Course, course_date: CourseDate, inputs: CourseInputs) -> dat
     """When the first servers of a session are started that are not started yet."""
     opens, now = opens_at(course, course_date), datetime.fromtimestamp(inputs.snapshot.taken_at, timezone.utc)
     return max(opens, now.astimezone(opens.tzinfo)) if now < course_date.end else opens
-
-
-def _profile_of(file: CourseFile, course_date: CourseDate, inputs: CourseInputs, opens: datetime) -> Profile:
-    """The profile at the time at which servers of the session are started; raises ConfigError."""
-    return course_profile(file, inputs.profiles, opens, defaults=inputs.defaults, session=course_date).profile
 
 
 def _request_of(profile: Profile, user: str, opens: datetime, inputs: CourseInputs) -> JobRequest:
@@ -451,7 +530,7 @@ def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
 def _of_time(own: Reservation | None, length: float, *, start: float, opens: float, end: float) -> Iterator[Problem]:
     """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
     session = end - start
-    if length < session - 2 * MARGIN:
+    if length < end - max(start, opens) - 2 * MARGIN:
         yield Problem(
             "time", f"Servers end after {duration(length)}, before the session does, which takes {duration(session)}."
         )

@@ -6,7 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from functools import cached_property
 from itertools import pairwise
@@ -75,6 +75,49 @@ Day = Annotated[date, Checked(_day, {"type": "string", "format": "date"})]
 Zone = Annotated[str, Checked(_zone, {"type": "string", "examples": ["Europe/Brussels"]})]
 
 
+class ChosenProfile(Frozen):
+    """A profile of the admin's, with values for its options; numbers may be lowered further.
+
+    No number may exceed what the profile allows with these options, and a number that the profile leaves to Slurm
+    cannot be set.
+    """
+
+    slug: Annotated[str, matching(SLUG, "the slug of a profile")]
+    """The profile. A slug alone stands for a table with this field."""
+    options: dict[str, str | int | float] = Field(default_factory=dict)
+    """Values of the profile's options, as a participant could choose them; of an option that sets a field of
+    ``environment``, one of its listed choices. The others have their default values."""
+    gpus: Annotated[int, whole(0, 1024)] | None = None
+    """GPUs of each participant."""
+    cpus: Annotated[int, whole(1, 65536)] | None = None
+    """CPUs of each participant."""
+    memory: Memory | None = None
+    """Memory of each participant, in MiB, or with K, M, G or T."""
+    time: Time | None = None
+    """Time limit of each server, in sbatch's formats (a bare number is minutes). In a session it is lowered so that the
+    server ends with the session; without a reservation only where ``outside_sessions`` is ``no``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        return {"slug": value} if isinstance(value, str) else value
+
+
+PROFILES_LIMIT = 8
+"""Maximum number of profiles of a session."""
+
+
+def _several(value: object) -> object:
+    """One profile, or several in a list."""
+    profiles = value if isinstance(value, list) else [value]
+    if not 0 < len(profiles) <= PROFILES_LIMIT:
+        raise BadValue(f"must be one profile, or a list of at most {PROFILES_LIMIT}")
+    return profiles
+
+
+ChosenProfiles = Annotated[tuple[ChosenProfile, ...], BeforeValidator(_several)]
+
+
 class SessionRule(Frozen):
     """One session on a date, or one each week between two dates."""
 
@@ -94,6 +137,8 @@ class SessionRule(Frozen):
     """When it ends, on the same day."""
     reservation: Annotated[ReservationRule | None, BeforeValidator(as_rule)] = None
     """Slurm's reservation: a name, or a pattern such as ``ml-hpc-%u``. Default: that of the profile."""
+    profiles: ChosenProfiles = Field(default=(), alias="profile")
+    """The profile of this session, or several in a list. Default: the course's."""
 
     @model_validator(mode="after")
     def _consistent(self) -> SessionRule:
@@ -134,6 +179,10 @@ class CourseDate:
     """Its date; with its time where a day has several sessions, such as ``2026-03-02T13:00``."""
     reservation: str | None = None
     """None: that of the profile."""
+    profiles: tuple[ChosenProfile, ...] = field(default=(), compare=False)
+    """In the order in which their seats are filled."""
+    profiles_at: tuple[str | int, ...] = field(default=("profile",), compare=False)
+    """Their path in the course's file."""
 
 
 def dates_of(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[CourseDate, ...]:
@@ -141,23 +190,30 @@ def dates_of(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[CourseD
 
     Without a zone, times are those of this machine, with or without summer time as on the session's day.
     """
-    moments: list[tuple[datetime, datetime, str | None]] = []
-    for rule in rules:
+    moments: list[tuple[datetime, datetime, str | None, int]] = []
+    for number, rule in enumerate(rules):
         for day in rule.days():
             if len(moments) >= SESSIONS_LIMIT:
                 raise BadValue(f"there are more than {SESSIONS_LIMIT} sessions")
             begin, end = (_at(day, clock, zone) for clock in (rule.from_, rule.to))
             if end.timestamp() <= begin.timestamp():
                 raise BadValue(f"the change of the clock on {day.isoformat()} leaves no time between from and to")
-            moments.append((begin, end, _reservation(rule, day)))
+            moments.append((begin, end, _reservation(rule, day), number))
     moments.sort(key=lambda moment: moment[0])
-    for (_, end, _), (begin, _, _) in pairwise(moments):
+    for (_, end, *_), (begin, *_) in pairwise(moments):
         if begin < end:
             raise BadValue(f"two sessions overlap on {begin.date().isoformat()}")
-    days = Counter(begin.date() for begin, _, _ in moments)
+    days = Counter(begin.date() for begin, *_ in moments)
     return tuple(
-        CourseDate(begin, end, f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
-        for begin, end, name in moments
+        CourseDate(
+            begin,
+            end,
+            f"{begin:%Y-%m-%d}" if days[begin.date()] == 1 else f"{begin:%Y-%m-%dT%H:%M}",
+            reservation,
+            rules[number].profiles,
+            ("sessions", number, "profile"),
+        )
+        for begin, end, reservation, number in moments
     )
 
 
@@ -371,34 +427,6 @@ class Instructors(Frozen):
         return self
 
 
-class ChosenProfile(Frozen):
-    """A profile of the admin's, with values for its options; numbers may be lowered further.
-
-    No number may exceed what the profile allows with these options, and a number that the profile leaves to Slurm
-    cannot be set.
-    """
-
-    slug: Annotated[str, matching(SLUG, "the slug of a profile")]
-    """The profile. A slug alone stands for a table with this field."""
-    options: dict[str, str | int | float] = Field(default_factory=dict)
-    """Values of the profile's options, as a participant could choose them; of an option that sets a field of
-    ``environment``, one of its listed choices. The others have their default values."""
-    gpus: Annotated[int, whole(0, 1024)] | None = None
-    """GPUs of each participant."""
-    cpus: Annotated[int, whole(1, 65536)] | None = None
-    """CPUs of each participant."""
-    memory: Memory | None = None
-    """Memory of each participant, in MiB, or with K, M, G or T."""
-    time: Time | None = None
-    """Time limit of each server, in sbatch's formats (a bare number is minutes). In a session it is lowered so that the
-    server ends with the session; without a reservation only where ``outside_sessions`` is ``no``."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: object) -> object:
-        return {"slug": value} if isinstance(value, str) else value
-
-
 class Materials(Frozen):
     """What nbgitpuller fetches into the participant's home folder; it must be installed where the servers run."""
 
@@ -443,7 +471,8 @@ class Course(Frozen):
     """Its title, as participants read it."""
     instructors: Instructors
     roster: Roster
-    profile: ChosenProfile
+    profiles: ChosenProfiles = Field(alias="profile")
+    """What each participant's server is; of several in a list the first that has a seat left, or else the last."""
     sessions: tuple[SessionRule, ...]
     """When the course takes place; sessions must not overlap."""
     zone: Zone | None = None
@@ -476,12 +505,29 @@ class Course(Frozen):
     @cached_property
     def dates(self) -> tuple[CourseDate, ...]:
         """All sessions, in the order of time; a course may have hundreds, and a hub many courses."""
-        return dates_of(self.sessions, ZoneInfo(self.zone) if self.zone is not None else None)
+        dates = dates_of(self.sessions, ZoneInfo(self.zone) if self.zone is not None else None)
+        return tuple(
+            date if date.profiles else replace(date, profiles=self.profiles, profiles_at=("profile",)) for date in dates
+        )
 
 
 def parse_course(value: Any, where: Callable[[Sequence[str | int]], str]) -> Course:
     """A course; raises ConfigError for its first fault, located by ``where``, without quoting the file."""
-    return validated(Course, value, where, quoting=False)
+    return validated(Course, value, lambda path: where(_as_written(value, path)), quoting=False)
+
+
+def _as_written(document: Any, path: Sequence[str | int]) -> tuple[str | int, ...]:
+    """The path of a field in a course's file, where one profile may stand for a list of one."""
+    steps: list[str | int] = []
+    for step in path:
+        if isinstance(step, int) and steps[-1:] == ["profile"] and not isinstance(document, list):
+            continue
+        steps.append(step)
+        try:
+            document = document[step]
+        except (KeyError, IndexError, TypeError):
+            document = None
+    return tuple(steps)
 
 
 def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:

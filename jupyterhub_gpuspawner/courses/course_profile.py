@@ -11,7 +11,7 @@ from datetime import datetime, time, timedelta
 from math import inf
 from urllib.parse import quote, urlencode, urlsplit
 
-from jupyterhub_gpuspawner.courses.course import Course, CourseDate
+from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import Override, put_over
@@ -66,18 +66,21 @@ def course_profile(
     defaults: Resources | None = None,
     session: CourseDate | None = None,
     trying: bool = False,
+    rank: int = 0,
 ) -> CourseProfile:
     """The profile of a course with a good version, at ``now``, which has a time zone.
 
     ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs, ``session`` is the one to be shown instead of
     that which is open or the next one. With ``trying`` the course is open between its sessions, too, so that its
-    instructors can try it. Raises ConfigError, with file, line and field of the course's file.
+    instructors can try it. Of several profiles of a session it is that of ``rank``, from 0. Raises ConfigError, with
+    file, line and field of the course's file.
     """
     course = file.course
     assert course is not None  # noqa: S101 - _file
-    base = _base(file, course, profiles)
-    narrowed = _narrowed(file, course, base, defaults)
     session = session or next((course_date for course_date in course.dates if now < course_date.end), None)
+    chosen, at = _chosen(course, session, rank)
+    base = _base(file, chosen, at, profiles)
+    narrowed = _narrowed(file, chosen, at, base, defaults)
     opens = opens_at(course, session) if session is not None else None
     is_open = opens is not None and opens <= now
     only_sessions = course.outside_sessions == "no" and not trying
@@ -120,9 +123,21 @@ def opens_at(course: Course, session: CourseDate) -> datetime:
     return session.start - timedelta(seconds=course.start_ahead or 0)
 
 
-def _base(file: CourseFile, course: Course, profiles: Sequence[Profile]) -> Profile:
-    wanted = course.profile.slug
-    at = file.where(("profile", "slug"))
+def profiles_of(course: Course, session: CourseDate | None) -> tuple[ChosenProfile, ...]:
+    """The profiles of a session in the order in which their seats are filled; after the last session, the course's."""
+    return session.profiles if session is not None and session.profiles else course.profiles
+
+
+def _chosen(course: Course, session: CourseDate | None, rank: int) -> tuple[ChosenProfile, tuple[str | int, ...]]:
+    """One of the profiles of a session, and its path in the course's file."""
+    at = session.profiles_at if session is not None and session.profiles else ("profile",)
+    profiles = profiles_of(course, session)
+    return profiles[rank], at if len(profiles) == 1 else (*at, rank)
+
+
+def _base(file: CourseFile, chosen: ChosenProfile, path: tuple[str | int, ...], profiles: Sequence[Profile]) -> Profile:
+    wanted = chosen.slug
+    at = file.where((*path, "slug"))
     base = next((profile for profile in profiles if profile.slug == wanted), None)
     if base is None:
         raise ConfigError(f"there is no profile {wanted}", where=at)
@@ -134,13 +149,14 @@ def _base(file: CourseFile, course: Course, profiles: Sequence[Profile]) -> Prof
     return base
 
 
-def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resources | None) -> Override:
+def _narrowed(
+    file: CourseFile, chosen: ChosenProfile, at: tuple[str | int, ...], base: Profile, defaults: Resources | None
+) -> Override:
     """The profile with the course's values for its options, and with lower numbers."""
 
     def refusal(message: str, *path: str) -> ConfigError:
-        return ConfigError(message, where=file.where(("profile", *path)))
+        return ConfigError(message, where=file.where((*at, *path)))
 
-    chosen = course.profile
     unknown = [name for name in chosen.options if name not in base.profile_options]
     if unknown:
         names = ", ".join(base.profile_options) or "none"

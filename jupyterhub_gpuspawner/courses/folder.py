@@ -36,6 +36,9 @@ COURSES_LIMIT = 200
 """Maximum number of courses in a folder."""
 _FILE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,54}[a-z0-9])?)\.ya?ml")
 """At most 56 characters: with ``course-`` before them they are the slug of a profile."""
+_MEANT = re.compile(r"^[^.].*\.ya?ml(\.\w+)?$", re.IGNORECASE)
+"""A file that its author takes for a course's: such as ``Deep Learning.yaml``, ``deep.YML``, ``deep.yaml.txt``."""
+_UNSAFE = re.compile(r"[^\w .-]")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class CourseFolder:
 
     def _owners(self, folder: int) -> dict[str, str]:
         """The file of each course, oldest first; tells which files are ignored."""
-        names = [name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")) and name[0] != "."]
+        names = [name for name in os.listdir(folder) if _MEANT.search(name)]
         slugs = {name: match[1] for name in names if (match := _FILE.fullmatch(name)) is not None}
         former = {slug: name for slug, name in self.owners.items() if slugs.get(name) == slug}
         # an editor replaces a file, so times tell only which of the new ones is older
@@ -102,9 +105,10 @@ class CourseFolder:
         )
         faults = []
         if len(slugs) < len(names):
+            wrong = some([_UNSAFE.sub("?", name)[:80] for name in sorted(set(names) - set(slugs))])
             faults.append(
-                "a course's file has a name of at most 56 lower-case letters, digits and hyphens, and ends in .yaml; "
-                f"{len(names) - len(slugs)} of the files do not and are ignored"
+                f"not read: {wrong}; a course's file has a name of at most 56 lower-case letters, digits and hyphens, "
+                "and ends in .yaml"
             )
         if second:
             faults.append(f"a second file of the same name is ignored: {some(second)}")

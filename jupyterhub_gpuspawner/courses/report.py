@@ -102,7 +102,7 @@ class CheckDocument:
     """
 
     course: str
-    """Its file's name, without the ending."""
+    """Its file's name, without the ending; empty where the folder of courses has a fault, such as a file's name."""
     fault: str | None
     """What is wrong with the course's file; null where it is correct."""
     sessions: tuple[SessionDocument, ...]

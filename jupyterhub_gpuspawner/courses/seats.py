@@ -59,6 +59,8 @@ class SeatCount:
     """How many people's jobs have GPUs whose cores are known."""
     beside: int = 0
     """How many of these have each core beside one of their GPUs, and each GPU beside one of their cores."""
+    by_profile: Mapping[str, int] = field(default_factory=dict)
+    """How many people start each of several profiles, by its slug; empty where there is one."""
     smaller: Smaller | None = None
     """None where everybody's server starts, and where neither fewer cores nor less memory would help."""
     notes: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.courses.course_profile import profiles_of, slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
@@ -68,8 +68,10 @@ class Rules:
     def rule(self, profile: str) -> IdleRule:
         """The policy for the servers of a profile; the site's for one that is offered no longer."""
         course = self.courses.get(profile)
-        slug = course.course.profile.slug if course is not None and course.course is not None else profile
-        return self.profiles.get(slug, self.site)
+        if course is not None and course.course is not None:
+            session = course.session_at() or course.next_session()
+            profile = profiles_of(course.course, session)[0].slug  # of several the first decides
+        return self.profiles.get(profile, self.site)
 
     def session(self, profile: str, now: float) -> tuple[bool, float]:
         """Whether a session of the profile's course is under way, and when its last one has ended; 0: never."""

@@ -47,6 +47,7 @@ class Checked:
     """What the check of one course found."""
 
     slug: str
+    """Empty for the folder of courses, where that has a fault."""
     reports: Sequence[SessionReport]
     fault: ConfigError | None
     """What is wrong with its file."""
@@ -64,7 +65,7 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     ConfigError, also for a named course without such a session, and SlurmUnavailable.
     """
     spawner = spawner_of(site)
-    every_file = await asyncio.to_thread(_all_courses, spawner.courses_dir)
+    every_file, of_folder = await asyncio.to_thread(_all_courses, spawner.courses_dir)
     every_file = await _with_added(site, every_file)
     files = await _with_added(site, [course_file(spawner.courses_dir, name)]) if name else every_file
     inputs = await course_site(site, [file for file in files if file.fault is None])
@@ -76,15 +77,17 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     rehearsal = await rehearsal_with(
         spawner, inputs.snapshot, others=plans_beside(sessions, every_file, inputs) if sessions else ()
     )
-    return [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
+    checked = [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
+    return checked if name or of_folder is None else [*checked, Checked("", (), of_folder)]
 
 
-def _all_courses(folder: str) -> list[CourseFile]:
+def _all_courses(folder: str) -> tuple[list[CourseFile], ConfigError | None]:
+    """The files of all courses, and what is wrong with the folder, such as a file with a wrong name."""
     courses = CourseFolder(folder)
     files = sorted(courses.courses(), key=lambda file: file.slug)
     if courses.fault is not None and not files:
         raise courses.fault
-    return files
+    return files, courses.fault
 
 
 async def _with_added(site: Site, files: Sequence[CourseFile]) -> list[CourseFile]:

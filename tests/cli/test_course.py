@@ -279,7 +279,10 @@ def test_a_wrong_name_is_told_with_the_right_ones(
 
 @pytest.mark.slurm
 def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
-    """A faulty file does not hide the others, and sessions that have ended are checked with --all alone."""
+    """A faulty file does not hide the others, and sessions that have ended are checked with --all alone.
+
+    A file with a wrong name is named.
+    """
     config = site(
         tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
     )
@@ -287,14 +290,16 @@ def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: P
     old = DEEP_LEARNING.replace("profile: {slug: k80, options: {gpus: 1}}", "profile: lesson")
     (courses / "old.yaml").write_text(old.replace("2026", "2020"))
     (courses / "wrong.yaml").write_text("name: [\n")
+    (courses / "New Course.yaml").write_text(old)
     told = run(config, slurm_cluster, "check", "--json")
     with_old = run(config, slurm_cluster, "check", "--json", "--all")
     found = {course["course"]: course for course in json.loads(told.stdout)["courses"]}
     past = {course["course"]: len(course["sessions"]) for course in json.loads(with_old.stdout)["courses"]}
 
     assert told.exit_code == with_old.exit_code == 1
-    assert {name: len(each["sessions"]) for name, each in found.items()} == {"deep": 1, "old": 0, "wrong": 0}
-    assert past == {"deep": 1, "old": 4, "wrong": 0}
+    assert {name: len(each["sessions"]) for name, each in found.items()} == {"deep": 1, "old": 0, "wrong": 0, "": 0}
+    assert past == {"deep": 1, "old": 4, "wrong": 0, "": 0}
+    assert ": not read: New Course.yaml; a course's file has a name of " in found[""]["fault"]
     assert found["wrong"]["fault"].startswith("wrong.yaml:2: ")
     assert (found["deep"]["fault"], found["old"]["fault"]) == (None, None)
 

@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, plans, plans_beside, report_of
+from jupyterhub_gpuspawner.courses.check import (
+    CourseInputs,
+    HubLimits,
+    SessionPlan,
+    estimated,
+    plans,
+    plans_beside,
+    rank_of_next,
+    report_of,
+)
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Reservation
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import cluster, node, running
 
@@ -345,6 +354,61 @@ def test_seats_are_counted_for_the_moment_at_which_servers_can_start(
 
     assert plan.request is not None
     assert (plan.at, plan.request.resources.time) == (at, END - max(now, START - 600) - 60)
+
+
+TWO_PROFILES = parse_profiles(
+    [
+        {
+            "display_name": slug,
+            "slug": slug,
+            "slurm": {"partition": "gpu", "gpus": gpus, "cpus": 1, "memory": "1G", "time": "8:00:00"},
+        }
+        for slug, gpus in (("two", 2), ("one", 1))
+    ]
+)
+"""On two nodes of four GPUs, four people fit with the first, eight with the second."""
+
+
+def server_of(job: ClusterJob, user: str) -> ClusterJob:
+    """A participant's, in the course's reservation."""
+    return job._replace(user=user, reservation="ml", ends_at=None)
+
+
+def two_profiles(found: ClusterSnapshot) -> SessionPlan:
+    """The plan of a session for eight people with both profiles, under way."""
+    changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": ["two", "one"], "start_ahead": None}
+    file = CourseFile("deep", course(DEEP_LEARNING, **changes))
+    (plan,) = plans(file, CourseInputs(TWO_PROFILES, replace(found, taken_at=START + HOUR)))
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("running_servers", "unplaced", "rank"),
+    [(0, 0, 0), (0, 3, 0), (0, 4, 1), (0, 99, 1), (3, 0, 0), (3, 1, 1), (4, 0, 1)],
+)
+def test_seats_are_filled_in_the_order_of_the_profiles(running_servers: int, unplaced: int, rank: int) -> None:
+    """The course's own servers have theirs, also those that hold nothing yet; whoever finds none waits for the last."""
+    used = [min(2, max(0, running_servers - 2 * number)) for number in range(2)]
+    nodes = [node(f"g{number}", "gpu:k80:4", f"gpu:k80:{2 * count}") for number, count in enumerate(used)]
+    jobs = [
+        server_of(running(f"{number}{server}", f"g{number}", "gpu:k80:2"), f"t{1 + 2 * number + server}")
+        for number, count in enumerate(used)
+        for server in range(count)
+    ]
+    reservation = snapshot().reservations
+    found = replace(cluster(*nodes, jobs=tuple(jobs), reservations=reservation), taken_at=START + HOUR)
+    plan, now = two_profiles(found), START + HOUR
+    assert rank_of_next(plan.requests, plan.session, found, plan.people, now=now, unplaced=unplaced) == rank
+
+
+def test_the_report_says_how_many_get_each_profile() -> None:
+    """They are one count of seats, by Slurm or by hand, and every profile's faults are told."""
+    plan = two_profiles(snapshot())
+    by_hand = estimated(plan, snapshot(), "By hand.")
+    assert by_hand == SeatCount(8, 12, 12, by_profile={"two": 4, "one": 4}, estimate="By hand.")
+    report = report_of(plan, snapshot(), replace(ALL, by_profile={"two": 4, "one": 4}), {})
+    assert (report.fits, texts(report)) == (True, ["4 get profile two, 4 get profile one."])
+    assert texts(report_of(two_profiles(cluster(*NODES)), snapshot(), None, {})) == ["There is no reservation ml."]
 
 
 SAME_TIME: dict[str, tuple[dict[str, Any], list[str]]] = {

@@ -101,6 +101,15 @@ DAY = {"date": "2026-03-02", "from": "9:00", "to": "17:00"}
 WEEKLY = {"weekly": ["monday"], "first": "2026-03-02", "last": "2026-03-30", "from": "9:00", "to": "10:00"}
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no session": ({"sessions": []}, "sessions: must have at least one session"),
+    "no profile": ({"profile": []}, "profile: must be one profile, or a list of at most 8"),
+    "the second of several profiles": (
+        {"profile": ["k80", {"slug": "k80", "gpus": -1}]},
+        "profile[1].gpus: must be a whole number from 0 to 1024",
+    ),
+    "the profile of a session": (
+        {"sessions": [{**DAY, "profile": {"slug": "k80", "cpus": 0}}]},
+        "sessions[0].profile.cpus: must be a whole number from 1 to 65536",
+    ),
     "ends before it begins": (
         {"sessions": [{**DAY, "to": "8:00"}]},
         "sessions[0]: to must be later than from",

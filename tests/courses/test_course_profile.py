@@ -71,6 +71,19 @@ def asked(now: datetime, **more: Any) -> JobRequest:
     )
 
 
+def test_a_session_may_have_profiles_of_its_own() -> None:
+    """Those of the course are for the others; each may be one, or several in order."""
+    own = {"date": "2026-03-04", "from": "13:00", "to": "17:00", "profile": {"slug": "k80", "cpus": 1}}
+    days = [{"date": "2026-03-02", "from": "9:00", "to": "17:00"}, own]
+    lesson = course(LESSON, profile=[{"slug": "k80", "cpus": 4}, {"slug": "k80", "cpus": 2}], sessions=days)
+    profiles = parse_profiles([K80])
+    requested = {
+        (day, rank): course_profile(CourseFile("deep", lesson), profiles, at(day, 14), rank=rank).profile.slurm.cpus
+        for day, rank in ((2, 0), (2, 1), (4, 0))
+    }
+    assert requested == {(2, 0): 4, (2, 1): 2, (4, 0): 1}
+
+
 def test_a_course_is_a_card_of_its_own_without_anything_to_choose() -> None:
     """With the course's name and message; the admin's default stays the default."""
     found = offered(at(2, 10), message="Bring questions.").profile

@@ -89,9 +89,31 @@ def test_links_and_odd_names_are_not_followed(folder: Path, tmp_path_factory: py
         )
     ]
     assert str(courses.fault) == (
-        f"{folder}: a course's file has a name of at most 56 lower-case letters, digits and hyphens, and ends in "
-        ".yaml; 1 of the files do not and are ignored"
+        f"{folder}: not read: Other Course.yaml; a course's file has a name of at most 56 lower-case letters, digits "
+        "and hyphens, and ends in .yaml"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("Deep.yaml", "Deep.yaml"),
+        ("deep.YAML", "deep.YAML"),
+        ("deep.yaml.txt", "deep.yaml.txt"),
+        ("deep_learning.yml", "deep_learning.yml"),
+        ("a<b>.yaml", "a?b?.yaml"),
+        (".deep.yaml", ""),
+        ("README.txt", ""),
+        ("people.csv", ""),
+    ],
+)
+def test_a_file_whose_name_or_ending_is_wrong_is_named(folder: Path, name: str, named: str) -> None:
+    """Its author takes it for a course's; others in the folder are not mentioned."""
+    (folder / name).write_text(DEEP_LEARNING)
+    courses = CourseFolder(folder)
+    courses.courses()
+    fault = str(courses.fault).partition("not read: ")[2].partition(";")[0] if courses.fault is not None else ""
+    assert fault == named
 
 
 def test_a_faulty_file_is_not_read_again_before_it_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

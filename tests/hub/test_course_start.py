@@ -21,16 +21,23 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 PROFILES = f"""
 - display_name: Cores
   slug: cores
-  slurm: {{partition: batch, cpus: 4, memory: 400M, time: "8:00:00"}}
+  slurm: {{partition: batch, cpus: 4, memory: 100G, time: "8:00:00"}}
   command: {COMMAND}
   profile_options:
     cpus: {{display_name: Cores, range: {{min: 1, max: 4, default: 1, sets: slurm.cpus}}}}
 """
 
 
+COURSE = {"profile": "course-lesson"}
+FACTS = r"(?<!\w)(JobState|Reservation|NodeList|CPUs/Task|MinMemoryNode)=(\S+)"
+
+
 @dataclass(frozen=True)
 class Lesson:
-    """A course whose session began half an hour ago, with a reservation that ends with it."""
+    """A course whose session began half an hour ago, with a reservation that ends with it.
+
+    Its node has a seat of much memory, and many of little.
+    """
 
     hub: HubProcess
     file: Path
@@ -55,7 +62,7 @@ def lesson(
 name: A lesson
 instructors: teacher
 roster: student[1-2]
-profile: {{slug: cores, options: {{cpus: 2}}, memory: 200M}}
+profile: [{{slug: cores, options: {{cpus: 2}}}}, {{slug: cores, options: {{cpus: 1}}, memory: 200M}}]
 zone: {zone.key}
 sessions: [{{date: {begin:%Y-%m-%d}, from: "{begin:%H:%M}", to: "{end:%H:%M}", reservation: lesson}}]
 """
@@ -81,22 +88,20 @@ def offered(hub: HubProcess, user: str) -> dict[str, bool]:
 def test_a_participant_who_is_late_gets_what_the_course_says(lesson: Lesson, slurm_cluster: PrivateSlurm) -> None:
     """The job has the session's reservation, the course's cores and memory, and ends with the session.
 
-    It goes on when the course's file is gone and the hub is restarted; the course is no longer offered then.
+    When the first profile has no seat left, the next participant gets the second. The job goes on when the course's
+    file is gone and the hub is restarted; the course is no longer offered then.
     """
     hub = lesson.hub
-    for user in ("student1", "teacher", "outsider"):
+    for user in ("student1", "student2", "teacher", "outsider"):
         hub.api("POST", f"/users/{user}")
-    placement = hub.spawn("student1", {"profile": "course-lesson"})
+    placement = hub.spawn("student1", COURSE)
     job = slurm_cluster.run("scontrol", "show", "job", placement["job_id"])
+    second = slurm_cluster.run("scontrol", "show", "job", hub.spawn("student2", COURSE)["job_id"])
     ends = datetime.fromisoformat(re.search(r"EndTime=(\S+)", job)[1]).astimezone()  # type: ignore[index]
 
-    assert dict(re.findall(r"(?<!\w)(JobState|Reservation|NodeList|CPUs/Task|MinMemoryNode)=(\S+)", job)) == {
-        "JobState": "RUNNING",
-        "Reservation": "lesson",
-        "NodeList": "c2",
-        "CPUs/Task": "2",
-        "MinMemoryNode": "200M",
-    }
+    facts = {"JobState": "RUNNING", "Reservation": "lesson", "NodeList": "c2"}
+    assert dict(re.findall(FACTS, job)) == {**facts, "CPUs/Task": "2", "MinMemoryNode": "100G"}
+    assert dict(re.findall(FACTS, second)) == {**facts, "CPUs/Task": "1", "MinMemoryNode": "200M"}
     assert timedelta() < lesson.end - ends <= timedelta(minutes=2)
     assert {user: offered(hub, user) for user in ("student2", "teacher", "outsider")} == {
         "student2": {"cores": True, "course-lesson": True},

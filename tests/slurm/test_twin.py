@@ -209,6 +209,13 @@ def test_a_job_holds_as_many_cpus_as_slurm_counts(cpus: int, held: int) -> None:
     assert f"--cpus-per-task={held}" in question_of(of, (), at=NOW).document["held"][0]
 
 
+async def test_jobs_that_prefer_nodes_use_the_others_when_these_are_full(slurm: Installation) -> None:
+    """Tasks of a job array would wait for them."""
+    of = site([node("g1", features="new"), node("g2", features="old")], [partition("gpu", "g[1-2]")])
+    answers = await ask(slurm, of, *["--prefer=old; -c 20; --mem=10; --time=10"] * 3)
+    assert [part.node for answer in answers.answers for part in answer.allocations] == ["g2", "g1"]
+
+
 async def test_select_cons_res_gives_gpus_with_the_cores_beside_them_alone(slurm: Installation) -> None:
     """Slurm 23.11 has it no longer: the other cores count, too."""
     of = site(

@@ -341,7 +341,7 @@ class CoursesPage(_OfCourses):
         if book is None:
             raise web.HTTPError(404, words.NO_SUCH_COURSE)
         entries = [self.room(course).entry(course) for course in await courses_taught(self)]
-        fault = str(book.fault) if book.fault is not None and is_admin(self.parsed_scopes) else ""
+        fault = str(book.fault) if book.fault is not None and (entries or is_admin(self.parsed_scopes)) else ""
         self.finish(await self.render_template("courses.html", courses=entries, folder_fault=fault))
 
 

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapp
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from jupyterhub_gpuspawner.courses.check import SessionPlan, report_of
+from jupyterhub_gpuspawner.courses.check import SessionPlan, by_profile, estimated, report_of
 from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller, estimate, smaller_values, tries, with_value
+from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -85,20 +85,23 @@ class Rehearsal:
 
     async def report(self, plan: SessionPlan, as_users: Sequence[str]) -> SessionReport:
         """The report of one session; Slurm is asked as these users whom it would refuse."""
-        if plan.request is None:
+        if not plan.requests:
             return report_of(plan, self.snapshot, None, {})
-        script, unknown = self._script(plan), [self.together] if self.together else []
-        asking = asyncio.ensure_future(self._refusals(plan, script, as_users))
+        scripts, unknown = self._scripts(plan), [self.together] if self.together else []
+        asking = asyncio.ensure_future(self._refusals(plan, scripts, as_users))
         # the servers of a session that has begun are among the site's jobs
         before = [other for other in plan.served_before(self.others) if other.at > self.snapshot.taken_at]
-        first = [
-            request for other in before for request in requests_with(options_in(self._script(other)), len(other.people))
-        ]
         unknown += [SERVED_FIRST.format(course=name) for name in dict.fromkeys(other.course for other in before)]
         owners = {job_owner(self.spawner.exec_prefix, name) for name in plan.people}
         try:
             seats = await count_seats(
-                plan, script, self.snapshot, self.site, self.client.installation, first=first, users=owners
+                plan,
+                scripts,
+                self.snapshot,
+                self.site,
+                self.client.installation,
+                first=[(self._scripts(other), len(other.people)) for other in before],
+                users=owners,
             )
             try:
                 refused = await asking
@@ -111,7 +114,7 @@ class Rehearsal:
 
     async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:
         """Slurm's answer for each of these users, one each ``every`` seconds."""
-        nobody = next((remark.text for remark in plan.remarks if not remark.hint), "") if plan.request is None else ""
+        nobody = next((remark.text for remark in plan.remarks if not remark.hint), "") if not plan.requests else ""
         for number, user in enumerate(users):
             if nobody or user in plan.excluded:
                 yield PersonsAnswer(user, None, plan.excluded.get(user, nobody))
@@ -119,20 +122,21 @@ class Rehearsal:
             if number:
                 await asyncio.sleep(every)
             try:
-                yield PersonsAnswer(user, (await self._trial(plan, self._script(plan), user)).starts_at)
+                yield PersonsAnswer(user, (await self._trial(plan, self._scripts(plan)[0], user)).starts_at)
             except (ConfigError, SubmitRejected) as error:
                 yield PersonsAnswer(user, None, error.message)
 
-    def _script(self, plan: SessionPlan) -> str:
-        """The batch script of a session's servers, of which only the requests matter; raises ConfigError."""
-        assert plan.request is not None  # noqa: S101 - without one nothing is asked
-        account = Account(plan.request.username, "/")
-        return batch_job(self.spawner.settings_of(plan.request), plan.request, account, start_id="").script
+    def _scripts(self, plan: SessionPlan) -> list[str]:
+        """The batch scripts of a session's profiles, of which only the requests matter; raises ConfigError."""
+        return [
+            batch_job(self.spawner.settings_of(request), request, Account(request.username, "/"), start_id="").script
+            for request in plan.requests
+        ]
 
     async def _trial(self, plan: SessionPlan, script: str, user: str) -> WillRun:
         return await dry_run(self.client, script, user, exec_prefix=self.spawner.exec_prefix, begin=plan.at)
 
-    async def _refusals(self, plan: SessionPlan, script: str, users: Sequence[str]) -> dict[str, str]:
+    async def _refusals(self, plan: SessionPlan, scripts: Sequence[str], users: Sequence[str]) -> dict[str, str]:
         """Those of the users whose job Slurm would refuse, with its sentence.
 
         Raises ConfigError if nothing can be run as one of them, and SlurmUnavailable.
@@ -140,11 +144,12 @@ class Rehearsal:
         turns = asyncio.Semaphore(CONCURRENT_REQUESTS)
 
         async def refusal(user: str) -> str:
-            async with turns:
-                try:
-                    await self._trial(plan, script, user)
-                except SubmitRejected as error:
-                    return error.message
+            for script in scripts:
+                async with turns:
+                    try:
+                        await self._trial(plan, script, user)
+                    except SubmitRejected as error:
+                        return error.message
             return ""
 
         sentences = await together(refusal(user) for user in users)
@@ -201,52 +206,61 @@ async def dry_run(client: SlurmClient, script: str, user: str, *, exec_prefix: s
 
 async def count_seats(
     plan: SessionPlan,
-    script: str,
+    scripts: Sequence[str],
     snapshot: ClusterSnapshot,
     site: Site | GPUSpawnerError,
     slurm: Installation,
     *,
-    first: Sequence[Request] = (),
+    first: Sequence[tuple[Sequence[str], int]] = (),
     users: Collection[str] = (),
 ) -> SeatCount | None:
     """Ask Slurm's scheduler how many servers of a session start; where it cannot be asked, estimate.
 
-    Where not everybody's does, it is asked again with fewer cores and with less memory. ``site`` is an error where the
-    site's answers could not be had. ``first`` are the requests of sessions that are served before; ``users`` are the
-    accounts as which the servers are submitted.
+    ``scripts``: one for each of its profiles, in the order in which their seats are filled. Where not everybody's
+    server starts, and there is one profile, it is asked again with fewer cores and with less memory. ``site`` is an
+    error where the site's answers could not be had. ``first`` are the scripts and the number of people of sessions that
+    are served before; ``users`` are the accounts as which the servers are submitted.
     """
-    assert plan.request is not None  # noqa: S101 - a plan without one is not asked about
     if isinstance(site, GPUSpawnerError):
         return estimated(plan, snapshot, f"Counted by hand, as an estimate: {site}")
-    resources, wanted = plan.request.resources, len(plan.people)
-    options = options_in(script)
+    wanted, profiles = len(plan.people), [options_in(script) for script in scripts]
 
-    async def answers(options: Mapping[str, str], number: int) -> Answers:
-        requests = [*first, *requests_with(options, number)]
-        every = await what_runs(site, requests, at=plan.at, slurm=slurm, without=plan.own_jobs, users=users)
-        return replace(every, answers=every.answers[len(first) :])
+    async def in_order(
+        before: Sequence[Request], profiles: Sequence[Mapping[str, str]], number: int
+    ) -> tuple[list[Request], list[int], Answers]:
+        """What so many people request who each start the first profile that has a seat.
+
+        And how many start each profile, and what becomes of them after the requests ``before``.
+        """
+        requests, counts, every = list[Request](), list[int](), Answers((), "")
+        for rank, options in enumerate(profiles):
+            own, at_last = requests_with(options, number - len(requests)), rank == len(profiles) - 1
+            if own or at_last:
+                asked = [*before, *requests, *own]
+                every = await what_runs(site, asked, at=plan.at, slurm=slurm, without=plan.own_jobs, users=users)
+            counts.append(sum(answer.runs for answer in every.answers[len(before) + len(requests) :]) if own else 0)
+            requests += own if at_last else own[: counts[-1]]
+        return requests, counts, replace(every, answers=every.answers[len(before) :])
 
     async def with_less(option: str, value: int) -> Smaller:
-        return Smaller(option, value, (await answers(with_value(options, option, value), wanted)).running)
+        _, counts, _ = await in_order(served, [with_value(profiles[0], option, value)], wanted)
+        return Smaller(option, value, sum(counts))
 
+    served = list[Request]()
     try:
-        count = _counted(await answers(options, tries(wanted)), wanted, site)
-        if count.fit >= wanted or count.refusal:
+        for of_others, number in first:
+            requests, _, _ = await in_order(served, [options_in(script) for script in of_others], number)
+            served += requests
+        _, counts, every = await in_order(served, profiles, tries(wanted))
+        count = replace(_counted(every, wanted, site), by_profile=by_profile(plan, counts))
+        if count.fit >= wanted or count.refusal or len(profiles) > 1:
             return count
-        trials = [with_less(*smaller) for smaller in smaller_values(options, resources, snapshot)]
-        helpful = [smaller for smaller in await together(trials) if smaller.fit > count.fit]
+        smaller = smaller_values(profiles[0], plan.requests[0].resources, snapshot)
+        helpful = [tried for tried in await together(with_less(*each) for each in smaller) if tried.fit > count.fit]
     except GPUSpawnerError as error:
         return estimated(plan, snapshot, f"Counted by hand, as an estimate: {error}")
-    best = max((smaller.fit for smaller in helpful), default=0)
-    return replace(count, smaller=next((smaller for smaller in helpful if smaller.fit == best), None))
-
-
-def estimated(plan: SessionPlan, snapshot: ClusterSnapshot, why: str) -> SeatCount | None:
-    """A count by hand; None for a plan without a request."""
-    if plan.request is None:
-        return None
-    resources = plan.request.resources
-    return estimate(resources, snapshot, len(plan.people), why, at=plan.at, own_jobs=plan.own_jobs)
+    best = max((tried.fit for tried in helpful), default=0)
+    return replace(count, smaller=next((tried for tried in helpful if tried.fit == best), None))
 
 
 def options_in(script: str) -> dict[str, str]:

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, plans
-from jupyterhub_gpuspawner.courses.seats import estimate
+from jupyterhub_gpuspawner.courses.check import CourseInputs, estimated, plans
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
@@ -375,6 +374,5 @@ def seats_left(course: HubCourse, inputs: CourseInputs, *, now: float) -> int | 
     if session is None or not course.people:
         return None
     plan = next(iter(plans(course.file, inputs, only=session.name)), None)
-    if plan is None or plan.request is None:
-        return None
-    return estimate(plan.request.resources, inputs.snapshot, len(course.people), "", at=plan.at).fit
+    count = estimated(replace(plan, own_jobs=frozenset()), inputs.snapshot, "") if plan is not None else None
+    return count.fit if count is not None else None

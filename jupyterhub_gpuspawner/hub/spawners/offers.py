@@ -20,11 +20,14 @@ from jupyterhub.scopes import Scope
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.courses.check import rank_of_next
+from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import (
     PREFIX,
     CourseProfile,
     course_profile,
     group_name,
+    profiles_of,
     slug_of,
 )
 from jupyterhub_gpuspawner.courses.folder import CourseFile
@@ -35,7 +38,8 @@ from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, wri
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""
@@ -233,6 +237,8 @@ class ProfileSource:
 
 SETTING = "gpuspawner_courses"
 """Where the hub's tornado settings hold its courses."""
+FOR_SEATS = 60.0
+"""Seconds that the snapshot may be old by which a course's seats are filled; its own later starts are known."""
 INSTRUCTORS_NAMED = 3
 """Instructors whom somebody who is not on their course is told to ask, at most."""
 
@@ -252,6 +258,9 @@ async def refresh_courses(spawner: Any) -> None:
     if courses is not None:
         try:
             await courses.refresh()
+            own = [course for course in _courses(spawner) if spawner.user.name in course.people]
+            if any(_has_several_profiles(course.file.course) for course in own):
+                await spawner.connection().cluster.recent(FOR_SEATS)
         except SQLAlchemyError as error:
             spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
         except Exception:
@@ -269,7 +278,9 @@ def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
     name, groups = spawner.user.name, spawner.groups_of_user()
     taught = {course.file.slug for course in courses if _teaches(course, name, groups)}
     own = [course.file for course in courses if course.file.slug in taught or name in course.people]
-    return tuple(offer for offer in _course_profiles(spawner, own, taught).values() if isinstance(offer, CourseProfile))
+    people = {course.file.slug: course.people for course in courses}
+    offered = _course_profiles(spawner, own, taught, people=people)
+    return tuple(offer for offer in offered.values() if isinstance(offer, CourseProfile))
 
 
 def refuse_strangers(spawner: Any, slug: object, offered: Sequence[Profile]) -> None:
@@ -311,8 +322,16 @@ def _courses(spawner: Any) -> list[Any]:
 
 
 def _course_profiles(
-    spawner: Any, files: Sequence[CourseFile], taught: Collection[str] = ()
+    spawner: Any,
+    files: Sequence[CourseFile],
+    taught: Collection[str] = (),
+    *,
+    people: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, CourseProfile | ConfigError]:
+    """The profile of each course by its slug: of several that of the first seat that is left, if ``people`` are given.
+
+    They are the participants of each course.
+    """
     if not files:
         return {}
     now = datetime.now().astimezone()
@@ -320,7 +339,15 @@ def _course_profiles(
 
     def profile_of(file: CourseFile) -> CourseProfile | ConfigError:
         try:
-            return course_profile(file, profiles, now, defaults=defaults, trying=file.slug in taught)
+            trying = file.slug in taught
+            first = course_profile(file, profiles, now, defaults=defaults, trying=trying)
+            assert file.course is not None  # noqa: S101 - _courses
+            number = len(profiles_of(file.course, first.session))
+            others = [
+                course_profile(file, profiles, now, defaults=defaults, trying=trying, rank=rank)
+                for rank in range(1, number)
+            ]
+            return _next_seat(spawner, [first, *others], people[file.slug]) if people and others else first
         except ConfigError as error:
             return error
         except Exception as error:  # noqa: BLE001 - it belongs to this one course
@@ -328,6 +355,56 @@ def _course_profiles(
             return ConfigError(f"the course cannot be offered ({type(error).__name__})", where=file.where(()))
 
     return {file.slug: profile_of(file) for file in files}
+
+
+def _has_several_profiles(course: Course | None) -> bool:
+    return course is not None and any(len(date.profiles) > 1 for date in course.dates)
+
+
+def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[str]) -> CourseProfile:
+    """The profile that the next server of a course gets: the first that has a seat left, or else the last.
+
+    Where nothing is known of the cluster, and where one of them starts no Slurm job, it is the first.
+    """
+    session, snapshot = offers[0].session, spawner.connection().cluster.latest
+    if session is None or snapshot is None or any(offer.profile.kind != "slurm" for offer in offers):
+        return offers[0]
+    now = datetime.now().astimezone()
+    try:
+        requests = [
+            resolve(
+                (offer.profile,),
+                {"profile": offer.profile.slug},
+                username=spawner.user.name,
+                groups=spawner.groups_of_user(),
+                server_name="",
+                now=now,
+                defaults=site_defaults(spawner.site_settings()),
+            )
+            for offer in offers
+        ]
+    except RequestError:  # it is not open now, or not for this user, which is told where it is chosen
+        return offers[0]
+    unplaced = _unplaced(spawner, people, offers[0].profile.slug, snapshot)
+    return offers[rank_of_next(requests, session, snapshot, people, now=now.timestamp(), unplaced=unplaced)]
+
+
+def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshot: ClusterSnapshot) -> int:
+    """How many other servers of a course, with its profile, are active and hold nothing yet by a snapshot."""
+    names, placed = frozenset(people), {job.job_id for job in snapshot.jobs if job.nodes}
+    servers = (
+        server
+        for user in list(spawner.user.settings.get("users", {}).values())
+        if user.name in names
+        for server in list(user.spawners.values())
+    )
+    return sum(
+        server is not spawner
+        and server.active
+        and getattr(server.chosen, "profile", "") == slug
+        and server.job_id not in placed
+        for server in servers
+    )
 
 
 def _teaches(course: Any, name: str, groups: Collection[str]) -> bool:

@@ -202,7 +202,9 @@ def _answer(name: str, record: str) -> Answer:
 
 def _tasks(record: str) -> Iterator[tuple[str, int]]:
     job = _JOB.match(record)
-    if job is not None and job[2]:
+    if job is not None and not job[2]:
+        yield job[1], 1
+    elif job is not None:
         for task in parse_cpulist(job[3].partition("%")[0]):
             yield job[2], task
 

@@ -629,17 +629,23 @@ def _reservation(
 
 
 def _in_arrays(arguments: Sequence[Mapping[str, str]]) -> tuple[list[list[str]], tuple[tuple[int, int], ...]]:
-    """Requests that follow each other and are the same, as one job array: it is submitted at once."""
+    """Requests that follow each other and are the same, as one job array: it is submitted at once.
+
+    Tasks of an array that prefer nodes (``--prefer``) never use others, as jobs do (seen with Slurm 22.05).
+    """
     groups: list[tuple[Mapping[str, str], int]] = []
     jobs: list[tuple[int, int]] = []
     for options in arguments:
-        if groups and groups[-1][0] == options:
+        if groups and groups[-1][0] == options and "prefer" not in options:
             groups[-1] = options, groups[-1][1] + 1
         else:
             groups.append((options, 1))
         jobs.append((len(groups) - 1, groups[-1][1]))
     submitted = [
-        [*(f"--{name}={value}" if value else f"--{name}" for name, value in options.items()), f"--array=1-{count}"]
+        [
+            *(f"--{name}={value}" if value else f"--{name}" for name, value in options.items()),
+            *([] if "prefer" in options else [f"--array=1-{count}"]),
+        ]
         for options, count in groups
     ]
     return submitted, tuple(jobs)

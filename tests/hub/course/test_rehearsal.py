@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.courses.check import SessionPlan, plan_of
-from jupyterhub_gpuspawner.courses.course import CourseDate
+from jupyterhub_gpuspawner.courses.course import ChosenProfile, CourseDate
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, Rehearsal, count_seats, options_in, requests_with
+from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, Rehearsal, count_seats
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -59,6 +59,7 @@ def script(*options: str) -> str:
     return "".join(f"{line}\n" for line in ("#!/bin/bash", *(f"#SBATCH {option}" for option in options), "echo"))
 
 
+WIDE, NARROW = (ChosenProfile(slug=slug) for slug in ("wide", "narrow"))
 ONE = ("--partition=gpu", "--gres=gpu:k80:1", "--mem=1000", "--time=120", "--no-requeue", "--job-name=jupyterhub")
 TWO = site([node("g1", K80), node("g2", K80)], [partition("gpu", "g[1-2]")], gres_conf=NEAR)
 IN_SPARE = "--reservation=spare"
@@ -131,7 +132,7 @@ async def test_slurms_scheduler_counts_the_seats(
 ) -> None:
     """With the options of the batch script, one and a half times the roster, and again with less where that helps."""
     session = plan(answers, people, **more)
-    count = await count_seats(session, script(*options), snapshot_of(answers), answers, Installation())
+    count = await count_seats(session, [script(*options)], snapshot_of(answers), answers, Installation())
     assert count == expected
 
 
@@ -139,16 +140,27 @@ async def test_slurms_scheduler_counts_the_seats(
 @pytest.mark.usefixtures("needs_slurm")
 async def test_the_servers_of_a_course_before_take_their_seats_first() -> None:
     """With what they request; they are not among the course's own."""
-    first = requests_with(options_in(script(*ONE, "-c 12")), 3)
-    count = await count_seats(plan(TWO, 5), script(*ONE, "-c 2"), snapshot_of(TWO), TWO, Installation(), first=first)
+    first = [([script(*ONE, "-c 12")], 3)]
+    count = await count_seats(plan(TWO, 5), [script(*ONE, "-c 2")], snapshot_of(TWO), TWO, Installation(), first=first)
     assert count is not None
     assert (count.wanted, count.tried, count.fit, count.waiting) == (5, 8, 3, {"Resources": 2})
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+async def test_whom_the_first_profile_has_no_seat_for_gets_the_next() -> None:
+    """Two people get twenty of a node's cores, and the others a GPU with two of the cores that are left."""
+    session = replace(plan(TWO, 6), session=replace(plan(TWO, 6).session, profiles=(WIDE, NARROW)))
+    session = replace(session, requests=session.requests * 2)
+    scripts = [script("--partition=gpu", "--mem=1000", "--time=120", "-c 20"), script(*ONE, "-c 2")]
+    count = await count_seats(session, scripts, snapshot_of(TWO), TWO, Installation())
+    assert count == SeatCount(6, 9, 6, by_profile={"wide": 2, "narrow": 4}, waiting={}, with_gpu=4, beside=4)
 
 
 async def test_an_estimate_takes_its_place_where_slurm_cannot_be_asked() -> None:
     """It is called so, with what would be needed."""
     fault = SlurmUnavailable("slurmctld is not installed on this machine.", hint="Install it.")
-    count = await count_seats(plan(TWO, 9), script(*ONE), snapshot_of(TWO), fault, Installation())
+    count = await count_seats(plan(TWO, 9), [script(*ONE)], snapshot_of(TWO), fault, Installation())
     assert count == SeatCount(
         9, 14, 8, estimate="Counted by hand, as an estimate: slurmctld is not installed on this machine. Install it."
     )

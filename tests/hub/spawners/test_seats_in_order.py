@@ -1,0 +1,57 @@
+"""Which of a course's profiles the next participant is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from tests.hub.choose.test_course_card import Book, lesson, spawner
+from tests.snapshots import cluster, node, running
+
+TAKEN = cluster(node("g1", "gpu:k80:2", "gpu:k80:1"), jobs=(running("7", "g1", "gpu:k80:1", ends_in=None),))
+"""One of two GPUs is free."""
+
+
+GPU = {
+    "display_name": "GPU",
+    "slug": "gpu",
+    "slurm": {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G", "time": "1:00:00"},
+    "profile_options": {"gpus": {"range": {"min": 1, "max": 2, "sets": "slurm.gpus"}}},
+}
+
+
+def server(name: str, job_id: str, profile: str = "course-lesson", *, active: bool = True) -> Any:
+    """A participant, and the server of theirs that the hub has in memory."""
+    of = SimpleNamespace(active=active, job_id=job_id, chosen=ChosenProfile(profile, "slurm"))
+    return SimpleNamespace(name=name, spawners={"": of})
+
+
+SERVERS: dict[str, tuple[ClusterSnapshot | None, Sequence[Any], int]] = {
+    "a seat is left": (TAKEN, [], 1),
+    "another is being started": (TAKEN, [server("train2", "")], 2),
+    "another's job waits, or is newer than the snapshot": (TAKEN, [server("train2", "9")], 2),
+    "another has its seat": (TAKEN, [server("train2", "7")], 1),
+    "another of another profile": (TAKEN, [server("train2", "", "usual")], 1),
+    "another that has ended": (TAKEN, [server("train2", "", active=False)], 1),
+    "somebody of no course": (TAKEN, [server("kim", "")], 1),
+    "nothing is known of the cluster": (None, [server("train2", "")], 1),
+}
+
+
+@pytest.mark.parametrize(("snapshot", "users", "gpus"), SERVERS.values(), ids=SERVERS.keys())
+def test_the_first_profile_that_has_a_seat_is_offered(
+    snapshot: ClusterSnapshot | None, users: Sequence[Any], gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one GPU and of two, in this order; servers that hold nothing yet have a seat."""
+    course = lesson(-1, profile=[{"slug": "gpu", "options": {"gpus": gpus}} for gpus in (1, 2)])
+    of = spawner(Book([course]), "train1")
+    of.profiles = [GPU]
+    of.user.settings["users"] = dict(enumerate(users))
+    monkeypatch.setattr(of, "connection", lambda: SimpleNamespace(cluster=SimpleNamespace(latest=snapshot)))
+    (offer,) = of.course_profiles()
+    assert offer.profile.slurm.gpus == gpus
