@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check import machine, people, profiles, requests, run_as, settings, slurm, submit
@@ -19,7 +21,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutp
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.site.configuration import Site, refusal
+from jupyterhub_gpuspawner.profiles.profile import parse_profile
+from jupyterhub_gpuspawner.profiles.schema import dotted
+from jupyterhub_gpuspawner.site.configuration import Site, load_site, refusal, refused
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
 CHECKS: tuple[Check, ...] = tuple(
@@ -129,9 +133,40 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return 0 if not errors else SILENT if errors == {slurm.SILENT.name} else ERRORS
 
 
-def fatal(error: GPUSpawnerError) -> Finding:
-    """The finding for an error with which the hub would not start."""
-    return _of_error(CONFIGURATION, error)
+def fatal(error: GPUSpawnerError, config: Path) -> tuple[Finding, ...]:
+    """The findings about a configuration file with which the hub would not start, for this error to begin with.
+
+    What is misspelt comes first, since the error may be its consequence.
+    """
+    try:
+        site = load_site(config)
+    except GPUSpawnerError:
+        return (_of_error(CONFIGURATION, error),)
+    classes = (JupyterHub, site.spawner_class, *SETTINGS_CLASSES)
+    errors = [error, *(fault for cls in classes for fault in refused(site.config, cls)), *_of_profiles(site)]
+    unique = {(str(fault)): _of_error(CONFIGURATION, fault) for fault in errors}
+    return (*settings.misspelt(site), *unique.values())
+
+
+def _of_profiles(site: Site) -> Iterator[ConfigError]:
+    """The error of each profile in the configuration that is faulty."""
+    try:
+        spawner = site.spawner("nobody")
+    except GPUSpawnerError:
+        return
+    if not isinstance(spawner, GPUProfilesSpawner):
+        return
+    source = spawner.source
+    for position, item in enumerate(source.configured):
+        try:
+            parse_profile(item, lambda path, at=position: dotted((source.setting, at, *path)))  # type: ignore[misc]
+        except ConfigError as error:
+            yield error
+
+
+def sentence(finding: Finding) -> str:
+    """A finding about such a configuration, for people."""
+    return f"{f'{finding.where}: ' if finding.where else ''}{finding.text} {finding.fix}".strip()
 
 
 def line(finding: Finding) -> str:

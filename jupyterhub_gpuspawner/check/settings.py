@@ -13,11 +13,11 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from jupyterhub.traitlets import Command
 from traitlets import Dict, List, Set, TraitError
-from traitlets.config import Configurable
+from traitlets.config import Config, Configurable
 from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
@@ -157,7 +157,7 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
         )
     reported = {setting.where for setting in context.spawner.ignored_settings()}
     reported |= {f"c.{section}.{name}" for section, name, _ in former_settings(config)}
-    for finding in _unknown(context, (*used, *app.classes)):
+    for finding in _unknown(config, (*used, *app.classes)):
         if finding.where not in reported:
             yield finding
     wrong: dict[str, Finding] = {}
@@ -186,14 +186,22 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(classes))
 
 
-def _unknown(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
+def misspelt(site: configuration.Site) -> Iterator[Finding]:
+    """Sections and settings whose names are close to others, in a configuration with which the hub does not start."""
+    classes = (JupyterHub, site.spawner_class, LocalProcessSpawner, *SETTINGS_CLASSES)
+    for finding in _unknown(site.config, classes):
+        if finding.severity is Severity.ERROR:
+            yield finding
+
+
+def _unknown(config: Config, classes: tuple[Any, ...]) -> Iterator[Finding]:
     """Sections and settings that no class has.
 
     Sections of classes that this hub does not use are common, so only one with a similar name is reported.
     """
     class_names = {cls.__name__ for cls in _every_class(Configurable)}
     sections = {name.lower(): name for cls in classes for name in cls.section_names()}
-    for section, values in sorted(context.site.config.items()):
+    for section, values in sorted(config.items()):
         set_here = sorted(name for name in values if not name[:1].isupper()) if isinstance(values, dict) else []
         if not set_here:
             continue

@@ -64,9 +64,11 @@ def check(
     try:
         findings = asyncio.run(run_checks())
     except GPUSpawnerError as error:
-        if not as_json:
-            raise
-        click.echo(run.document([run.fatal(error)]))
+        faults = run.fatal(error, config)
+        if as_json:
+            click.echo(run.document(faults))
+        for fault in () if as_json else faults:
+            click.echo(f"gpuspawner: {run.sentence(fault)}", err=True)
         raise SystemExit(EXIT_CONFIG) from None
     click.echo(run.document(findings) if as_json else "\n".join(map(run.line, findings)))
     if code := run.exit_code(findings):

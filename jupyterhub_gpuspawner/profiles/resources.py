@@ -147,6 +147,10 @@ class Resources(Frozen):
     the site's GPU defaults.
     """
 
+    elsewhere: ClassVar[dict[str, str]] = {
+        "gres": "no such field; did you mean gpus, with gpu_type? Other generic resources are a line of extra"
+    }
+
     partition: Names | None = None
     """Partition, or several separated by commas."""
     nodes: Annotated[int, whole(1)] | None = None

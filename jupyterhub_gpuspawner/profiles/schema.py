@@ -81,7 +81,7 @@ class Frozen(BaseModel):
                 continue
             if key in cls.elsewhere:
                 raise PydanticCustomError("elsewhere", "{says}", {"says": cls.elsewhere[key], "field": key})
-            near = get_close_matches(str(key), fields, n=1)
+            near = get_close_matches(str(key).lower(), fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"fields are {', '.join(sorted(fields))}"
             raise PydanticCustomError("no_field", "no such field; {says}", {"says": hint, "field": str(key)})
         return value

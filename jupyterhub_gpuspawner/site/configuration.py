@@ -156,12 +156,23 @@ def _spawner_class(named: Any) -> type[GPUProfilesSpawner | GPUSlurmSpawner]:
     try:
         spawner_class = import_item(named) if isinstance(named, str) else named
     except ImportError as error:
-        raise ConfigError(str(error), where=where) from error
+        raise ConfigError(str(error), where=where, hint=_migrate_hint(named)) from error
     except Exception as error:  # whatever the module does when it is imported
         raise ConfigError(f"{named!r} cannot be imported: {type(error).__name__}: {error}", where=where) from error
     if not (isinstance(spawner_class, type) and issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner))):
-        raise ConfigError(f"{named!r} is not a spawner of this package.", where=where, hint="Set it to 'gpu-profiles'.")
+        hint = _migrate_hint(f"{named} {getattr(spawner_class, '__mro__', '')}") or "Set it to 'gpu-profiles'."
+        raise ConfigError(f"{named!r} is not a spawner of this package.", where=where, hint=hint)
     return spawner_class
+
+
+def _migrate_hint(spawner: object) -> str:
+    """What to do with the configuration of an older spawner, which the text names."""
+    if re.search("batchspawner|wrapspawner|jupyterhub_moss|slurmformspawner", str(spawner)) is None:
+        return ""
+    return (
+        "Set it to 'gpu-profiles', with which most settings of batchspawner and wrapspawner keep working, or run "
+        "`gpuspawner migrate` for a configuration of this package."
+    )
 
 
 def application(config: Config) -> Any:

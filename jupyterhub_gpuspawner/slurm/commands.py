@@ -187,6 +187,11 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, l
     # a pipe held open by a lost child would stay open for ever; asyncio has no public method to close it
     with suppress(PermissionError):  # closing also tries to kill the process
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+    if process.stdin is not None:  # a command that read nothing of its input: else Python logs that as never retrieved
+        closed = asyncio.ensure_future(process.stdin.wait_closed())
+        await asyncio.wait({closed}, timeout=_GRACE)
+        if closed.done() and not closed.cancelled():
+            closed.exception()
     await asyncio.wait({exchange})
     if not exchange.cancelled():
         exchange.exception()  # retrieved; the caller raises its own

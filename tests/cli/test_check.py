@@ -128,6 +128,49 @@ def test_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path, line
     assert (checked.exit_code, checked.stdout, sentence in checked.stderr) == (1, "", True)
 
 
+def test_what_is_misspelt_is_said_before_its_consequence(tmp_path: Path) -> None:
+    """A class that does not exist has the profiles; all other faults of the configuration are said at once."""
+    lines = (
+        "c.JupyterHub.spawner_class = 'gpu-profiles'\n"
+        "c.GPUProfileSpawner.profiles = [{'display_name': 'G'}]\n"
+        "c.JupyterHub.load_groups = ['course']\n"
+        "c.GPUSessions.keep_sessions = 'long'\n"
+    )
+    checked = run(tmp_path, lines, "check")
+
+    assert (checked.exit_code, [line.removeprefix("gpuspawner: ")[:30] for line in checked.stderr.splitlines()]) == (
+        1,
+        [
+            "c.GPUProfileSpawner: there is ",
+            "There is no profile to offer. ",
+            "c.JupyterHub.load_groups: The ",
+            "c.GPUSessions.keep_sessions: T",
+        ],
+    )
+
+
+def test_all_faulty_profiles_are_said_at_once(tmp_path: Path) -> None:
+    """With their fields; a setting of the same hub, too."""
+    lines = (
+        "c.GPUProfilesSpawner.profiles = [{'display_name': 'G', 'slurm': {'GPUs': 1}}, {'slurm': {'gres': 'gpu'}}]\n"
+        "c.GPUSessions.keep_sessions = 'long'\n"
+    )
+    document = json.loads(run(tmp_path, f"{GOOD}{lines}", "check", "--json").stdout)
+
+    assert [(each["code"], each["where"]) for each in document["findings"]] == [
+        ("configuration", "c.GPUProfilesSpawner.profiles[0].slurm.GPUs"),
+        ("configuration", "c.GPUSessions.keep_sessions"),
+        ("configuration", "c.GPUProfilesSpawner.profiles[1].display_name"),
+    ]
+
+
+def test_an_older_spawner_is_migrated(tmp_path: Path) -> None:
+    """The class of batchspawner is known, and the command that converts its configuration is named."""
+    checked = run(tmp_path, "c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\n", "check")
+
+    assert "run `gpuspawner migrate` for a configuration of this package" in checked.stderr
+
+
 def test_a_hub_without_profiles(tmp_path: Path) -> None:
     """`gpu-slurm` without profiles is checked, too."""
     lines = f"c.JupyterHub.spawner_class = 'gpu-slurm'\n{NO_SLURM}"

@@ -114,6 +114,12 @@ def _with(**fields: object) -> dict[str, object]:
             "profiles[1].slurm.memory: '32X' is not a valid amount of memory",
         ),
         (_with(slurm={"memroy": "32G"}), "profiles[1].slurm.memroy: no such field; did you mean memory?"),
+        (_with(slurm={"GPUs": 2}), "profiles[1].slurm.GPUs: no such field; did you mean gpus?"),
+        (
+            _with(slurm={"gres": "gpu:a100:2"}),
+            "profiles[1].slurm.gres: no such field; did you mean gpus, with gpu_type? Other generic resources are a "
+            "line of extra",
+        ),
         (_with(slurm={"gpus": -1}), "profiles[1].slurm.gpus: -1 must be a whole number from 0 to 1024"),
         (_with(slurm={"cpus": True}), "profiles[1].slurm.cpus: True must be a whole number from 1 to 65536"),
         (_with(slurm={"time": "8h"}), "profiles[1].slurm.time: '8h' is not a valid time: use minutes"),

@@ -201,3 +201,16 @@ async def test_death_by_signal_is_told() -> None:
     """The exit status is the negative signal number."""
     answer = await run(("sh", "-c", "kill -9 $$"), name="sh", environment=ENVIRONMENT, timeout=20)
     assert answer.code == -signal.SIGKILL
+
+
+async def test_a_command_that_reads_nothing_leaves_no_message_of_python() -> None:
+    """Its input is larger than a pipe holds; when it is killed, asyncio has no error that nobody retrieved."""
+    messages: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(context["message"]))
+
+    with pytest.raises(SlurmUnavailable):
+        await run(
+            ("tail", "-f", "/dev/null"), name="sbatch", environment=ENVIRONMENT, timeout=0.3, stdin="x" * (1 << 20)
+        )
+    gc.collect()
+    assert messages == []
