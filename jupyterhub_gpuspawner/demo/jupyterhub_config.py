@@ -61,10 +61,13 @@ c.SimpleLocalProcessSpawner.home_dir_template = str(homes / "{username}")
 def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
     """Create the user's home folder: users of the demo have no accounts.
 
-    Jobs and JupyterLab's terminals are login shells, which find the nvidia-smi of the simulated GPUs by it.
+    Jobs and JupyterLab's terminals are login shells, which find the nvidia-smi of the simulated GPUs by it. JupyterLab
+    does not ask whether it may fetch Jupyter's news.
     """
     home = homes / spawner.user.name
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = home / ".jupyter"
+    settings.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (settings / "jupyter_lab_config.py").write_text("c.LabApp.news_url = None\n")
     if commands and not (home / ".profile").exists():
         (home / ".profile").write_text(f"export PATH={shlex.quote(commands)}:$PATH\n")
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -118,7 +119,7 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
         if monitor is not None:
             (profiles / "monitor.yaml").write_text(monitor)
         say("Starting a private Slurm with simulated nodes ...")
-        slurm = stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder / "slurm"))
+        slurm = stack.enter_context(PrivateSlurm(replace(DEMO_CLUSTER, limits_memory=True), folder / "slurm"))
         environment = {
             **slurm.environment,
             "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,

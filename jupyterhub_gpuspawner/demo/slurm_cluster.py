@@ -87,6 +87,8 @@ class ClusterDescription:
     nodes: tuple[SimulatedNode, ...]
     partitions: tuple[SimulatedPartition, ...]
     name: str = "demo"
+    limits_memory: bool = False
+    """slurmd kills a job that uses more memory than it asked for. It looks every few seconds: there are no cgroups."""
 
 
 DEMO_CLUSTER = ClusterDescription(
@@ -160,6 +162,13 @@ class Layout:
         return self.folder / "dev"
 
 
+_LIMITS_MEMORY = (
+    "JobAcctGatherType=jobacct_gather/linux",
+    "JobAcctGatherParams=OverMemoryKill,UsePss",
+    "JobAcctGatherFrequency=task=5",
+)
+
+
 def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
     """slurm.conf: all nodes on this host, distinguished by their ports.
 
@@ -185,7 +194,7 @@ def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
         "SlurmdParameters=config_overrides",
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
-        "JobAcctGatherType=jobacct_gather/none",
+        *(_LIMITS_MEMORY if cluster.limits_memory else ("JobAcctGatherType=jobacct_gather/none",)),
         "MpiDefault=none",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",

@@ -287,6 +287,22 @@ CPUS_IN_USE = "In use: {amount}"
 MEMORY_IN_USE = "memory: {amount}"
 
 
+def what_was_used(*, ran: float, gpus: int, mean_use: float | None, memory_max_mib: int) -> str:
+    """``It ran for 25 min; its GPU was used 82 % on average, ...``; empty where it never ran.
+
+    What was measured is of its last hour.
+    """
+    if not ran:
+        return ""
+    facts = []
+    if gpus and mean_use is not None:
+        facts.append(f"{'its GPUs were' if gpus > 1 else 'its GPU was'} used {percent(mean_use)} on average")
+    if memory_max_mib:
+        facts.append(f"at most {memory(memory_max_mib)} of memory was in use")
+    last = "in its last hour " if facts and ran > 3600 else ""
+    return "; ".join(filter(None, [f"It ran for {duration(ran)}", last + ", and ".join(facts)])) + "."
+
+
 def percent(value: float | None) -> str:
     """``83 %``, with a space that does not break."""
     return UNKNOWN if value is None else f"{value:.0f}\N{NO-BREAK SPACE}%"

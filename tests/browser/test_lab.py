@@ -132,8 +132,8 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
             re.compile(r"^[\d.]+ of 1 GiB memory$"),
         ]
     )
-    expect(panel).to_contain_text("You can do this")
-    expect(panel.get_by_role("button")).to_have_text(["More time", "Home", "Stop"])
+    expect(panel).to_contain_text("This server cannot be extended again.")
+    expect(panel.get_by_role("button")).to_have_text(["Home", "Stop"])
     expect(panel).to_contain_text("Simulated, like the GPUs.")
     page.set_viewport_size({"width": 1100, "height": 1600})
     shoot(page, "lab-panel")

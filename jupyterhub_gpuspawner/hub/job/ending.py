@@ -72,6 +72,12 @@ class Ending:
     """The limit that a start has reached, or for how long the server was idle."""
     gpus: int = 0
     """How many GPUs a stop has released."""
+    ran: float = 0.0
+    """For how many seconds a server had run that was stopped; 0 where it had not, or that is not known."""
+    mean_use: float | None = None
+    """The mean use of its GPUs in its last hour, in per cent; None where that is not known."""
+    memory_max_mib: int = 0
+    """The most memory that it used in its last hour; 0 where that is not known."""
     most: float = 0.0
     """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
     held_mib: int = 0
@@ -484,6 +490,17 @@ class ServerEnding:
         if self.last is None and not self._watch.stopping:
             ending = self._ending(end_of_job(job.end), job)
             await self._explained(replace(ending, at=job.ends_at if job.ends_at is not None else ending.at))
+
+    async def keep_log_of_stop(self) -> None:
+        """Keep the path of the log of a server that was stopped."""
+        ending = self.last
+        if ending is None or not ending.stopped or not ending.ran:
+            return
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            async with timeout(EXPLAIN_SECONDS):
+                job = await self._log.job()
+                if job is not None and job.stdout_path and self.last is ending:
+                    self.last = replace(ending, log=self._log.path(job.stdout_path))
 
     def stop_unconfirmed(self) -> None:
         """Slurm did not take the request to cancel the job: what is kept of the stop says so."""

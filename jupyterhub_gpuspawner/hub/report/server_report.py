@@ -416,6 +416,14 @@ LATE = 60.0
 """Seconds that a summary may be late."""
 
 
+def mean_use(usage: Iterable[Use]) -> float | None:
+    """The mean use of a server's GPUs in these summaries, in per cent; None where that is not known."""
+    known = [gpu for use in usage for gpu in use.summary.gpus if gpu.utilization_mean is not None]
+    samples = sum(gpu.utilization_samples for gpu in known)
+    total = sum((gpu.utilization_mean or 0.0) * gpu.utilization_samples for gpu in known)
+    return round(total / samples, 1) if samples else None
+
+
 @dataclass(frozen=True)
 class Use:
     """A summary, and when the hub got it: by the hub's own clock, since a node's may be wrong."""

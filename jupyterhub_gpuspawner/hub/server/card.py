@@ -485,7 +485,10 @@ def _over(server: Server, title: str, contact: str) -> ServerCard:
         return card if failure is None else replace(card, headline=first_line(failure) or words.START_FAILED)
     shown = server.end_words(contact)
     if ending.stopped:
-        return replace(card, ended=shown.sentence, at=ending.at)
+        used = words.what_was_used(
+            ran=ending.ran, gpus=ending.gpus, mean_use=ending.mean_use, memory_max_mib=ending.memory_max_mib
+        )
+        return replace(card, ended=shown.sentence, at=ending.at, advice=used, log=bool(ending.log))
     card = replace(card, headline=shown.sentence, advice=shown.advice, log=bool(ending.log))
     return card if ending.failed else replace(card, ended=words.ENDED_AT if ending.at else "", at=ending.at)
 

@@ -23,11 +23,12 @@ from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
-from jupyterhub_gpuspawner.hub.report.server_report import Use
+from jupyterhub_gpuspawner.hub.report.server_report import Use, mean_use
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.records.promises import Promise
 from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -421,7 +422,18 @@ def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind
     Its stage is that of the start; none for a server that had been running.
     """
     stage = Stage.QUEUED if server.waits_in_line else Stage.STARTING if server.pending == "spawn" else None
-    return Ending(Cause(stopper), at=at, by=by, job_id=server.job_id, stage=stage, gpus=gpus_of(server))
+    started = server.placement.started_at if server.placement is not None and server.ready else None
+    return Ending(
+        Cause(stopper),
+        at=at,
+        by=by,
+        job_id=server.job_id,
+        stage=stage,
+        gpus=gpus_of(server),
+        ran=max(0.0, round(at - parse_time(started).timestamp())) if started is not None else 0.0,
+        mean_use=mean_use(server.usage),
+        memory_max_mib=max((use.summary.memory_max_mib or 0 for use in server.usage), default=0),
+    )
 
 
 def keep_stop(spawner: Any, record: Ending | None) -> None:

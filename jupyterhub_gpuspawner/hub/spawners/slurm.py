@@ -508,6 +508,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             in_background(submission.cancel_surely(self.job_id, cancel))
             return
         if not now:
+            await self.explained.keep_log_of_stop()
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:

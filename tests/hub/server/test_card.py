@@ -102,6 +102,23 @@ CARDS = {
         Server(ending=Ending(UNKNOWN)),
         ServerCard("", "My server", "ended", "The job has ended."),
     ),
+    "one that had run says what it used, and has a log": (
+        Server(
+            name="lab",
+            display_name="lab",
+            ending=replace(STOPPED, ran=1500, gpus=1, mean_use=82.4, memory_max_mib=2150, log="/home/ada/7.log"),
+        ),
+        ServerCard(
+            "lab",
+            "Server lab",
+            "stopped",
+            ended="Server lab was stopped at {time}.",
+            at=NOW,
+            advice="It ran for 25 min; its GPU was used 82\u00a0% on average, and at most 2.1 GiB of memory was in "
+            "use.",
+            log=True,
+        ),
+    ),
     "one that was stopped says so": (
         Server(name="lab", display_name="lab", ending=STOPPED),
         ServerCard("lab", "Server lab", "stopped", ended="Server lab was stopped at {time}.", at=NOW),
