@@ -65,9 +65,11 @@ def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
     does not ask whether it may fetch Jupyter's news.
     """
     home = homes / spawner.user.name
-    settings = home / ".jupyter"
-    settings.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (settings / "jupyter_lab_config.py").write_text("c.LabApp.news_url = None\n")
+    settings = home / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not settings.exists():
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text('{"fetchNews": "false"}\n')
     if commands and not (home / ".profile").exists():
         (home / ".profile").write_text(f"export PATH={shlex.quote(commands)}:$PATH\n")
 
