@@ -51,6 +51,9 @@ PYTHON = Code("python-missing", "With --submit: a node has no Python 3.9 or newe
 SETUP = Code("environment-fails", "With --submit: modules, or another part of a profile's environment, fail on a node.")
 COMMAND = Code("command-missing", "With --submit: the server's command does not exist on a node.")
 CONTAINER = Code("container-missing", "With --submit: a node lacks the container runtime or image of a profile.")
+NO_NBGITPULLER = Code(
+    "nbgitpuller-missing", "With course rehearse --real: nbgitpuller, which fetches a course's materials, is missing."
+)
 VARIABLES = Code("job-environment", "With --submit: the hub's variables do not reach the job, or SBATCH_ ones do.")
 NO_HUB = Code("hub-unreachable", "With --submit: a node does not reach the hub.")
 UNREACHABLE = Code("node-unreachable", "With --submit: the hub's machine does not reach a server's port on a node.")
@@ -83,7 +86,7 @@ async def check_submit(context: Context) -> AsyncIterator[Finding]:
     by_partition: dict[str, list[JobRequest]] = {}
     for request in _requests(context, site, user):
         by_partition.setdefault(request.resources.partition or "", []).append(request)
-    jobs = [_probe_job(site, account, name, requests, hub.url) for name, requests in by_partition.items()]
+    jobs = [probe_job(site, account, name, requests, hub.url) for name, requests in by_partition.items()]
     async with listening_hub(hub) as listens:
         followed = await asyncio.gather(*(follow(site, job, account) for job in jobs))
     for job in followed:
@@ -140,6 +143,10 @@ class ProbeJob:
     prologue: str = ""
     gpus_option: str = "gres"
     """As servers ask for GPUs: a plugin of the site may look for it."""
+    look: str = ""
+    """A command that looks at more on the node, and prints facts."""
+    needs_nbgitpuller: bool = False
+    """Whether the profiles' environments need nbgitpuller, beside the server's command."""
     finds_commands: bool = True
     """Whether the commands of the servers are searched; not with an admin's own ``batch_script``."""
 
@@ -149,9 +156,10 @@ class ProbeJob:
         return f"{self.log_dir}/gpuspawner-check-%j.log"
 
 
-def _probe_job(
+def probe_job(
     site: GPUSlurmSpawner, account: Account, partition: str, requests: Sequence[JobRequest], hub: str
 ) -> ProbeJob:
+    """The job that looks at a node for these requests; ``hub`` is the URL of the hub's API."""
     word = secrets.token_hex(8)
     start = f"{START}-{word}"
     first, last = (map(int, site.port_range.split("-"))) if site.port_range else (0, 0)
@@ -220,6 +228,7 @@ def render(job: ProbeJob) -> str:
         unpack(launcher_archive(), job.plan),
         find_python(["python3"], now=True),
         f"GPUSPAWNER_VERBOSE=1 {call(['true'])}",
+        job.look,
         f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(questions)}',
         f"echo {MARK} end '{{}}'\nsleep {LISTENS} & wait $!",
     ]
@@ -237,6 +246,10 @@ def _of_profile(request: JobRequest, job: ProbeJob) -> str:
     elif job.finds_commands:
         command = request.command[0] if request.command else job.command
         lines.append(_need("command", slug, command, f"command -v -- {shlex.quote(command)} >/dev/null"))
+        if job.needs_nbgitpuller:
+            python = f'"$(dirname -- "$(command -v -- {shlex.quote(command)})")"/python3'
+            imports = " || ".join(f"{name} -c 'import nbgitpuller' 2>/dev/null" for name in (python, "python3"))
+            lines.append(_need("nbgitpuller", slug, "nbgitpuller", imports))
     lines.append(":")  # the exit status says whether the environment could be set up
     shell = "bash -l" if environment.login_shell else "bash"
     script = shlex.quote("\n".join(lines))
@@ -333,7 +346,7 @@ class JobLog:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The content of each fact by its name."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
-    """What profiles lack on the node: ``command``, ``runtime`` or ``image``; the profile; its name."""
+    """What profiles lack on the node: ``command``, ``runtime``, ``image`` or ``nbgitpuller``; the profile; its name."""
     failed: dict[str, str] = field(default_factory=dict)
     """Profiles whose environment could not be set up, and why."""
     placement: list[str] = field(default_factory=list)
@@ -371,7 +384,7 @@ def parse_log(text: str) -> JobLog:
             message = ""
         elif fact == "setup":
             log.failed[str(values.get("slug"))] = message
-        elif fact in ("command", "runtime", "image") and values.get("found") is not True:
+        elif fact in ("command", "runtime", "image", "nbgitpuller") and values.get("found") is not True:
             log.missing.append((fact, str(values.get("slug")), str(values.get("what"))))
     return log
 
@@ -600,6 +613,9 @@ def _of_environments(log: JobLog, node: str) -> Iterator[Finding]:
                 f"there is no command {what} on {node} after the profile's environment is set up.",
                 "Install it, give its full path in c.Spawner.cmd, or load a module that has it.",
             )
+        elif fact == "nbgitpuller":
+            text = f"{node} has no nbgitpuller in the profile's environment, so nobody gets the course's materials."
+            yield NO_NBGITPULLER.error(f"profile {slug}", text, "Install it there, beside JupyterLab.")
         else:
             kind = "container runtime" if fact == "runtime" else "image"
             yield CONTAINER.error(f"profile {slug}", f"{node} has no {kind} {what}.", "Install it there.")

@@ -17,13 +17,14 @@ from urllib.parse import quote
 
 import click
 
+from jupyterhub_gpuspawner.check.rehearsal import Causes, probed, real_rehearsal
 from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, printable, table
 from jupyterhub_gpuspawner.courses.course import calendar as calendar_of
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.courses.report import SessionReport, check_document, fit_in_words
 from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer
-from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.configuration import Site, load_site
 from jupyterhub_gpuspawner.site.courses import Checked, address_of, check_courses, named_course
 from jupyterhub_gpuspawner.site.courses import rehearse as rehearsed
 from jupyterhub_gpuspawner.words import people
@@ -69,14 +70,40 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 @click.option("--session", default="", help="The session's date, such as 2026-03-02. Default: the next one.")
 @click.option("--only", multiple=True, metavar="USER", help="Ask for this participant alone; may be repeated.")
 @click.option("--every", default=0.5, show_default=True, help="Seconds between two questions to Slurm.")
+@click.option("--real", is_flag=True, help="Submit a short job for each participant, and look at the node as they do.")
+@click.option("--nodes", is_flag=True, help="With --real: one job on each node, as the first participant.")
+@click.option(
+    "--at-once", default=4, show_default=True, help="With --real: jobs at a time.", type=click.IntRange(1, 50)
+)
+@click.option("--yes", is_flag=True, help="With --real: submit the jobs without a question.")
 @CONFIG
-def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, config: Path) -> None:
+def rehearse(
+    *,
+    name: str,
+    session: str,
+    only: tuple[str, ...],
+    every: float,
+    real: bool,
+    nodes: bool,
+    at_once: int,
+    yes: bool,
+    config: Path,
+) -> None:
     """Ask Slurm for each participant of course NAME, as that user, whether and when their server would start.
 
-    Nothing is submitted. Slurm is asked as if each of them started a server as soon as the session's may be started.
+    Nothing is submitted, except with --real: then a short job for each participant, at the lowest priority, says
+    whether home folder, environment, materials, GPU and the ways to the hub are in order; a table at the end has the
+    causes. It says first what it costs, and asks. Like `check --submit` it submits as the hub does.
+
+    Without --real, Slurm is asked as if each of them started a server as soon as the session's may be started.
     One question knows nothing of the others, so without --only the last line says how many fit together, as `check`
     counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
     """
+    if real:
+        _rehearse_real(load_site(config), name, session, only, nodes=nodes, at_once=at_once, yes=yes)
+        return
+    if nodes or yes:
+        raise click.UsageError("--nodes and --yes need --real.")
 
     async def ask() -> bool:
         all_start = True
@@ -94,6 +121,31 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
         return all_start and fit >= wanted
 
     if not asyncio.run(ask()):
+        raise SystemExit(EXIT_WRONG)
+
+
+def _rehearse_real(
+    site: Site, name: str, session: str, only: Sequence[str], *, nodes: bool, at_once: int, yes: bool
+) -> None:
+    rehearsal = asyncio.run(real_rehearsal(site, name, session, only=only, nodes=nodes))
+    if rehearsal.dropped_reservation:
+        click.echo(f"Reservation {rehearsal.dropped_reservation} has not begun: the jobs run on nodes outside it.")
+    click.echo(rehearsal.cost(at_once))
+    if not yes:
+        click.confirm("Submit them?", abort=True)
+    causes = Causes()
+
+    async def run() -> None:
+        async for done in probed(rehearsal, at_once=at_once):
+            causes.add(done)
+            where = f" ({done.node})" if done.node and not done.place.node else ""
+            click.echo(f"{'WRONG' if done.faults else 'ok   '} {done.place}{where}")
+
+    asyncio.run(run())
+    click.echo()
+    for line in causes.table():
+        click.echo(line)
+    if causes.faults:
         raise SystemExit(EXIT_WRONG)
 
 

@@ -90,6 +90,11 @@ def _all_courses(folder: str) -> tuple[list[CourseFile], ConfigError | None]:
     return files, courses.fault
 
 
+async def whole_course(site: Site, name: str) -> CourseFile:
+    """The file of a course with the people whom instructors have added; raises ConfigError."""
+    return (await _with_added(site, [course_file(spawner_of(site).courses_dir, name)]))[0]
+
+
 async def _with_added(site: Site, files: Sequence[CourseFile]) -> list[CourseFile]:
     """The files with the people whom instructors have added on the hub's pages."""
     added = (await asyncio.to_thread(people_of, site.config)).added

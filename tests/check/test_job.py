@@ -72,6 +72,17 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
         followed("", first=replace(JOB, phase=Phase.QUEUED), last=replace(JOB, phase=Phase.QUEUED, reason="Resources")),
         ["warning job-pending: partition gpu"],
     ),
+    "no nbgitpuller for a course's materials": (
+        followed(
+            said(
+                GOOD,
+                "gpuspawner-check launcher",
+                'gpuspawner-check nbgitpuller {"slug": "gpu", "what": "nbgitpuller", "found": false}\n'
+                "gpuspawner-check launcher",
+            )
+        ),
+        ["error nbgitpuller-missing: profile gpu", PLACED],
+    ),
     "no command": (
         followed(said(GOOD, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
         ["error command-missing: profile gpu", PLACED],

@@ -1,0 +1,251 @@
+"""``gpuspawner course rehearse --real``: one short job for each participant, or one on each node, before a course.
+
+The jobs are those of ``check --submit``, with the course's request cut down to one core and one GPU, and look at the
+home folder, the GPU and the materials, too. They have the lowest priority, and run a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from jupyterhub_gpuspawner.check.finding import CODES, Code, Finding, Options, Severity
+from jupyterhub_gpuspawner.check.machine import hub_address
+from jupyterhub_gpuspawner.check.run import context_of
+from jupyterhub_gpuspawner.check.submit import (
+    MINUTES,
+    NO_ACCOUNT,
+    FollowedJob,
+    findings_of,
+    follow,
+    listening_hub,
+    probe_job,
+)
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.limits import partitions_of
+from jupyterhub_gpuspawner.courses.check import SessionPlan, plans
+from jupyterhub_gpuspawner.courses.course import Materials
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.site.courses import course_site, no_session, whole_course
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.wire.documents import printable
+from jupyterhub_gpuspawner.words import counted, people
+
+LOWEST_NICE = 2147483645
+"""The lowest priority that a user can ask for (sbatch(1), ``--nice``)."""
+UNWRITABLE = Code("home-unwritable", "With course rehearse --real: nothing can be written to the home folder.")
+NO_GPU = Code("gpu-invisible", "With course rehearse --real: a job that asks for a GPU sees none.")
+NO_MATERIALS = Code("materials-missing", "With course rehearse --real: a node cannot fetch the course's materials.")
+
+
+@dataclass(frozen=True)
+class ProbedPlace:
+    """Whom a job is for, and where it runs."""
+
+    user: str
+    node: str = ""
+    """Empty: wherever Slurm puts it."""
+
+    def __str__(self) -> str:
+        return f"{self.user} on {self.node}" if self.node else self.user
+
+
+@dataclass(frozen=True)
+class RealRehearsal:
+    """What is about to be submitted."""
+
+    site: Site
+    plan: SessionPlan
+    request: JobRequest
+    """The request of the course, small and without a reservation that has not begun."""
+    materials: Materials | None
+    places: tuple[ProbedPlace, ...]
+    dropped_reservation: str = ""
+    """The reservation that has not begun, so that the jobs run outside it."""
+
+    def cost(self, at_once: int) -> str:
+        """Such as ``50 jobs of at most 5 min and 1 GPU each: 250 GPU minutes at most; 4 at a time, ...``."""
+        gpus = 1 if self.request.resources.gpus or self.request.resources.shards else 0
+        minutes = len(self.places) * MINUTES
+        each = " and 1 GPU each" if gpus else " each"
+        most = f"{minutes * gpus} GPU minutes" if gpus else f"{minutes} minutes of a core"
+        return (
+            f"{counted(len(self.places), 'job')} of at most {MINUTES} min{each}: {most} at most; "
+            f"{at_once} at a time, at the lowest priority."
+        )
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What one job found."""
+
+    place: ProbedPlace
+    node: str
+    """Where it ran; empty where it did not."""
+    faults: tuple[Finding, ...]
+    """Errors and warnings."""
+
+
+async def real_rehearsal(
+    site: Site, name: str, session: str, *, only: Sequence[str] = (), nodes: bool = False
+) -> RealRehearsal:
+    """What would be submitted for the next session, or the one that is named; raises ConfigError, SlurmUnavailable.
+
+    For each participant, or those in ``only``, a job; with ``nodes`` one on each node, as the first of them.
+    """
+    file = await whole_course(site, name)
+    inputs = await course_site(site, [file])
+    planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
+    if not planned:
+        raise no_session(file, session or "from now on")
+    plan = planned[0]
+    request, course = plan.request, file.course
+    if request is None or course is None:
+        why = next((remark.text for remark in plan.remarks if not remark.hint), "")
+        raise ConfigError(f"course {name} cannot be rehearsed. {why}".strip())
+    users = tuple(only) or plan.asked_as
+    request, dropped = _without_later_reservation(request, inputs.snapshot)
+    if nodes:
+        places = tuple(ProbedPlace(users[0], node) for node in nodes_of(request.resources, inputs.snapshot))
+    else:
+        places = tuple(map(ProbedPlace, users))
+    if not places:
+        raise ConfigError(f"course {name} cannot be rehearsed: no node takes its servers now.")
+    return RealRehearsal(site, plan, request, course.materials, places, dropped)
+
+
+def _without_later_reservation(request: JobRequest, snapshot: ClusterSnapshot) -> tuple[JobRequest, str]:
+    name = request.resources.reservation_name
+    own = snapshot.reservation_by_name.get(name)
+    if not name or (own is not None and (own.start is None or own.start <= snapshot.taken_at)):
+        return request, ""
+    return replace(request, resources=request.resources.model_copy(update={"reservation": None})), name
+
+
+def nodes_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
+    """The nodes on which servers with this request can run."""
+    names = dict[str, None]()
+    for partition in partitions_of(resources, snapshot):
+        where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
+        names |= dict.fromkeys(node.name for node in capacity_of(snapshot).nodes(partition, **where).usable)
+    return sorted(names)
+
+
+async def probed(rehearsal: RealRehearsal, *, at_once: int) -> AsyncIterator[Probed]:
+    """Submit the jobs, ``at_once`` at a time, and yield what each of them found, as they end.
+
+    All that were submitted are cancelled, whatever happens. Raises ConfigError and SlurmUnavailable.
+    """
+    context = await context_of(rehearsal.site, Options())
+    if context.snapshot is None:
+        raise SlurmUnavailable("Slurm does not answer.")
+    hub, turns = hub_address(context), asyncio.Semaphore(at_once)
+
+    async def probe(place: ProbedPlace) -> Probed:
+        async with turns:
+            return await _probe(rehearsal, place, hub.url, hub_listens=listens)
+
+    async with listening_hub(hub) as listens:
+        jobs = [asyncio.ensure_future(probe(place)) for place in rehearsal.places]
+        try:
+            for job in asyncio.as_completed(jobs):
+                yield await job
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+
+async def _probe(rehearsal: RealRehearsal, place: ProbedPlace, hub: str, *, hub_listens: bool) -> Probed:
+    user, resources = place.user, rehearsal.request.resources
+    spawner: GPUSlurmSpawner = rehearsal.site.spawner(user)
+    try:
+        if spawner.exec_prefix.strip():
+            await refuse_root(user)
+        account = await spawner.account()
+    except ConfigError as error:
+        return Probed(place, "", (NO_ACCOUNT.error(f"user {user}", error.message, error.hint),))
+    on_node = (f"--nodelist={place.node}",) if place.node else ()
+    resources = resources.model_copy(update={"nice": LOWEST_NICE, "extra": (*(resources.extra or ()), *on_node)})
+    request = replace(rehearsal.request, username=user, resources=resources)
+    job = probe_job(spawner, account, resources.partition or "", [request], hub)
+    followed = await follow(
+        spawner,
+        replace(job, look=look(request, rehearsal.materials), needs_nbgitpuller=rehearsal.materials is not None),
+        account,
+    )
+    node = followed.last.batch_host if followed.last is not None else ""
+    faults = [found for found in findings_of(followed, hub_listens=hub_listens) if found.severity is not Severity.OK]
+    return Probed(place, node, (*faults, *course_faults(followed, node)))
+
+
+def look(request: JobRequest, materials: Materials | None) -> str:
+    """The command that looks at what only a course needs."""
+    source = Path(__file__).with_name("on_node_course.py").read_text("utf-8")
+    questions = {
+        "gpus": bool(request.resources.gpus),
+        "git": materials.git if materials is not None else "",
+        "branch": materials.branch if materials is not None else "",
+    }
+    return f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(json.dumps(questions))}'
+
+
+_COURSE_FACTS: Mapping[str, tuple[Code, str, str]] = {
+    "home": (
+        UNWRITABLE,
+        "nothing can be written to the home folder",
+        "Free space, raise the quota, or mend the mount.",
+    ),
+    "gpu": (NO_GPU, "the job sees no GPU", "Look at gres.conf and at the driver on the node."),
+    "materials": (NO_MATERIALS, "the materials cannot be fetched", "See `materials` in the course's file."),
+}
+
+
+def course_faults(followed: FollowedJob, node: str) -> Iterator[Finding]:
+    """What is wrong by the facts of :func:`look`."""
+    for fact, (code, text, fix) in _COURSE_FACTS.items():
+        why = followed.log.facts.get(fact, {}).get("why")
+        if why:
+            yield code.error(printable(f"node {node}"), printable(f"{text}: {why}"), fix)
+
+
+@dataclass
+class Causes:
+    """What went wrong, by its cause."""
+
+    well: list[ProbedPlace] = field(default_factory=list)
+    faults: dict[str, list[tuple[Probed, Finding]]] = field(default_factory=dict)
+    """By the code of the finding."""
+
+    def add(self, done: Probed) -> None:
+        """Count one job; it may have several faults."""
+        for finding in done.faults:
+            self.faults.setdefault(finding.code, []).append((done, finding))
+        if not done.faults:
+            self.well.append(done.place)
+
+    def table(self) -> Iterator[str]:
+        """The lines that are printed at the end: for each cause how many, what to do, and each of them."""
+        for concerned in sorted(self.faults.values(), key=len, reverse=True):
+            first = concerned[0][1]
+            head = "WRONG" if first.severity is Severity.ERROR else "warn "
+            of = people(len({done.place.user for done, _ in concerned}))
+            meaning = CODES[first.code].meaning
+            meaning = meaning.partition(": ")[2] or meaning
+            yield f"{head} {of}: {meaning}"
+            if first.fix:
+                yield f"      {first.fix}"
+            for done, finding in concerned:
+                where = f" ({done.node})" if done.node and not done.place.node else ""
+                yield f"      {done.place}{where}: {finding.text}"
+        yield f"ok    {counted(len(self.well), 'job')} found nothing wrong"

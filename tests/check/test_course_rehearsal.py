@@ -1,0 +1,184 @@
+"""``gpuspawner course rehearse --real``: what its jobs look at, what they cost, and the table by cause."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.check import rehearsal as module
+from jupyterhub_gpuspawner.check.rehearsal import Causes, Probed, ProbedPlace, RealRehearsal, course_faults
+from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.courses.check import SessionPlan
+from jupyterhub_gpuspawner.courses.course import CourseDate
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.site.configuration import Site
+from tests.check.test_job import followed
+from tests.cli.runner import cli_runner
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
+PLAN = SessionPlan(CourseDate(NOW, NOW + timedelta(hours=3), "2026-03-02"), ("ada", "ben"))
+
+
+def look(home: Path, *, gpus: bool = False, git: str = "", path: str = "/usr/bin:/bin", **variables: str) -> list[str]:
+    """What the job prints of its node, isolated from this package."""
+    source = Path(module.__file__).with_name("on_node_course.py").read_text()
+    questions = json.dumps({"gpus": gpus, "git": git, "branch": "main"})
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", source, questions],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"HOME": str(home), "PATH": path, **variables},
+    )
+    facts = parse_log(ran.stdout).facts
+    return [f"{fact}: {values['why']}" for fact, values in facts.items()]
+
+
+def program(folder: Path, name: str, lines: str) -> str:
+    """A folder with a program."""
+    (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+    (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def test_a_job_looks_at_home_gpu_and_materials(tmp_path: Path) -> None:
+    """And leaves nothing behind in the home folder."""
+    home, path = tmp_path / "home", f"{tmp_path}:/usr/bin:/bin"
+    home.mkdir()
+    program(tmp_path, "nvidia-smi", "echo 'GPU 0: Tesla K80'")
+    program(tmp_path, "git", 'echo "fatal: no branch" >&2; exit 2')
+    url = "https://git.example.org/course"
+
+    seen = [
+        look(home),
+        look(home, gpus=True, path=path, CUDA_VISIBLE_DEVICES="0"),
+        look(home, gpus=True, path=path),
+        look(home, git=url, path=path),
+        look(home / "missing", git=url, path="/nowhere"),
+    ]
+
+    assert seen == [
+        ["home: "],
+        ["home: ", "gpu: "],
+        ["home: ", "gpu: Slurm has given the job no GPU"],
+        ["home: ", "materials: fatal: no branch"],
+        ["home: No such file or directory", "materials: there is no git"],
+    ]
+    assert list(home.iterdir()) == []
+
+
+FACTS = {"home": "Disk quota exceeded", "gpu": "", "materials": "\\u001b[2J"}
+
+
+def test_the_facts_of_a_job_become_findings() -> None:
+    """Without characters that a terminal would act on."""
+    log = "".join(f'gpuspawner-check {fact} {{"why": "{why}"}}\n' for fact, why in FACTS.items())
+    found = course_faults(replace(followed(), log=parse_log(log)), "g1")
+
+    assert [(finding.code, finding.where, finding.text) for finding in found] == [
+        ("home-unwritable", "node g1", "nothing can be written to the home folder: Disk quota exceeded"),
+        ("materials-missing", "node g1", "the materials cannot be fetched:  [2J"),
+    ]
+
+
+def a_rehearsal(*places: ProbedPlace, gpus: int) -> RealRehearsal:
+    """One of jobs with or without a GPU."""
+    profiles = parse_profiles([{"display_name": "P", "slurm": {"gpus": gpus} if gpus else {"cpus": 2}}])
+    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=NOW)
+    return RealRehearsal(Site.__new__(Site), PLAN, request, None, places)
+
+
+def test_the_cost_is_said_first() -> None:
+    """At most: each job may take five minutes."""
+    two = (ProbedPlace("ada"), ProbedPlace("ben"))
+    costs = [a_rehearsal(*two, gpus=1).cost(4), a_rehearsal(two[0], gpus=0).cost(1)]
+
+    assert costs == [
+        "2 jobs of at most 5 min and 1 GPU each: 10 GPU minutes at most; 4 at a time, at the lowest priority.",
+        "1 job of at most 5 min each: 5 minutes of a core at most; 1 at a time, at the lowest priority.",
+    ]
+
+
+def test_a_table_by_cause() -> None:
+    """The most frequent first; each job with its node, and what to do once."""
+    command = COMMAND.error("profile p", "there is no command lab on g1.", "Install it.")
+    waits = PENDING.warning("partition gpu", "job 7 did not start.")
+    causes = Causes()
+    for done in (
+        Probed(ProbedPlace("ada"), "g1", (command,)),
+        Probed(ProbedPlace("ben"), "g2", ()),
+        Probed(ProbedPlace("cleo"), "g1", (command,)),
+        Probed(ProbedPlace("dora", "g3"), "g3", (waits,)),
+    ):
+        causes.add(done)
+
+    assert list(causes.table()) == [
+        "WRONG 2 people: the server's command does not exist on a node.",
+        "      Install it.",
+        "      ada (g1): there is no command lab on g1.",
+        "      cleo (g1): there is no command lab on g1.",
+        "warn  1 person: the job did not start in time, so its node was not looked at.",
+        "      dora on g3: job 7 did not start.",
+        "ok    1 job found nothing wrong",
+    ]
+
+
+COURSE = """
+name: Deep learning
+instructors: grace
+roster: [ada, ben]
+profile: lesson
+materials: {{git: "https://git.invalid/course"}}
+zone: {zone}
+sessions: [{{date: {day:%Y-%m-%d}, from: "9:00", to: "17:00"}}]
+"""
+LINES = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.JupyterHub.hub_port = {port}
+c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
+c.GPUSlurmSpawner.req_homedir = "{folder}/home/{{username}}"
+c.GPUSlurmSpawner.log_dir = "{folder}"
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.topology_file = {topology!r}
+c.GPUProfilesSpawner.courses_dir = "{folder}"
+c.GPUProfilesSpawner.profiles = [
+    {{"display_name": "Lesson", "slug": "lesson", "command": ["/bin/true"],
+      "slurm": {{"partition": "gpu", "gpus": 1, "gpu_type": "k80", "time": "8:00:00"}}}},
+]
+"""
+
+
+@pytest.mark.slurm
+def test_a_rehearsal_with_real_jobs(tmp_path: Path, slurm_cluster: PrivateSlurm, unused_tcp_port: int) -> None:
+    """One participant has no home, and nobody the materials; nothing runs without an answer, and no job is left."""
+    (tmp_path / "home" / "ada").mkdir(parents=True)
+    tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+    (tmp_path / "deep.yaml").write_text(COURSE.format(zone="UTC", day=tomorrow))
+    config = tmp_path / "jupyterhub_config.py"
+    where = {"folder": tmp_path, "bin_dir": slurm_cluster.bin_dir, "topology": slurm_cluster.topology_pattern}
+    config.write_text(LINES.format(port=unused_tcp_port, **where))
+    words = ["course", "rehearse", "deep", "--real", "--config", str(config)]
+
+    refused = cli_runner().invoke(main, words, input="n\n", env=slurm_cluster.environment)
+    done = cli_runner().invoke(main, [*words, "--yes"], env=slurm_cluster.environment)
+    jobs = slurm_cluster.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i")
+
+    cost = "2 jobs of at most 5 min and 1 GPU each: 10 GPU minutes at most; 4 at a time, at the lowest priority."
+    assert (refused.exit_code, refused.stdout.splitlines()[0]) == (1, cost)
+    assert (done.exit_code, jobs) == (1, ""), done.output
+    lines = done.stdout.splitlines()
+    assert (lines[0], sorted(line.partition(" (")[0] for line in lines[1:3])) == (cost, ["WRONG ada", "WRONG ben"])
+    assert "WRONG 1 person: the user's home does not exist on a node." in lines
+    assert "WRONG 1 person: nothing can be written to the home folder." in lines
+    assert "WRONG 2 people: nbgitpuller, which fetches a course's materials, is missing." in lines
+    assert "WRONG 2 people: a node cannot fetch the course's materials." in lines
+    assert lines[-1] == "ok    0 jobs found nothing wrong"
