@@ -29,6 +29,7 @@ STATES = {
     "stopping": "stopping",
     "stopped": "not running",
     "ended": "ended",
+    "over": "session over",
     "failed": "did not start",
 }
 SIMULATED = "simulated node"
@@ -38,6 +39,8 @@ OF_COURSE = "Course {title}"
 SESSION_UNTIL = "session until {time}"
 ENDS_AT = "ends at {time}"
 ENDED_AT = "It ended at {time}."
+SESSION_OVER = "The session is over."
+FILES_KEPT = "Your files are kept as you last saved them."
 LESS = "less than a minute"
 NO_TIME = "no time"
 ENDS_SOON = "It ends soon. Save your work."

@@ -81,8 +81,8 @@ class CoursePerson:
     user: str
     state: str
     """``absent``, ``waiting`` (in Slurm's queue), ``starting``, ``running``, ``stopping``, ``failed`` (it did not
-    start), ``ended`` (it ran, and ended without anybody stopping it) or ``elsewhere`` (their default server runs
-    something else, so that the course's cannot be started)."""
+    start), ``ended`` (it ran, and ended without anybody stopping it), ``over`` (it ran until the session was over) or
+    ``elsewhere`` (their default server runs something else, so that the course's cannot be started)."""
     server: str = ""
     """The server's name; empty for the default server."""
     known: bool = True

@@ -163,6 +163,8 @@ class State(Enum):
     """It did not start."""
     ENDED = "ended"
     """It ran, and ended without anybody stopping it."""
+    OVER = "over"
+    """It ran until the session was over."""
     ABSENT = "absent"
     """There is none, or a person stopped it."""
     ELSEWHERE = "elsewhere"

@@ -29,6 +29,7 @@ _ACTIONS = {
     State.STOPPING: (MESSAGE,),
     State.FAILED: (START, MESSAGE),
     State.ENDED: (START, MESSAGE),
+    State.OVER: (START, MESSAGE),
     State.ABSENT: (START, MESSAGE),
     State.ELSEWHERE: (MESSAGE,),
 }
@@ -97,7 +98,7 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
         return replace(plain, lines=(Line(queued if participant.queued else words.ELSEWHERE),))
     if state in (State.WAITING, State.STARTING):
         return replace(plain, lines=tuple(_of_start(participant, now)))
-    if state in (State.FAILED, State.ENDED):
+    if state in (State.FAILED, State.ENDED, State.OVER):
         # what a server wrote while it ran is its participant's own
         log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
         return replace(plain, lines=tuple(_of_ending(participant)), log=log)
@@ -142,7 +143,8 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
 
 
 def _of_ending(participant: Participant) -> Iterator[Line]:
-    yield Line(participant.why or words.START_FAILED)
+    if participant.state is not State.OVER:  # which says it all
+        yield Line(participant.why or words.START_FAILED)
     ending = participant.server.ending
     if ending is not None and ending.served and ending.at is not None:
         yield Line(words.ENDED_AT, ending.at)
@@ -241,7 +243,7 @@ def _of_stop(concerned: Sequence[Participant]) -> list[str]:
 
 # What the page of a course shows at one moment, the same for all who look at it.
 
-_WITHOUT_SERVER = (State.FAILED, State.ENDED, State.ABSENT, State.ELSEWHERE)
+_WITHOUT_SERVER = (State.FAILED, State.ENDED, State.OVER, State.ABSENT, State.ELSEWHERE)
 
 
 @dataclass(frozen=True)

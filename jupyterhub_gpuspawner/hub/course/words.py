@@ -28,6 +28,7 @@ STATES = {
     "stopping": "stopping",
     "failed": "did not start",
     "ended": "ended",
+    "over": "session over",
     "absent": "no server",
     "elsewhere": "another server",
 }

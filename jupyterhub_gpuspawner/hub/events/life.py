@@ -119,6 +119,8 @@ class Session:
     job_id: str = ""
     profile: str = ""
     course: str = ""
+    session_ends_at: float | None = None
+    """When the course's session ends; None where there is none."""
     placed: bool = False
     served: bool = False
     reasons: tuple[str, ...] = ()
@@ -158,8 +160,14 @@ class Life:
         if self.session is not None:
             self.ended()
         self.stopper = None
-        profile, course = (request.profile.slug, request.course) if request is not None else ("", "")
-        self.session = Session(session, username, servername, begun_at, profile=profile, course=course)
+        self.session = Session(session, username, servername, begun_at)
+        if request is not None:
+            self.session = replace(
+                self.session,
+                profile=request.profile.slug,
+                course=request.course,
+                session_ends_at=request.session_ends_at,
+            )
 
     def submitted(self, job_id: str, request: JobRequest | None) -> None:
         """sbatch has returned the id of the job for this request; None in a hub without profiles."""

@@ -88,6 +88,8 @@ class Ending:
     """The last line that a job wrote which ended in its start; the word of its user."""
     course: str = ""
     """The title of the course for which the server was started, where nobody opened it."""
+    session_over: bool = False
+    """The job reached the time limit that the session of its course had set: a planned end."""
     unconfirmed: bool = False
     """Slurm has not taken the request to cancel the job."""
     printed: str = ""
@@ -281,6 +283,8 @@ def _of_facts(ending: Ending, title: str, contact: str) -> Words:
         return _of_start(ending, of_job)
     if job.phase is not Phase.ENDED:
         return Words("Slurm requeued the job, which ended its server.", _REQUEUE)
+    if ending.session_over:
+        return Words(words.SESSION_OVER, words.FILES_KEPT)
     return Words(of_job.sentence, of_job.advice)
 
 
@@ -432,6 +436,8 @@ def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web
 JOB_KILLED, JOB_SILENT = "job_killed", "job_silent"
 """The fault of a start whose job was killed by signal 9, and of one that neither reported nor wrote anything."""
 _OF_SLURM = re.compile(r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
+BEFORE_SESSION_END_SECONDS = 180.0
+"""Seconds before the end of a session from which a job's time limit is that end: it is lowered to whole minutes."""
 EXPLAIN_SECONDS = 5.0
 """Seconds to find out how a job ended, and to read its log."""
 
@@ -485,11 +491,16 @@ class ServerEnding:
 
     # --- servers that ended ---------------------------------------------------------------------
 
-    async def keep_job_end(self, job: Job) -> None:
-        """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it."""
+    async def keep_job_end(self, job: Job, *, planned: float | None = None) -> None:
+        """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it.
+
+        ``planned`` is when the session ends for which the server was started, in seconds since the epoch.
+        """
         if self.last is None and not self._watch.stopping:
             ending = self._ending(end_of_job(job.end), job)
-            await self._explained(replace(ending, at=job.ends_at if job.ends_at is not None else ending.at))
+            at = job.ends_at if job.ends_at is not None else time.time()
+            over = job.end is End.TIME_LIMIT and planned is not None and at >= planned - BEFORE_SESSION_END_SECONDS
+            await self._explained(replace(ending, at=at, session_over=over))
 
     async def keep_log_of_stop(self) -> None:
         """Keep the path of the log of a server that was stopped."""

@@ -210,7 +210,12 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             defaults=site_defaults(self.site_settings()),
         )
         courses = self.course_profiles() if request.profile.slug.startswith(PREFIX) else ()
-        return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile.slug), ""))
+        course = next((course for course in courses if course.profile.slug == request.profile.slug), None)
+        if course is None:
+            return request
+        session = course.session if course.is_open else None
+        ends_at = session.end.timestamp() if session is not None else None
+        return replace(request, course=course.course, session_ends_at=ends_at)
 
     def prepare(self, request: JobRequest) -> None:
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""

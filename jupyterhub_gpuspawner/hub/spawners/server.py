@@ -49,6 +49,8 @@ class ServerState(str, Enum):
     """It does not run, and nothing is to be said about that: a person stopped it, or it never ran."""
     ENDED = "ended"
     """It ran, and ended by itself."""
+    OVER = "over"
+    """It ran until the session of its course was over, as was planned."""
     FAILED = "failed"
     """Its last start failed."""
 
@@ -123,7 +125,8 @@ class Server:
             return ServerState.FAILED if self.failure is not None else ServerState.STOPPED
         if self.ending.stopped:
             return ServerState.STOPPED
-        return ServerState.FAILED if self.ending.failed else ServerState.ENDED
+        ended = ServerState.OVER if self.ending.session_over else ServerState.ENDED
+        return ServerState.FAILED if self.ending.failed else ended
 
     @property
     def waits_in_line(self) -> bool:

@@ -470,7 +470,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
                 "Slurm requeued job %s of %s; its server is gone: cancelling it", self.job_id, self._log_name
             )
             self.cancel_in_background()
-        await self.explained.keep_job_end(status)
+        session = self.life.session
+        await self.explained.keep_job_end(status, planned=session.session_ends_at if session is not None else None)
         if first:
             ending = self.ending
             why = endings.words_of(ending) if ending is not None and ending.served else job_words(status)

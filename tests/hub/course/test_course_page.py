@@ -209,7 +209,7 @@ def test_an_action_concerns_those_for_whom_it_does_something() -> None:
         for action in ("start", "stop", "extend", "message")
     }
     assert concerned == {
-        "start": {"absent", "failed", "ended"},  # a server elsewhere is in the way
+        "start": {"absent", "failed", "ended", "over"},  # a server elsewhere is in the way
         "stop": {"running", "starting", "waiting"},
         "extend": {"running"},
         "message": {state.value for state in State},

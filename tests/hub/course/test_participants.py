@@ -67,6 +67,12 @@ STATES = {
     "its start failed, nobody knows when": (Server(ending=replace(DIED, at=None)), State.FAILED, True),
     "another package's start failed": (Server(failure=RuntimeError()), State.FAILED, True),
     "its start failed in an earlier session": (Server(ending=replace(DIED, at=EIGHT - 1)), State.ABSENT, False),
+    "its session was over": (
+        Server(ending=Ending(Cause(Kind.TIME_LIMIT), at=NINE, session_over=True)),
+        State.OVER,
+        False,
+    ),
+    "somebody cancelled its job": (Server(ending=Ending(Cause(Kind.CANCELLED_OUTSIDE), at=NINE)), State.ENDED, True),
     "it ended by itself": (Server(ending=Ending(Cause(Kind.MEMORY), at=NINE)), State.ENDED, True),
     "a person stopped it": (Server(ending=STOPPED), State.ABSENT, False),
     "a person stopped its start, which then failed": (

@@ -263,6 +263,30 @@ async def test_a_time_limit_is_named() -> None:
     assert server.words.sentence == "The job reached its time limit of 1 h."
 
 
+TIMED_OUT = Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("job", "planned", "sentence", "advice"),
+    [
+        (TIMED_OUT, 1100.0, "The session is over.", "Your files are kept as you last saved them."),
+        (TIMED_OUT, 2000.0, "The job reached its time limit of 1 h.", None),
+        (TIMED_OUT, None, "The job reached its time limit of 1 h.", None),
+        (replace(TIMED_OUT, end=End.NODE_FAILED), 1100.0, "The node of the job failed.", None),
+    ],
+)
+async def test_a_job_that_ends_with_the_session_of_its_course_is_no_failure(
+    job: Job, planned: float | None, sentence: str, advice: str | None
+) -> None:
+    """Its time limit was lowered to whole minutes before the session's end; an earlier limit was its user's."""
+    server = Server()
+    await server.ended.keep_job_end(job, planned=planned)
+
+    assert server.words.sentence == sentence
+    assert advice in (None, server.words.advice)
+    assert server.ending == stored_ending(ending_state(server.ending))
+
+
 KILLED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="0:9")
 OF_MEMORY = "slurmstepd: error: Step 7.batch exceeded memory limit (700 > 400), being killed"
 
