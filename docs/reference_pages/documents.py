@@ -90,7 +90,9 @@ def page() -> str:
         *_records(messages.MessagesDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",
         "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
-        "while Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",
+        "while Slurm does not answer; `holders_known`, false if Slurm did not say which job has which GPU; and "
+        "`failing_nodes`, the nodes on which the last starts of several people failed, each with `node`, the number of "
+        "`starts`, the `people`, and the commands or lines that `drain` and `exclude` it.\n",
         *_records(cluster_map.ClusterMap),
         "A partition also has `waiting`, the number of its pending jobs, and `queue`, the first "
         f"{cluster_map.WAITING_AT_MOST} of them, with GPUs as `--gres` takes them:\n",

@@ -293,7 +293,7 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
                     "starts": len(records),
                     "failed": failed,
                     "failures": [_group_document(group) for group in groups],
-                    "nodes": [_node_document(node) for node in nodes],
+                    "nodes": [node.to_json() for node in nodes],
                 },
                 indent=2,
             )
@@ -345,14 +345,4 @@ def _group_document(group: Failures) -> dict[str, Any]:
         "starts": len(group.records),
         "people": list(group.people),
         "latest_at": _utc(group.latest_at),
-    }
-
-
-def _node_document(node: FailingNode) -> dict[str, Any]:
-    return {
-        "node": node.node,
-        "starts": len(node.records),
-        "people": list(node.people),
-        "drain": node.drain,
-        "exclude": node.exclude,
     }

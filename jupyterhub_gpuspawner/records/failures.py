@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jupyterhub_gpuspawner.records.record import Kind, SessionRecord
 
@@ -60,6 +61,16 @@ class FailingNode:
     def latest_at(self) -> float:
         """When the last of them failed, in seconds since the epoch."""
         return outcome_at(self.records[-1])
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the documents of `gpuspawner failures` and of the map."""
+        return {
+            "node": self.node,
+            "starts": len(self.records),
+            "people": list(self.people),
+            "drain": self.drain,
+            "exclude": self.exclude,
+        }
 
     @property
     def drain(self) -> str:

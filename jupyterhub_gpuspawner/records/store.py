@@ -182,6 +182,12 @@ class SessionStore:
         with _faults(f"{self.path} cannot be read"), closing(self._db.execute(query, [*conditions.values()])) as rows:
             yield from map(_record, rows)
 
+    def failed_starts(self, since: float) -> int:
+        """How many starts have failed since this time; raises StoreError."""
+        query = "SELECT COUNT(*) FROM sessions WHERE cause = ? AND ended_at >= ?"
+        with _faults(f"{self.path} cannot be read"):
+            return int(self._db.execute(query, (Kind.START_FAILED.value, since)).fetchone()[0])
+
     def promised(self, at_most: int) -> list[SessionRecord]:
         """The latest records with promises of which something has come, oldest first; raises StoreError."""
         query = (

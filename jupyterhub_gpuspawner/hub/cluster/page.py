@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, sur
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, health_section, sections, summary
+from jupyterhub_gpuspawner.hub.records.keeper import FAILING_NODES
 from jupyterhub_gpuspawner.hub.server.card import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
@@ -156,7 +157,12 @@ class ClusterPage(BaseHandler):
     ) -> Markup:
         template = self.get_template("cluster_rows.html", sync=True)
         parts = sections(
-            cluster_map, now=time.time(), rights=rights, past=LEARNED.queued, filtered=any(filters.values())
+            cluster_map,
+            now=time.time(),
+            rights=rights,
+            past=LEARNED.queued,
+            failing=FAILING_NODES,
+            filtered=any(filters.values()),
         )
         return Markup(template.render(sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
 
@@ -189,6 +195,7 @@ class ClusterHandler(APIHandler):
             "age_s": round(max(0.0, time.time() - cluster_map.taken_at), 1),
             "silent": sight.silent,
             "holders_known": sight.has_holders,
+            "failing_nodes": [node.to_json() for node in FAILING_NODES.values()],
         }
         # of a thousand nodes it takes some hundredths of a second: not in the event loop
         self.write(

@@ -28,9 +28,10 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster import words
+from jupyterhub_gpuspawner.records.failures import FailingNode
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.units import Gres
-from jupyterhub_gpuspawner.words import counted, duration, memory, sentence
+from jupyterhub_gpuspawner.words import counted, duration, memory, people, sentence
 
 # The jobs of the map in words: whose they are, their time left, and links for those who may follow them.
 
@@ -222,6 +223,10 @@ class Row(NamedTuple):
     """Jobs that have none of the node's GPUs."""
     cpus: Bar
     memory: Bar
+    failing: str = ""
+    """That the last starts on it failed; empty where they did not."""
+    drain: str = ""
+    """The command that keeps jobs away from it; empty where it has none, and for one that takes no jobs already."""
 
 
 @dataclass(frozen=True)
@@ -252,11 +257,12 @@ def sections(
     now: float,
     rights: Rights = NO_RIGHTS,
     past: Mapping[str, PastWaits] = MappingProxyType({}),
+    failing: Mapping[str, FailingNode] = MappingProxyType({}),
     filtered: bool = False,
 ) -> tuple[Section, ...]:
     """The partitions in Slurm's order, with as many of their nodes as the page may hold.
 
-    ``now`` as in time.time(); ``past`` are past waits by partition.
+    ``now`` as in time.time(); ``past`` are past waits by partition, ``failing`` nodes by name on which starts fail.
     """
     in_words = JobsInWords(now, rights, past)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
@@ -270,7 +276,7 @@ def sections(
         room -= len(nodes)
         for node in nodes:
             if node.name not in row_by_name:
-                row_by_name[node.name] = _row(node, in_words)
+                row_by_name[node.name] = _row(node, in_words, failing.get(node.name))
         rows = tuple(row_by_name[node.name] for node in nodes)
         jobs = cluster_map.waiting(partition, WAITING_AT_MOST)
         waiting = tuple(in_words.waiting(job, partition.name) for job in jobs)
@@ -319,7 +325,7 @@ def _gpus_in_words(has: Totals) -> str:
     return f"{counted(has.gpus, 'GPU')}: {text}"
 
 
-def _row(node: MapNode, in_words: JobsInWords) -> Row:
+def _row(node: MapNode, in_words: JobsInWords, failing: FailingNode | None) -> Row:
     with_gpus = {holder.job_id for gpu in node.gpus for holder in gpu.holders}
     types = dict.fromkeys(gpu.type for gpu in node.gpus)
     counts = [(gpu_model(kind, types) if kind else "GPU", sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
@@ -338,7 +344,13 @@ def _row(node: MapNode, in_words: JobsInWords) -> Row:
         jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
         cpus=_bar(node.cpus_used, node.cpus, (node.cpus - node.cpus_used) * out),
         memory=_bar(node.memory_used_mib, node.memory_mib, (node.memory_mib - node.memory_used_mib) * out, _amount),
+        failing=_failing(failing) if failing is not None else "",
+        drain=failing.drain if failing is not None and not out else "",
     )
+
+
+def _failing(node: FailingNode) -> str:
+    return words.FAILING.format(starts=len(node.records), people=people(len(node.people)))
 
 
 def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:

@@ -38,6 +38,8 @@ LEGEND_ENTRIES = {
     "free": "free",
     "out": "out of service",
 }
+FAILING = "The last {starts} starts here failed, those of {people}."
+DRAIN = "Until that is mended, drain it:"
 WAITING = "Waiting"
 EXPECTED = "expected start: {words}"
 NO_LIMIT = "no time limit"

@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.server import promised_to_waiting, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
+from jupyterhub_gpuspawner.records.failures import IN_A_ROW, FailingNode, failing_nodes
 from jupyterhub_gpuspawner.records.promises import Promise, learned, outcomes
 from jupyterhub_gpuspawner.records.record import Event
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
@@ -72,6 +73,11 @@ PROMISES_AT_MOST = 4000
 """Sessions from whose waits the hub learns: the latest ones."""
 LEARN_SECONDS = 600.0
 """Seconds between two looks at them."""
+FAILING_SECONDS = DAY_SECONDS
+"""For so long a start that failed counts against its node."""
+FAILING_NODES: dict[str, FailingNode] = {}
+"""The nodes by name on which the last starts of several people failed, as of the last look."""
+FAILING_LOOK_SECONDS = 60.0
 TRY_SECONDS = 1.0
 """Seconds after which a write to a locked file is tried again: at the hub's end it is the last try."""
 
@@ -119,6 +125,17 @@ class Recorder:
         records, now = await asyncio.wrap_future(work) or (), time.time()
         recorded = (outcome for record in records for outcome in record.promise_outcomes)
         LEARNED.learn(learned(chain(recorded, *(outcomes(promises, None, now) for promises in waiting))))
+
+    async def look_for_failing_nodes(self) -> None:
+        """Find the nodes on which the last starts of several people failed (:data:`FAILING_NODES`)."""
+        since = time.time() - FAILING_SECONDS
+
+        def nodes(store: SessionStore) -> list[FailingNode]:
+            return failing_nodes(list(store.sessions(since=since))) if store.failed_starts(since) >= IN_A_ROW else []
+
+        failing = await asyncio.wrap_future(self._thread.submit(self._run, nodes)) or ()
+        FAILING_NODES.clear()
+        FAILING_NODES.update({node.node: node for node in failing})
 
     def end(self, _task: object = None) -> None:
         """The hub ends: from now on a file that is locked is not waited for."""
@@ -185,6 +202,7 @@ def begin_sessions(app: JupyterHub) -> None:
     every(
         app, LEARN_SECONDS, lambda: recorder.learn(promised_to_waiting(app.users.values())), "Learning from past waits"
     )
+    every(app, FAILING_LOOK_SECONDS, recorder.look_for_failing_nodes, "The look for nodes on which starts fail")
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(
         app,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from jupyterhub_gpuspawner.hub.cluster.rows import (
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.records.failures import FailingNode
+from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.snapshots import NOW, waiting
@@ -130,6 +133,21 @@ def test_a_line_of_the_map() -> None:
             open=True,
         ),
     )
+
+
+def test_a_node_on_which_the_starts_of_several_people_failed_is_marked() -> None:
+    """With the command that drains it, unless it takes no jobs already."""
+    cause = Cause(Kind.START_FAILED, "launcher")
+    starts = tuple(SessionRecord(user, user, node="g1", ended_at=NOW, cause=cause) for user in ("ada", "bob", "cid"))
+    drained = replace(G1, use=NodeUse.OUT)
+    rows = [
+        sections(a_map(node), now=NOW, failing={"g1": FailingNode("g1", starts)})[0].rows[0]
+        for node in (G1, drained, replace(G1, name="g2"))
+    ]
+
+    said = "The last 3 starts here failed, those of 3 people."
+    drain = 'scontrol update NodeName=g1 State=DRAIN Reason="gpuspawner: the last 3 starts failed"'
+    assert [(row.failing, row.drain) for row in rows] == [(said, drain), (said, ""), ("", "")]
 
 
 RUNS = {

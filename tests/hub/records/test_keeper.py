@@ -12,6 +12,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jupyterhub import orm
@@ -21,12 +22,20 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.estimate import expected
 from jupyterhub_gpuspawner.hub.records import keeper
-from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, Recorder, complete_left, records_file, stored_sessions
+from jupyterhub_gpuspawner.hub.records.keeper import (
+    FAILING_NODES,
+    GPUSessions,
+    Recorder,
+    complete_left,
+    records_file,
+    stored_sessions,
+)
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
+from jupyterhub_gpuspawner.records.record import Cause, Kind
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore
 from tests.fixtures.databases import hub_session
-from tests.records.a_session import ENDED, LIFE, SUBMITTED
+from tests.records.a_session import ENDED, LIFE, PLACED, READY, SUBMITTED
 
 
 class App:
@@ -68,6 +77,37 @@ async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -
     await asyncio.to_thread(recorder.close)
     with closing(SessionStore(path)) as store:
         assert {record.session for record in store.sessions()} == {"runs", "new"}
+
+
+async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(tmp_path: Path) -> None:
+    """Until one works there again."""
+    recorder, now = Recorder(tmp_path / "sessions.sqlite"), time.time()
+    failed = Cause(Kind.START_FAILED, "launcher")
+
+    def take(user: str, node: str, cause: Cause | None = None) -> None:
+        facts: dict[str, Any] = {"session": f"{user} {node}", "username": user}
+        recorder.take(replace(SUBMITTED, **facts, begun_at=now, at=now))
+        if cause is None:
+            recorder.take(replace(PLACED, **facts, at=now + 1, node=node))
+            recorder.take(replace(READY, **facts, at=now + 2))
+        else:
+            recorder.take(replace(ENDED, **facts, begun_at=now, at=now + 1, cause=cause, served=False, node=node))
+
+    found: list[dict[str, Any]] = []
+    try:
+        take("eve", "g9")
+        for user in ("ada", "bob", "cid"):
+            take(user, "g1", failed)
+        await recorder.look_for_failing_nodes()
+        found.append({node: failing.people for node, failing in FAILING_NODES.items()})
+        take("dot", "g1")
+        await recorder.look_for_failing_nodes()
+        found.append(dict(FAILING_NODES))
+    finally:
+        FAILING_NODES.clear()
+        await asyncio.to_thread(recorder.close)
+
+    assert found == [{"g1": ("ada", "bob", "cid")}, {}]
 
 
 async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path) -> None:
