@@ -131,14 +131,16 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
     A partition without nodes is a partition.
     """
     of = site(
-        [*(node(name) for name in ("g1", "g2", "g3")), node("g4", state="MIXED+DRAIN")],
+        [*(node(name) for name in ("g1", "g2", "g3", "g5")), node("g4", state="MIXED+DRAIN")],
         [
             partition("gpu", "g[1-4]"),
             partition("down", "g1", "State=DOWN", default=False),
             partition("few", "g[2-4]", "MaxNodes=1", time="00:10:00", default=False),
             partition("empty", "(null)", default=False),
+            partition("part", "g5", "MaxCPUsPerNode=12", default=False),
         ],
         jobs=job(1, "g1", "0-19", partition="down")
+        + job(5, "g5", "0-15", partition="part")
         + "".join(job(number, f"g{number}", "0-19", partition="few") for number in (2, 3, 4)),
     )
     four, small = "-c 4; --mem=10; --time=10", "--mem=10; --time=10"
@@ -153,6 +155,7 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
         f"-p few; -N 2; {small}",
         "-p few; --mem=10; --time=20",
         f"-p empty; {small}",
+        f"-p part; {small}",
     )
     assert [words(answer).partition(" ")[0] for answer in answers.answers] == [
         *("g1", "g2", "g3"),
@@ -161,6 +164,7 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
         "PartitionNodeLimit",
         "PartitionTimeLimit",
         "PartitionConfig",
+        "Resources",
     ]
     assert answers.notes == ()
 

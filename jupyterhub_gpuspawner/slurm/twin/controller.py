@@ -70,8 +70,10 @@ time time-min tmp tres-per-task use-min-nodes
 CONFIG, NODE, PARTITION, OPTIONS = (frozenset(names.split()) for names in (_CONFIG, _NODE, _PARTITION, _OPTIONS))
 GRES = frozenset(["NodeName", "Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags"])
 RESERVATION = frozenset(["ReservationName", "Nodes", "PartitionName", "Flags", "CoreCnt", "Licenses"])
-LIMITS = frozenset(["State", "MinNodes", "MaxNodes", "MaxTime", "MaxMemPerCPU", "MaxMemPerNode", "ReqResv"])
-"""Parameters of a partition that jobs which run already need not meet: they may be newer, or the job changed."""
+_LIMITS = "State MinNodes MaxNodes MaxTime MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode ReqResv"
+LIMITS = frozenset(_LIMITS.split())
+"""Parameters of a partition that jobs which run already need not meet: they may be newer, or the job changed, or have
+more than it requested, such as whole sockets."""
 SINCE = {"MaxCPUsPerSocket": (23, 2)}
 """Parameters that an older slurmctld would refuse."""
 HARMLESS = re.compile(r"MailProg|state file|NOTE|mpi|MPI|MessageTimeout|Zero Bytes|munge_")
@@ -375,16 +377,17 @@ class Twin:
             "bf_interval=1,bf_max_time=250,"
             "bf_max_job_test=100000,bf_continue,bf_window=20160,bf_resolution=60,bf_max_job_array_resv=1000",
         ]
-        config = {key: value for key, value in question.config.items() if self._knows(key)}
+        config = {key: value for key, value in question.config.items() if self.knows(key)}
         if config.get("SelectType") == "select/cons_res" and self._release >= (23, 11):  # which no longer has it
             config["SelectType"] = "select/cons_tres"
-        partitions = [{k: v for k, v in partition.items() if self._knows(k)} for partition in without_limits(question)]
+        partitions = [{k: v for k, v in partition.items() if self.knows(k)} for partition in without_limits(question)]
         own += [f"{key}={value}" for key, value in config.items()]
         # an address at which nothing listens: to look up the names of suspended jobs' nodes would take many seconds
         nodes = [{**node, "NodeAddr": "127.0.0.1", "Port": "1", "State": "CLOUD"} for node in question.nodes]
         return "\n".join(own) + "\n" + lines(nodes) + lines(partitions)
 
-    def _knows(self, parameter: str) -> bool:
+    def knows(self, parameter: str) -> bool:
+        """Whether this version has a parameter of slurm.conf."""
         return self._release >= SINCE.get(parameter, (0, 0))
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -497,7 +500,7 @@ def answer(twin: Twin, question: Question) -> dict[str, Any]:
             twin.query("scontrol", "suspend", job)
     unplaced += place(twin, question.held)[1]
     for partition in limited_later(question):
-        limits = [f"{key}={value}" for key, value in partition.items() if key in LIMITS]
+        limits = [f"{key}={value}" for key, value in partition.items() if key in LIMITS and twin.knows(key)]
         twin.query("scontrol", "update", f"PartitionName={partition['PartitionName']}", *limits)
     unplaced += [sentence for reservation in question.reservations if (sentence := reserve(twin, reservation))]
     requests = [submitted(twin, options) for options in question.requests]
