@@ -32,6 +32,9 @@ from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.words import cpus, duration, people
 
+PLAN_STEP = 120.0
+"""Seconds that a job has to end before the next one's planned start: Slurm considers it up to half a minute later, and
+plans in steps of a minute (``bf_interval`` and ``bf_resolution`` in slurm.conf)."""
 STALE = 900.0
 """Age in seconds beyond which a snapshot no longer says what is free."""
 
@@ -241,7 +244,7 @@ class _Fit:
 
         It ends before the first is planned to start, or fits beside all of them, or takes GPUs that none requests.
         """
-        left = (competition.first_start if competition.first_start is not None else 0.0) - self.asker.now
+        left = (competition.first_start if competition.first_start is not None else 0.0) - self.asker.now - PLAN_STEP
         if self.length <= left and self.nodes.leaves_after_short(self.need, self.count, competition.jobs, left):
             return True
         if self.nodes.leaves(self.need, self.count, competition.jobs):

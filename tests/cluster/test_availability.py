@@ -329,7 +329,13 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
     ("pending", "asked", "chance", "sentence"),
     [
         ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 are free, but 1 person is ahead of you"),
-        ([waiting("9", "gpu:k80:4", starts_in=7200)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
+        ([waiting("9", "gpu:k80:4", starts_in=3720)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
+        (
+            [waiting("9", "gpu:k80:4", starts_in=3719)],
+            {"gpus": 1, "time": HOUR},
+            "later",
+            "2 of 4 K80 are free, but 1 person is ahead of you",
+        ),
         (
             [waiting("9", "gpu:k80:4", starts_in=7200)],
             {"gpus": 1, "time": 3 * HOUR},

@@ -316,7 +316,8 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     instead = await alternatives(profiles) if profiles is not None and waits else ()
     return {
         "told": document(server.start, now=time.time()) if server.start is not None else None,
-        "profile": _profile_name(spawner, server.profile),
+        # a start that has only just begun has options, and no profile yet
+        "profile": _profile_name(spawner, server.profile or str(spawner.user_options.get("profile", ""))),
         "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
         "switch_note": words.NOT_FREE if NOT_FREE in query and server.waits_in_line else "",
