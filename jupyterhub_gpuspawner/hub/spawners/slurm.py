@@ -19,7 +19,7 @@ from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
@@ -375,7 +375,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             return
         answer = await self.availability_of(self.request, snapshot, now=now)
         if answer is not None and answer.estimate != UNKNOWN:
-            self.attempt.was_free = answer.estimate.kind is Kind.NOW
+            self.attempt.at_click = answer.estimate
             self.life.promised(Promise(now, PromiseMoment.CLICK, answer.estimate, answer.partition))
 
     async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start.wait import Wait
 from jupyterhub_gpuspawner.records.record import Stage
@@ -124,8 +125,8 @@ class Attempt:
     """Why Slurm has not taken its job, which the hub keeps until Slurm answers. A restarted hub does not know of it."""
     wait: Wait = field(default_factory=Wait, compare=False)
     """What was said of its start; a restarted hub begins anew."""
-    was_free: bool = field(default=False, compare=False)
-    """Everything that it needs was free when it was asked for; a restarted hub has forgotten it."""
+    at_click: Estimate = field(default=UNKNOWN, compare=False)
+    """When it was expected to start when it was asked for; a restarted hub has forgotten it."""
 
     # --- its stages -----------------------------------------------------------------------------
 
@@ -178,12 +179,12 @@ class Attempt:
         return self.stage is Stage.QUEUED
 
     def settles(self, job: Job, planned: float | None, now: float) -> bool:
-        """Whether its job is pending only until Slurm has taken it up.
+        """Whether everything was free for its job, which is pending only until Slurm has taken it up.
 
         Not once Slurm says that resources are missing, or has planned its start for later. Times are in seconds since
         the epoch; ``planned`` is None where Slurm has no plan.
         """
-        if not self.was_free or job.phase is not Phase.QUEUED or job.reason == "Resources":
+        if self.at_click.kind is not Kind.NOW or job.phase is not Phase.QUEUED or job.reason == "Resources":
             return False
         queued_at = self.reached.get(Stage.QUEUED)
         return (planned is None or planned <= now) and queued_at is not None and now - queued_at < SETTLING_SECONDS

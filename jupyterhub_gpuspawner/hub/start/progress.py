@@ -64,6 +64,8 @@ class StartFacts:
     """When the start is given up if the job is still pending; None: never."""
     change: Change | None = None
     """The last change of the expected start by more than a fifth of the wait."""
+    at_click: Estimate = UNKNOWN
+    """When it was expected to start when it was asked for."""
     settling: bool = False
     """The job is pending, and everything that it needs was free when it was asked for, a moment ago."""
     kept_until: float | None = None
@@ -76,8 +78,14 @@ class StartFacts:
         return pending and not self.settling
 
     def estimate(self, now: float) -> Estimate:
-        """When the job is expected to start; UNKNOWN unless it is pending."""
-        return expected_start(self.job, self.queue_position, now=now) if self.job and self.waits else UNKNOWN
+        """When the job is expected to start; UNKNOWN unless it is pending.
+
+        Until Slurm has a plan for it, this is what the form said.
+        """
+        if self.job is None or not self.waits or never_clears(self.job.reason):
+            return UNKNOWN
+        estimate = expected_start(self.job, self.queue_position, now=now)
+        return self.at_click if estimate is UNKNOWN and self.at_click.is_conditional(now) else estimate
 
 
 def start_facts(
@@ -99,6 +107,7 @@ def start_facts(
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
         change=attempt.wait.change,
+        at_click=attempt.at_click,
         settling=job is not None and attempt.settles(job, planned_start(job, position), time.time()),
         kept_until=attempt.kept_until,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
 from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Attempt,
@@ -244,7 +245,7 @@ def test_a_restarted_hub_gives_a_start_some_time() -> None:
 
 
 PENDING = Job("7", Phase.QUEUED, reason="Priority")
-FREE = Attempt(reached={Stage.QUEUED: NOW.wall}, was_free=True)
+FREE = Attempt(reached={Stage.QUEUED: NOW.wall}, at_click=starts_now())
 SETTLES: dict[str, tuple[Attempt, Job, float | None, float, bool]] = {
     "Slurm has not considered it yet": (FREE, PENDING, None, 29, True),
     "its plan is overdue": (FREE, PENDING, NOW.wall, 5, True),
@@ -252,8 +253,8 @@ SETTLES: dict[str, tuple[Attempt, Job, float | None, float, bool]] = {
     "Slurm has planned it for later": (FREE, PENDING, NOW.wall + 600, 1, False),
     "somebody was faster": (FREE, replace(PENDING, reason="Resources"), None, 1, False),
     "it runs": (FREE, replace(PENDING, phase=Phase.RUNNING), None, 1, False),
-    "it was not free": (replace(FREE, was_free=False), PENDING, None, 1, False),
-    "sbatch has not answered": (Attempt(was_free=True), PENDING, None, 1, False),
+    "it was not free": (replace(FREE, at_click=expected(NOW.wall + 600, now=NOW.wall)), PENDING, None, 1, False),
+    "sbatch has not answered": (Attempt(at_click=starts_now()), PENDING, None, 1, False),
 }
 
 

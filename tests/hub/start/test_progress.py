@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, ChangeCause
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, ChangeCause, expected
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.start import progress
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
@@ -262,6 +262,17 @@ def test_how_long_a_place_is_kept() -> None:
     assert (limited["kept"], limited["kept_until"]) == (until, "2027-01-15T09:00:00+00:00")
     assert limited["notes"][0] == {"name": "kept", "text": until, "at": "2027-01-15T09:00:00+00:00"}
     assert (started["kept"], started["kept_until"], started["notes"]) == ("", None, [])
+
+
+def test_until_slurm_has_a_plan_the_page_says_what_the_form_said() -> None:
+    """Not of a job that does not start by itself, nor once that time has passed."""
+    at_click = expected(NOON + 3600, now=NOON)
+    overdue = document(StartFacts("7", REACHED, QUEUED, at_click=at_click), now=NOON + 3601)
+
+    assert waiting("Priority", at_click=at_click)["when"] == "Expected start: within 1 h"
+    assert waiting("Priority", NOON + 600, at_click=at_click)["when"] == "Expected start: within 10 min"
+    assert waiting("JobHeldUser", at_click=at_click)["when"] == ""
+    assert overdue["when"] == "Slurm has no estimate yet"
 
 
 NEXT = QueuePosition(1, 3, "gpu")
