@@ -247,7 +247,7 @@ def _joined(words: Iterable[str]) -> str:
 
 def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()) -> str:
     """A summary of the node in two sentences: its hardware, then the job's own part of it."""
-    names = [_kind_of(gpu) for gpu in topology.gpus]
+    names = [device_model(gpu.name, gpu.mig).name if gpu.name or gpu.mig else "" for gpu in topology.gpus]
     cores = sum(len(group.cores) for group in numa_groups(topology))
     times = "\N{MULTIPLICATION SIGN}"
     parts = [f"{n} {times} {name}" if name else counted(n, "GPU") for name, n in Counter(names).items()] or ["no GPU"]

@@ -121,7 +121,7 @@ def test_a_screen_reader_is_told() -> None:
     assert root.attrib["role"] == "img"
     assert [named[word] for word in root.attrib["aria-labelledby"].split()] == [
         "Node g1",
-        "4 × K80, 12 GB, 2 packages, 2 NUMA nodes, 24 cores, 64 GiB of memory. Yours: GPU 2, GPU 3, CPUs 12-15.",  # noqa: RUF001
+        "4 × K80, 2 packages, 2 NUMA nodes, 24 cores, 64 GiB of memory. Yours: GPU 2, GPU 3, CPUs 12-15.",  # noqa: RUF001
     ]
 
 

@@ -219,7 +219,7 @@ class HomePage(HomeHandler):
 
     @staticmethod
     async def _asked_for(spawner: Any, choice: Mapping[str, str]) -> tuple[str, str]:
-        """What a link asks for, such as ``A GPU: 2 x K80, 4 cores``, and why it cannot be had; one of them is empty."""
+        """What a link asks for, such as ``A GPU: 2 x K80 · 4 cores``, and why it cannot be had; one of them is empty."""
         profiles = with_profiles(spawner)
         if profiles is None:
             return choice.get("profile", ""), ""
@@ -232,7 +232,7 @@ class HomePage(HomeHandler):
             return "", error.for_user
         name = request.profile.display_name
         gets = what_a_job_gets(request.resources, profiles.connection().cluster.latest)
-        return (f"{name}: {', '.join(gets)}" if request.profile.kind == "slurm" and gets else name), ""
+        return (f"{name}: {' · '.join(gets)}" if request.profile.kind == "slurm" and gets else name), ""
 
     async def _free_name(self, user: Any, slug: str) -> str:
         """A name for one more server, made of a profile's; empty where there may be none."""
