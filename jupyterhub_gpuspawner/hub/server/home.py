@@ -219,7 +219,7 @@ class HomePage(HomeHandler):
 
     @staticmethod
     async def _asked_for(spawner: Any, choice: Mapping[str, str]) -> tuple[str, str]:
-        """What a link asks for, such as ``A GPU: 2 x K80 · 4 cores``, and why it cannot be had; one of them is empty."""
+        """What a link asks for, such as ``A GPU: 2 x K80 · 4 cores``; or why it cannot be had; the other is empty."""
         profiles = with_profiles(spawner)
         if profiles is None:
             return choice.get("profile", ""), ""

@@ -118,9 +118,9 @@ async def until_answer(client: SlurmClient, on_silence: Callable[[SlurmUnavailab
         try:
             async with _QUESTIONS.setdefault(client, asyncio.Lock()):
                 await client.config()
-        except CommandMissing:
-            return  # the next command says so
-        except SlurmUnavailable as error:
+        except GPUSpawnerError as error:
+            if not isinstance(error, SlurmUnavailable) or isinstance(error, CommandMissing):
+                return  # not silence, and the next command says what it is
             on_silence(error)
             await asyncio.sleep(ANSWER_SECONDS)
         else:

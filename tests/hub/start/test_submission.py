@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.hub.start.submission import (
     cancel_surely,
     submit,
 )
+from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from tests.fixtures.databases import hub_session, new_database, session_of
 
@@ -177,6 +178,26 @@ async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_
 
     assert slurm.cancelled == []
     assert set() == submission.IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, SlurmOutputError("odd"), ConfigError("sudo asks for a password."), CommandMissing("scontrol is missing.")],
+)
+async def test_only_silence_is_waited_for(answer: Exception | None) -> None:
+    """Any other error is an answer: the next command meets it, too, and its start says so."""
+    answers = [SlurmUnavailable("No answer."), SlurmUnavailable("Still none."), answer]
+
+    class Questions:
+        async def config(self) -> None:
+            error = answers.pop(0)
+            if error is not None:
+                raise error
+
+    silences: list[SlurmUnavailable] = []
+    await submission.until_answer(Questions(), silences.append)  # type: ignore[arg-type]
+
+    assert [str(error) for error in silences] == ["No answer.", "Still none."]
 
 
 async def test_a_slurm_that_answers_all_but_sbatch_is_not_asked_for_ever() -> None:
