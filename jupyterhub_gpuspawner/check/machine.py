@@ -96,6 +96,9 @@ async def check_address(context: Context) -> AsyncIterator[Finding]:
             elsewhere = elsewhere or (node.name, addresses[0])
     for finding in _of_loopback(hub, *elsewhere) if elsewhere is not None else ():
         yield finding
+    if elsewhere is not None and is_loopback(str(context.spawner.ip)):
+        text = f"servers listen on {context.spawner.ip} alone, and {elsewhere[0]} is another machine than the hub's."
+        yield LOOPBACK.error(context.setting("ip"), text, "Remove it: by default they listen on all addresses.")
     if hub.listens and not is_loopback(hub.listens) and not _is_own_host(await resolved(hub.listens)):
         yield FOREIGN.warning(
             f"c.JupyterHub.{'hub_bind_url' if context.site.config.JupyterHub.get('hub_bind_url') else 'hub_ip'}",

@@ -15,7 +15,7 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import machine, people, profiles, requests, run_as, settings, slurm, submit
+from jupyterhub_gpuspawner.check import hub, machine, people, profiles, requests, run_as, settings, slurm, submit
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
 CHECKS: tuple[Check, ...] = tuple(
     value
-    for module in (requests, profiles, people, settings, slurm, machine, run_as, submit)
+    for module in (requests, profiles, people, settings, hub, slurm, machine, run_as, submit)
     for name, value in vars(module).items()
     if name.startswith("check_") and value.__module__ == module.__name__
 )

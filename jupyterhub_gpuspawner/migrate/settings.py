@@ -247,9 +247,11 @@ def shell_lines(template: BatchTemplate, name: str) -> tuple[list[str], int | No
 
 
 def between(lines: Sequence[str], at: int | None, own: str) -> str:
-    """Lines of a template with the value of its variable after so many of them."""
+    """Lines of a template with the value of its variable after so many of them; without those that are empty."""
     before = len(lines) if at is None else at
-    return "\n".join([*lines[:before], *([own] if own else []), *lines[before:]])
+    parts = [*lines[:before], *([own] if own else []), *lines[before:]]
+    has_document = any("<<" in line for line in lines)  # in which an empty line is text
+    return "\n".join(parts if has_document else filter(None, parts))
 
 
 def never_ran(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check import machine, people, run, run_as, settings, slurm
+from jupyterhub_gpuspawner.check import hub, machine, people, run, run_as, settings, slurm
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Options, Severity
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -27,6 +27,8 @@ CONFIG = Path(__file__).parents[2] / "config"
 HERE = (
     settings.check_settings,
     settings.check_names,
+    hub.check_hub_settings,
+    hub.check_servers,
     machine.check_environment,
     machine.check_secrets,
     machine.check_paths,
@@ -186,6 +188,85 @@ MISTAKES = {
         "warn  node g1: this machine cannot resolve 'g1.invalid', the node's address in Slurm (NodeAddr). Add the "
         "name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it. [node-unresolved]",
         snapshot=UNRESOLVED,
+    ),
+    "hub_connect_ip is a URL": HubMistake(
+        "c.JupyterHub.hub_connect_ip = 'https://hub.example.org:8081'",
+        "WRONG c.JupyterHub.hub_connect_ip: https://hub.example.org:8081 is a URL, and this setting is an address, "
+        "such as hub.example.org: nobody would find the hub there. Write 'hub.example.org', or set "
+        "c.JupyterHub.hub_connect_url to the URL. [hub-address-url]",
+    ),
+    "https without a certificate": HubMistake(
+        "c.JupyterHub.bind_url = 'https://:443'",
+        "WRONG c.JupyterHub.bind_url: it is https, and there is no certificate: the proxy speaks http alone at that "
+        "address. Set ssl_key and ssl_cert, or write http:// where a web server in front of the hub has the "
+        "certificate. [certificate-missing]",
+    ),
+    "a group of nobody's may sign in": HubMistake(
+        "c.JupyterHub.authenticator_class = 'pam'\nc.PAMAuthenticator.allowed_groups = {'no-such-group', 'root'}",
+        "warn  c.PAMAuthenticator.allowed_groups: this machine has no group no-such-group, so nobody may sign in by "
+        "it. Write the group's name as `getent group` prints it. [unix-group-missing]",
+    ),
+    "a group of nobody's has the admins": HubMistake(
+        "c.JupyterHub.authenticator_class = 'pam'\nc.PAMAuthenticator.admin_groups = {'no-such-group'}",
+        "warn  c.PAMAuthenticator.admin_groups: this machine has no group no-such-group, so nobody is an admin by it. "
+        "Write the group's name as `getent group` prints it. [unix-group-missing]",
+    ),
+    "a role has a scope that does not exist": HubMistake(
+        "c.JupyterHub.load_roles = [{'name': 'teacher', 'scopes': ['admin:user']}]",
+        "WRONG c.JupyterHub.load_roles[0] (teacher): JupyterHub does not start with this role: scope 'admin:user' for "
+        "role teacher does not exist. [role-invalid]",
+    ),
+    "a role's name is none": HubMistake(
+        "c.JupyterHub.load_roles = [{'name': 'Teacher', 'scopes': ['self']}]",
+        "WRONG c.JupyterHub.load_roles[0] (Teacher): JupyterHub does not start with this role: 'Teacher' is no name of "
+        "a role, which is 3 to 255 lower-case letters, digits, - . ~ and _, a letter first. [role-invalid]",
+    ),
+    "two roles have one name": HubMistake(
+        "c.JupyterHub.load_roles = [{'name': 'teacher', 'scopes': ['self']}, {'name': 'teacher', 'scopes': ['self']}]",
+        "WRONG c.JupyterHub.load_roles[1] (teacher): JupyterHub does not start with this role: an earlier role is "
+        "called teacher, too. [role-invalid]",
+    ),
+    "a role is for a service that is not there": HubMistake(
+        "c.JupyterHub.load_roles = [{'name': 'culler', 'scopes': ['list:users'], 'services': ['idle']}]",
+        "WRONG c.JupyterHub.load_roles[0] (culler): JupyterHub does not start with this role: there is no service "
+        "idle. [role-invalid]",
+    ),
+    "the scopes of admins are changed": HubMistake(
+        "c.JupyterHub.load_roles = [{'name': 'admin', 'scopes': ['self']}]",
+        "WRONG c.JupyterHub.load_roles[0] (admin): JupyterHub does not start with this role: scopes and "
+        "description of the role admin cannot be changed. [role-invalid]",
+    ),
+    "batchspawner's program in the command": HubMistake(
+        "c.Spawner.cmd = ['batchspawner-singleuser', 'jupyterhub-singleuser']",
+        "WRONG c.Spawner.cmd: batchspawner-singleuser asks the hub for an address that does not exist, so no server "
+        "starts. Write ['jupyterhub-singleuser']. [old-launcher]",
+    ),
+    "a limit of JupyterHub's": HubMistake(
+        "c.Spawner.mem_limit = '8G'",
+        "warn  c.Spawner.mem_limit: it limits no job: Slurm gives each job what its profile requests (slurm.memory). "
+        "Set slurm.memory in the profiles. [limit-without-effect]",
+    ),
+    "servers have one port": HubMistake(
+        "c.Spawner.args = ['--ServerApp.port=8888']",
+        "WRONG c.Spawner.args: --ServerApp.port=8888 would have a server listen elsewhere than at the address that its "
+        "job reports to the hub. Remove it; c.GPUSlurmSpawner.port_range says which ports jobs may use. "
+        "[server-port-fixed]",
+    ),
+    "servers get a secret of the hub's": HubMistake(
+        "c.Spawner.env_keep = ['JUPYTERHUB_CRYPT_KEY']",
+        "WRONG c.Spawner.env_keep: JUPYTERHUB_CRYPT_KEY: every server, and so every user, gets the hub's own "
+        "JUPYTERHUB_CRYPT_KEY. Remove it. [hub-variable-kept]",
+    ),
+    "servers get the path of the hub's machine": HubMistake(
+        "c.Spawner.env_keep = ['LANG', 'PATH']",
+        "warn  c.Spawner.env_keep: PATH: every server gets the value that this machine has, and its node may have "
+        "others. Remove it, and set environment in the profiles. [hub-variable-kept]",
+    ),
+    "servers listen on their loopback": HubMistake(
+        "c.JupyterHub.hub_ip = ''\nc.Spawner.ip = '127.0.0.1'",
+        "WRONG c.Spawner.ip: servers listen on 127.0.0.1 alone, and g1 is another machine than the hub's. Remove it: "
+        "by default they listen on all addresses. [hub-address-loopback]",
+        snapshot=ELSEWHERE,
     ),
     "a misspelt setting": HubMistake(
         "c.GPUSlurmSpawner.port_rang = '20000-20999'",

@@ -1,0 +1,191 @@
+"""JupyterHub's own settings: with which nobody reaches the hub or signs in, and which do nothing for a Slurm job."""
+
+from __future__ import annotations
+
+import grp
+from collections.abc import AsyncIterator, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from jupyterhub.auth import PAMAuthenticator
+from traitlets import TraitError
+
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import role_fault
+from jupyterhub_gpuspawner.hub.site.account import configured_value
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import is_old_launcher
+from jupyterhub_gpuspawner.site import configuration
+
+# Addresses, the people who may sign in, and roles.
+
+URL_FOR_ADDRESS = Code(
+    "hub-address-url",
+    "`hub_connect_ip`, `hub_ip` or `ip` is a URL: JupyterHub puts it into one, so that nobody finds the hub there.",
+)
+NO_CERTIFICATE = Code(
+    "certificate-missing", "`bind_url` is https, and there is no certificate, so that the proxy speaks http alone."
+)
+NO_GROUP = Code(
+    "unix-group-missing", "Members of a group may sign in or are admins, and the hub's machine has no such group."
+)
+ROLE = Code("role-invalid", "JupyterHub does not start with a role of `load_roles`.")
+_OF_PROXY = "--ssl-"
+
+
+async def check_hub_settings(context: Context) -> AsyncIterator[Finding]:
+    """Look at the section of JupyterHub."""
+    hub = context.site.config.JupyterHub
+    for name in ("hub_connect_ip", "hub_ip", "ip"):
+        if "://" in str(hub.get(name, "")):
+            yield _url_for_address(name, str(hub[name]))
+    command = str(configured_value(context.site.config.ConfigurableHTTPProxy.get("command", "")))
+    if (
+        urlsplit(str(hub.get("bind_url", ""))).scheme == "https"
+        and not hub.get("ssl_cert")
+        and "proxy_class" not in hub
+        and _OF_PROXY not in command
+    ):
+        yield NO_CERTIFICATE.error(
+            "c.JupyterHub.bind_url",
+            "it is https, and there is no certificate: the proxy speaks http alone at that address.",
+            "Set ssl_key and ssl_cert, or write http:// where a web server in front of the hub has the certificate.",
+        )
+    for finding in (*_roles(context), *_groups(context)):
+        yield finding
+
+
+def _url_for_address(name: str, value: str) -> Finding:
+    host = urlsplit(value).hostname or "its address"
+    text = f"{value} is a URL, and this setting is an address, such as {host}: nobody would find the hub there."
+    if name == "hub_connect_ip":
+        return URL_FOR_ADDRESS.error(
+            f"c.JupyterHub.{name}", text, f"Write {host!r}, or set c.JupyterHub.hub_connect_url to the URL."
+        )
+    url = {"hub_ip": "hub_bind_url", "ip": "bind_url"}[name]
+    return URL_FOR_ADDRESS.error(f"c.JupyterHub.{name}", text, f"Write {host!r}, or set c.JupyterHub.{url} to the URL.")
+
+
+def _roles(context: Context) -> Iterator[Finding]:
+    """Roles with which the hub exits, by JupyterHub's own rules."""
+    hub = context.site.config.JupyterHub
+    roles, custom = configured_value(hub.get("load_roles", [])), configured_value(hub.get("custom_scopes", {}))
+    services = configured_value(hub.get("services", []))
+    if not all(isinstance(value, list) for value in (roles, services)) or not isinstance(custom, Mapping):
+        return  # the check of names says so
+    known = {str(service.get("name")) for service in services if isinstance(service, Mapping)}
+    names: list[object] = []
+    for at, role in enumerate(roles):
+        name = role.get("name") if isinstance(role, Mapping) else None
+        fault = role_fault(role, frozenset(custom)) if isinstance(role, Mapping) else "it is no table of fields"
+        missing = sorted({*role.get("services", ())} - known) if not fault else []
+        if not fault and name in names:
+            fault = f"an earlier role is called {name}, too"
+        elif missing:
+            fault = f"there is no service {missing[0]}"
+        names.append(name)
+        if fault:
+            where = f"c.JupyterHub.load_roles[{at}]" + (f" ({name})" if name else "")
+            yield ROLE.error(where, f"JupyterHub does not start with this role: {fault}.")
+
+
+def _groups(context: Context) -> Iterator[Finding]:
+    """Groups of the machine that PAM's authenticator is told of."""
+    try:
+        authenticator = configuration.application(context.site.config).authenticator_class
+    except (ConfigError, TraitError, ImportError):  # which the check of names reports
+        return
+    if not issubclass(authenticator, PAMAuthenticator):
+        return
+    for setting in configuration.configured_values(context.site.config, authenticator):
+        if setting.name not in ("allowed_groups", "admin_groups"):
+            continue
+        value = configured_value(setting.value)
+        for name in sorted(map(str, value)) if isinstance(value, (set, list, tuple)) else ():
+            if not _exists(name):
+                does = "may sign in by it" if setting.name == "allowed_groups" else "is an admin by it"
+                yield NO_GROUP.warning(
+                    setting.where,
+                    f"this machine has no group {name}, so nobody {does}.",
+                    "Write the group's name as `getent group` prints it.",
+                )
+
+
+def _exists(group: str) -> bool:
+    try:
+        grp.getgrnam(group)
+    except KeyError:
+        return False
+    return True
+
+
+# What servers get of settings that every spawner of JupyterHub has.
+
+OLD_COMMAND = Code(
+    "old-launcher",
+    "A command begins with `batchspawner-singleuser`, which asks the hub for an address that it has not.",
+)
+NOT_SLURMS = Code(
+    "limit-without-effect", "A limit of JupyterHub's is set, which Slurm does not know: a job has what it requests."
+)
+FIXED = Code("server-port-fixed", "`args` give every server the same port or address, which its job has chosen.")
+OF_HUB = Code("hub-variable-kept", "`env_keep` gives every server a variable that is for the hub or its machine.")
+_LIMITS = {"mem_limit": "memory", "mem_guarantee": "memory", "cpu_limit": "cpus", "cpu_guarantee": "cpus"}
+_SECRETS = frozenset(["CONFIGPROXY_AUTH_TOKEN", "JPY_COOKIE_SECRET", "JUPYTERHUB_CRYPT_KEY", "OAUTH_CLIENT_SECRET"])
+_OF_MACHINE = frozenset(
+    ["CONDA_PREFIX", "HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV"]
+)
+
+
+async def check_servers(context: Context) -> AsyncIterator[Finding]:
+    """Look at the settings of the Slurm servers, and at those of their profiles."""
+    for findings in (_commands(context), _limits(context), _arguments(context), _variables(context)):
+        for finding in findings:
+            yield finding
+
+
+def _commands(context: Context) -> Iterator[Finding]:
+    commands = {context.setting("cmd"): list(context.spawner.cmd)}
+    for profile in context.of_slurm():
+        if profile.command:
+            commands[context.location(profile, "command")] = list(profile.command)
+    for where, command in commands.items():
+        if is_old_launcher(command):
+            yield OLD_COMMAND.error(
+                where,
+                "batchspawner-singleuser asks the hub for an address that does not exist, so no server starts.",
+                f"Write {command[1:] or ['jupyterhub-singleuser']}.",
+            )
+
+
+def _limits(context: Context) -> Iterator[Finding]:
+    for name, field in _LIMITS.items():
+        if getattr(context.spawner, name, None):
+            yield NOT_SLURMS.warning(
+                context.setting(name),
+                f"it limits no job: Slurm gives each job what its profile requests (slurm.{field}).",
+                f"Set slurm.{field} in the profiles.",
+            )
+
+
+def _arguments(context: Context) -> Iterator[Finding]:
+    for argument in map(str, context.spawner.args):
+        name = argument.partition("=")[0]
+        if name.rpartition(".")[2].lstrip("-") in ("port", "ip"):
+            yield FIXED.error(
+                context.setting("args"),
+                f"{argument} would have a server listen elsewhere than at the address that its job reports to the hub.",
+                "Remove it; c.GPUSlurmSpawner.port_range says which ports jobs may use.",
+            )
+
+
+def _variables(context: Context) -> Iterator[Finding]:
+    kept = {*map(str, context.spawner.env_keep)}
+    for name in sorted(kept & _SECRETS):
+        text = f"every server, and so every user, gets the hub's own {name}."
+        yield OF_HUB.error(f"{context.setting('env_keep')}: {name}", text, "Remove it.")
+    for name in sorted(kept & _OF_MACHINE):
+        yield OF_HUB.warning(
+            f"{context.setting('env_keep')}: {name}",
+            "every server gets the value that this machine has, and its node may have others.",
+            "Remove it, and set environment in the profiles.",
+        )
