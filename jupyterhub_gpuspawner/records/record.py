@@ -88,8 +88,8 @@ class Cause:
     fault: str = ""
     """Why a start failed: what its job reported (``FAULTS`` of :mod:`~jupyterhub_gpuspawner.wire.bounds`, such as
     ``module`` or ``home_full``), ``hook`` or ``hook_refused``, the ``reason`` of one of this package's errors, such as
-    ``submit_rejected``, or ``job_`` and how its job ended, such as ``job_out_of_memory``, ``job_killed`` (by signal 9)
-    or ``job_silent`` (before anything of the server ran)."""
+    ``submit_rejected``, or ``job_`` and how its job ended, such as ``job_out_of_memory``, ``job_killed`` (by signal 9),
+    ``job_node_drained``, ``job_no_log`` or ``job_silent`` (before anything of the server ran)."""
 
     def to_json(self) -> dict[str, str]:
         """Its parts that are set."""

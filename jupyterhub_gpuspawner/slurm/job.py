@@ -346,12 +346,12 @@ KILLED = ("0:9", "137:0")
 """Exit codes of a job of which a process was killed by signal 9."""
 _MORE_MEMORY = "Start again with more memory if you can choose it, or work on less data at a time."
 _SET_UP = "A program is missing on the node: please send {contact} the last lines of the log."
-_NO_LOG = "0:53"
+NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
 _EXITS_IN_WORDS = {
-    _NO_LOG: Words(
+    NO_LOG: Words(
         "The job failed: its log file could not be written.",
-        _SEE_LOG,
+        "Please contact {contact}.",
         "slurmd could not open the job's output file or its working folder: check the log folder on the node.",
     ),
     "126:0": Words("The job failed with exit code 126: a program could not be run.", _SET_UP),
@@ -390,7 +390,7 @@ def _of_end(job: Job) -> Words:
     words = _ENDS_IN_WORDS[job.end]
     if job.end is End.FAILED:
         words = _EXITS_IN_WORDS.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
-        if job.exit_code != _NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
+        if job.exit_code != NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
             why = meaning(job.reason).sentence.removeprefix("Waiting: ")
             words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")
     elif job.end is End.TIME_LIMIT and job.time_limit:

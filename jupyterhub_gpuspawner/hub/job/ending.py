@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
-from jupyterhub_gpuspawner.slurm.job import KILLED, SILENT, End, Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.wire.documents import StartFailure
@@ -217,6 +217,7 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
 """Why a start failed, by the fault and how far it was; the sentence of an error is its own."""
 _MISSING = "The profile needs it: please tell {contact}."
 _OF_A_LINE = "If this does not help you, send it to {contact}."
+_NOT_YOURS = "This was not caused by you. Start again: Slurm uses another node if one is available."
 _LOG_DIR = "{subject} on {node}: see log_dir."
 _TMPDIR = "{subject}: look at its owner and mode, and at TMPDIR."
 _OF_REPORTS: Mapping[str, Words] = {
@@ -239,7 +240,7 @@ _OF_REPORTS: Mapping[str, Words] = {
     "server": Words("The server ended before it was ready.", "The log may say more. " + _OF_A_LINE),
     "home_full": Words(
         "Your home folder is full.",
-        "Delete what you no longer need, or move it elsewhere, and start again. {contact} may be able to help.",
+        "Delete what you no longer need, or move it elsewhere, and start again; or ask {contact} for more room.",
         "{subject} takes no more bytes or files on {node}: a quota, or the file system itself.",
     ),
     "home_unwritable": Words(
@@ -309,6 +310,8 @@ def _of_start(ending: Ending, of_job: Words) -> Words:
 def _of_end(ending: Ending, of_job: Words) -> Words:
     """Such as ``Job 7 ended before your server was ready: The node of the job failed.``."""
     text = f"Job {ending.job_id} ended before your server was ready"
+    if ending.cause.fault == JOB_NODE_DRAINED:
+        return Words(f"{text}: {of_job.sentence} Its node takes no more jobs: {ending.subject}.", _NOT_YOURS)
     if ending.cause.fault == JOB_SILENT:
         return Words(f"{text}: {of_job.sentence} It reported nothing.", SILENT)
     if ending.line:
@@ -433,8 +436,9 @@ def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web
     return start_error(ending, refusal.status_code, contact=contact)
 
 
-JOB_KILLED, JOB_SILENT = "job_killed", "job_silent"
-"""The fault of a start whose job was killed by signal 9, and of one that neither reported nor wrote anything."""
+JOB_KILLED, JOB_NODE_DRAINED, JOB_NO_LOG, JOB_SILENT = "job_killed", "job_node_drained", "job_no_log", "job_silent"
+"""The fault of a start whose job was killed by signal 9, was cancelled when Slurm drained its node, could not write its
+log, or ended and neither reported nor wrote anything."""
 _OF_SLURM = re.compile(r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
 BEFORE_SESSION_END_SECONDS = 180.0
 """Seconds before the end of a session from which a job's time limit is that end: it is lowered to whole minutes."""
@@ -482,7 +486,19 @@ class ServerEnding:
     async def died(self, job: Job, *, stage: Stage) -> Exception:
         """The error of a start whose job has ended."""
         ending = await self._explained(self._ending(job_ended_in_start(job.end), job, stage=stage))
+        if job.end is End.CANCELLED and (reason := await self._drained(job.batch_host or job.nodes)):
+            ending = replace(ending, cause=start_failed(JOB_NODE_DRAINED), subject=reason)
         return self._error(ending, 500 if job.end in _BY_ITSELF else 503)
+
+    async def _drained(self, node: str) -> str:
+        """Slurm's reason why a node takes no more jobs, as after a Prolog that failed; empty while it does.
+
+        Slurm cancels such a job, since it must not be requeued.
+        """
+        snapshot = await self._watch.spawner.connection().cluster.recent(0.0, EXPLAIN_SECONDS)
+        nodes = snapshot.nodes if snapshot is not None else ()
+        reason = next((drained.reason for drained in nodes if drained.name == node and "DRAIN" in drained.states), "")
+        return reason.partition(" [")[0]  # who drained it, and when
 
     async def unreachable(self, fault: str, hint: str, *, seconds: float = 0.0) -> Exception:
         """The error of a start whose server the hub cannot reach, with the last lines of its job's log."""
@@ -546,18 +562,29 @@ def with_failure(ending: Ending, failure: StartFailure | None) -> Ending:
     Where somebody or Slurm ended the job, that is the cause.
     """
     job, stage = ending.job, ending.stage
+    if job is not None and job.phase is Phase.ENDED:
+        return _with_end(ending, job, failure) if ending.failed and job.end in _BY_ITSELF else ending
     if not ending.failed or stage in (Stage.SUBMITTED, Stage.QUEUED):
         return ending
-    ended = job is not None and job.phase is Phase.ENDED
-    if job is not None and ended and (job.end not in _BY_ITSELF or job.exit_code in KILLED):
-        return ending if job.end not in _BY_ITSELF else replace(ending, cause=start_failed(JOB_KILLED))
     if failure is not None:
-        return replace(ending, cause=start_failed(failure.fault), subject=failure.subject, line=failure.line)
-    if ended and not ending.lines.strip() and stage is not Stage.STARTING:
+        return _as_reported(ending, failure)
+    return replace(ending, line=headline(ending.lines, ours_alone=True)) if stage is Stage.ALLOCATED else ending
+
+
+def _with_end(ending: Ending, job: Job, failure: StartFailure | None) -> Ending:
+    """The same for a job that has ended by itself."""
+    fault = JOB_KILLED if job.exit_code in KILLED else JOB_NO_LOG if job.exit_code == NO_LOG else ""
+    if fault:
+        return replace(ending, cause=start_failed(fault))
+    if failure is not None:
+        return _as_reported(ending, failure)
+    if not ending.lines.strip() and ending.stage is not Stage.STARTING:
         return replace(ending, cause=start_failed(JOB_SILENT))
-    if ended or stage is Stage.ALLOCATED:
-        return replace(ending, line=headline(ending.lines, ours_alone=not ended))
-    return ending
+    return replace(ending, line=headline(ending.lines))
+
+
+def _as_reported(ending: Ending, failure: StartFailure) -> Ending:
+    return replace(ending, cause=start_failed(failure.fault), subject=failure.subject, line=failure.line)
 
 
 def headline(lines: str, *, ours_alone: bool = False) -> str:

@@ -159,6 +159,13 @@ CAUSES: dict[str, tuple[Job, StartFailure | None, str, str, str]] = {
         "job_silent",
         "Job 7 ended before your server was ready: The job has finished. It reported nothing.",
     ),
+    "its log could not be written": (
+        replace(ON_G1, exit_code="0:53"),
+        None,
+        "",
+        "job_no_log",
+        "Job 7 ended before your server was ready: The job failed: its log file could not be written.",
+    ),
     "somebody cancelled the job": (
         replace(ON_G1, state="CANCELLED", end=End.CANCELLED),
         MODULE,
@@ -173,10 +180,15 @@ CAUSES: dict[str, tuple[Job, StartFailure | None, str, str, str]] = {
 async def test_a_job_that_ended_during_the_start_has_the_cause_that_is_known_best(
     job: Job, failure: StartFailure | None, lines: str, fault: str, sentence: str
 ) -> None:
-    """What Slurm says of an end that is none of the job's own, what the job reported, then what it wrote last."""
-    server = Server(lines=lines)
-    server.spawner.report.failure = failure
-    await server.ended.died(job, stage=Stage.ALLOCATED)
+    """What Slurm says of an end that is none of the job's own, what the job reported, then what it wrote last.
+
+    Also where the job has ended before it was seen to run.
+    """
+    queued, server = Server(lines=lines), Server(lines=lines)
+    for started, stage in ((queued, Stage.QUEUED), (server, Stage.ALLOCATED)):
+        started.spawner.report.failure = failure
+        await started.ended.died(job, stage=stage)
+    assert queued.words == server.words
 
     assert server.ending is not None
     assert (server.ending.cause, server.words.sentence) == (start_failed(fault), sentence)
