@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failin
 from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from jupyterhub_gpuspawner.words import counted, duration, people, some
 
 VERSION = 1
@@ -76,7 +77,9 @@ class LastServer:
         if ending is not None:
             shown = words_of(ending, title=f"The server {self.server}" if self.server else "The server")
             at = f"{_clock(ending.at):%H:%M}" if ending.at is not None else "an unknown time"
-            sentence, fix = shown.sentence.replace("{time}", at), " ".join(filter(None, (shown.hint, fix)))
+            # what a job has reported says more than how it ended
+            hint = shown.hint if self.fault not in FAULTS else ""
+            sentence = " ".join(filter(None, (shown.sentence.replace("{time}", at), hint)))
         elif self.state == "starting":
             fix = f"`squeue --start -j {self.job_id}`" if self.job_id else ""
         elif record is not None and record.cause is not None and not sentence:

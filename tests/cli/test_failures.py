@@ -101,10 +101,11 @@ def test_why_a_start_failed_is_said_with_what_mends_it(config: Path) -> None:
     assert lines[6] == "  log        /home/ben/jupyterhub-43.log"
 
 
+HOOK = "The hub could not prepare your server. A hook of this hub's configuration failed; its log says more."
 SERVERS = {
     "ran": ("ada", "ended", "42", "", "Time limit."),
     "refused by Slurm": ("eve", "failed", "", "submit_rejected", "Slurm refused the job."),
-    "without a record": ("fay", "failed", "", "hook", "The hub could not prepare your server."),
+    "without a record": ("fay", "failed", "", "hook", HOOK),
 }
 
 
