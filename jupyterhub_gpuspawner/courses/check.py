@@ -286,6 +286,7 @@ def plan_of(
     resources, plan = request.resources, SessionPlan(session, tuple(names))
     start, end, name = session.start.timestamp(), session.end.timestamp(), request.resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
+    own = own.current(start) if own is not None else None
     if own is not None and _outside(own, start=start, end=end):
         return _with(plan, [_reported_outside(own, session)])
     problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end))
@@ -475,12 +476,12 @@ def _request_of(profile: Profile, user: str, opens: datetime, inputs: CourseInpu
 
 # The session's reservation, and how long its servers run.
 
-_WHOLE_DAY = frozenset({"DAILY", "WEEKLY", "WEEKDAY", "WEEKEND", "HOURLY"})
-"""Flags of a reservation that moves on by itself (scontrol(1))."""
+_SOME_DAYS = frozenset({"WEEKDAY", "WEEKEND"})
+"""Flags of a reservation that is repeated on some days, of which its record names one (scontrol(1))."""
 
 
 def _outside(own: Reservation, *, start: float, end: float) -> bool:
-    if own.flags & _WHOLE_DAY:
+    if own.flags & _SOME_DAYS:
         return False
     return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
 
@@ -498,10 +499,10 @@ def _of_reservation(
     if own is None:
         yield Problem("reservation", f"There is no reservation {name}.")
         return
-    if own.start is not None and own.start > start and not own.flags & _WHOLE_DAY:
+    if own.start is not None and own.start > start and not own.flags & _SOME_DAYS:
         late = duration(own.start - start)
         yield Problem("reservation", f"Reservation {name} starts {late} after the session begins.")
-    if own.end is not None and own.end < end and not own.flags & _WHOLE_DAY:
+    if own.end is not None and own.end < end and not own.flags & _SOME_DAYS:
         yield Problem("reservation", f"Reservation {name} ends {duration(end - own.end)} before the session does.")
     if "PURGE_COMP" in {flag.partition("=")[0] for flag in own.flags}:
         yield Problem(
@@ -537,7 +538,7 @@ def _of_time(own: Reservation | None, length: float, *, start: float, opens: flo
     elif opens + length < end - 2 * MARGIN:
         early = duration(end - opens - length)
         yield Problem("time", f"Servers that are started ahead end {early} before the session does.")
-    if own is None or own.end is None or "FLEX" in own.flags or own.flags & _WHOLE_DAY:
+    if own is None or own.end is None or "FLEX" in own.flags or own.flags & _SOME_DAYS:
         return
     if own.end - length < end:
         margin = own.end - length - start

@@ -6,8 +6,8 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from operator import eq
@@ -249,6 +249,20 @@ class Partition:
     """Slurm's names of fields that were not understood and have their defaults here."""
 
 
+PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
+"""Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
+
+
+def occurrence(start: float, end: float, flags: Collection[str], at: float) -> tuple[float, float]:
+    """The beginning and the end of a reservation at a moment: of one that is repeated, its current or next occurrence.
+
+    All in seconds since the epoch.
+    """
+    period = next((seconds for flag, seconds in PERIODS.items() if flag in flags), 0)
+    times = (at - end) // period + 1 if period and end <= at else 0
+    return start + times * period, end + times * period
+
+
 @dataclass(frozen=True)
 class Reservation:
     """One reservation; times are seconds since the epoch."""
@@ -263,6 +277,13 @@ class Reservation:
     """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""
     accounts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+
+    def current(self, at: float) -> Reservation:
+        """The reservation as of its occurrence that is current at a moment (seconds since the epoch), or else next."""
+        if self.start is None or self.end is None:
+            return self
+        start, end = occurrence(self.start, self.end, self.flags, at)
+        return replace(self, start=start, end=end)
 
     def active(self, now: float) -> bool:
         """Whether it has begun and not ended."""

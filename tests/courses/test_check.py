@@ -28,7 +28,7 @@ from tests.snapshots import cluster, node, running
 
 START, END = (datetime(2026, 3, 2, hour, tzinfo=timezone.utc).timestamp() for hour in (9, 17))
 DAY = {"date": "2026-03-02", "from": "9:00", "to": "17:00", "reservation": "ml"}
-HOUR = 3600.0
+HOUR, DAYS = 3600.0, 86400.0
 NODES = tuple(node(f"g{number}", "gpu:k80:4") for number in range(2))
 
 
@@ -92,6 +92,16 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         snapshot(start=START + 1800),
         {"slurm": {"time": "8:30:00"}},
         ["Reservation ml starts 30 min after the session begins."],
+    ),
+    "it is repeated, and starts late each day": (
+        snapshot(start=START - 3 * DAYS + 1800, end=END - 3 * DAYS + HOUR, flags=frozenset({"DAILY"})),
+        {},
+        ["Reservation ml starts 30 min after the session begins."],
+    ),
+    "it is repeated, and its week has another day": (
+        snapshot(start=START - 6 * DAYS, end=END - 6 * DAYS, flags=frozenset({"WEEKLY"})),
+        {},
+        ["Reservation ml is from Tue 2026-03-03 09:00 to Tue 2026-03-03 17:00: the session is outside it."],
     ),
     "it ends early": (
         snapshot(end=END - HOUR),

@@ -16,6 +16,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.snapshot import occurrence
 from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
 from jupyterhub_gpuspawner.slurm.twin import controller
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_allocations, parse_gres
@@ -524,8 +525,6 @@ def _licenses(text: str, held: Iterable[_Held]) -> dict[str, int]:
 
 # --- reservations ---------------------------------------------------------------------------------------------------
 
-_PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
-"""Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
 _FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC", "ANY_NODES", "OVERLAP"])
 """Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""
 
@@ -536,11 +535,7 @@ def _times(record: Mapping[str, str], at: float) -> tuple[float, float]:
     end = epoch(record.get("EndTime"), "EndTime")
     if end is None:
         return start, at + 365 * 86400
-    period = next((seconds for flag, seconds in _PERIODS.items() if flag in words(record.get("Flags"))), 0)
-    if period and end <= at:
-        times = (at - end) // period + 1
-        start, end = start + times * period, end + times * period
-    return start, end
+    return occurrence(start, end, words(record.get("Flags")), at)
 
 
 def _matters(line: str, at: float, nodes: Collection[str]) -> bool:
