@@ -420,7 +420,8 @@ def test_maintenance_after_the_session_counts_where_servers_would_run_into_it(
     end = (datetime.now(timezone.utc) + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
     courses, config = tmp_path / "courses", tmp_path / "jupyterhub_config.py"
     courses.mkdir()
-    (courses / "deep.yaml").write_text(TOMORROWS_COURSE.format(day=end, reservation="null"))
+    course = TOMORROWS_COURSE.format(day=end, reservation="null")
+    (courses / "deep.yaml").write_text(f"{course}outside_sessions: without_reservation\n")  # so no time is lowered
     text = TOMORROW.format(bin_dir=slurm_cluster.bin_dir, courses=str(courses))
     config.write_text(text.replace("10:00:00", f"{hours}:00:00"))
 
