@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.check.submit import (
     probe_job,
 )
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import partitions_of
+from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
 from jupyterhub_gpuspawner.courses.check import SessionPlan, plans
 from jupyterhub_gpuspawner.courses.course import Materials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
@@ -135,9 +135,13 @@ def _without_later_reservation(request: JobRequest, snapshot: ClusterSnapshot) -
 def nodes_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
     """The nodes on which servers with this request can run."""
     names = dict[str, None]()
-    for partition in partitions_of(resources, snapshot):
-        where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
-        names |= dict.fromkeys(node.name for node in capacity_of(snapshot).nodes(partition, **where).usable)
+    where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
+    for name in partitions_of(resources, snapshot):
+        partition = snapshot.partition_by_name.get(name)
+        if partition is not None:
+            need = need_of(resources, partition, snapshot)
+            usable = capacity_of(snapshot).nodes(name, **where).usable
+            names |= dict.fromkeys(node.name for node in usable if node.offers(need))
     return sorted(names)
 
 
@@ -215,7 +219,7 @@ def course_faults(followed: FollowedJob, node: str) -> Iterator[Finding]:
     """What is wrong by the facts of :func:`look`."""
     for fact, (code, text, fix) in _COURSE_FACTS.items():
         why = followed.log.facts.get(fact, {}).get("why")
-        if why:
+        if why and not (fact == "home" and "no-home" in followed.log.facts):
             yield code.error(printable(f"node {node}"), printable(f"{text}: {why}"), fix)
 
 
@@ -239,7 +243,8 @@ class Causes:
         for concerned in sorted(self.faults.values(), key=len, reverse=True):
             first = concerned[0][1]
             head = "WRONG" if first.severity is Severity.ERROR else "warn "
-            of = people(len({done.place.user for done, _ in concerned}))
+            on = {done.place.node for done, _ in concerned if done.place.node}
+            of = counted(len(on), "node") if on else people(len(concerned))
             meaning = CODES[first.code].meaning
             meaning = meaning.partition(": ")[2] or meaning
             yield f"{head} {of}: {meaning}"

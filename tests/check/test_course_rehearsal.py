@@ -117,7 +117,7 @@ def test_a_table_by_cause() -> None:
         Probed(ProbedPlace("ada"), "g1", (command,)),
         Probed(ProbedPlace("ben"), "g2", ()),
         Probed(ProbedPlace("cleo"), "g1", (command,)),
-        Probed(ProbedPlace("dora", "g3"), "g3", (waits,)),
+        Probed(ProbedPlace("dora"), "", (waits,)),
     ):
         causes.add(done)
 
@@ -127,8 +127,23 @@ def test_a_table_by_cause() -> None:
         "      ada (g1): there is no command lab on g1.",
         "      cleo (g1): there is no command lab on g1.",
         "warn  1 person: the job did not start in time, so its node was not looked at.",
-        "      dora on g3: job 7 did not start.",
+        "      dora: job 7 did not start.",
         "ok    1 job found nothing wrong",
+    ]
+
+
+def test_a_table_of_jobs_on_each_node_counts_nodes() -> None:
+    """All are of one participant."""
+    causes = Causes()
+    for node in ("g1", "g2"):
+        causes.add(Probed(ProbedPlace("ada", node), node, (COMMAND.error("profile p", "no lab.", "Install it."),)))
+
+    assert list(causes.table()) == [
+        "WRONG 2 nodes: the server's command does not exist on a node.",
+        "      Install it.",
+        "      ada on g1: no lab.",
+        "      ada on g2: no lab.",
+        "ok    0 jobs found nothing wrong",
     ]
 
 
@@ -170,6 +185,7 @@ def test_a_rehearsal_with_real_jobs(tmp_path: Path, slurm_cluster: PrivateSlurm,
 
     refused = cli_runner().invoke(main, words, input="n\n", env=slurm_cluster.environment)
     done = cli_runner().invoke(main, [*words, "--yes"], env=slurm_cluster.environment)
+    nodes = cli_runner().invoke(main, [*words, "--yes", "--nodes"], env=slurm_cluster.environment)
     jobs = slurm_cluster.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i")
 
     cost = "2 jobs of at most 5 min and 1 GPU each: 10 GPU minutes at most; 4 at a time, at the lowest priority."
@@ -178,7 +194,8 @@ def test_a_rehearsal_with_real_jobs(tmp_path: Path, slurm_cluster: PrivateSlurm,
     lines = done.stdout.splitlines()
     assert (lines[0], sorted(line.partition(" (")[0] for line in lines[1:3])) == (cost, ["WRONG ada", "WRONG ben"])
     assert "WRONG 1 person: the user's home does not exist on a node." in lines
-    assert "WRONG 1 person: nothing can be written to the home folder." in lines
     assert "WRONG 2 people: nbgitpuller, which fetches a course's materials, is missing." in lines
     assert "WRONG 2 people: a node cannot fetch the course's materials." in lines
     assert lines[-1] == "ok    0 jobs found nothing wrong"
+    assert [line for line in nodes.stdout.splitlines() if " on " in line and "(" not in line][:1] == ["WRONG ada on g1"]
+    assert nodes.stdout.startswith("1 job of at most 5 min and 1 GPU each: ")
