@@ -179,6 +179,7 @@ def test_shares_of_gpus_on_a_real_cluster(version: str) -> None:
     )
 
 
+WHOLE = "a job of partition gpu with GPU shards cannot have a whole node of several GPUs"
 EXCESS = "GPU shards are more than the 4 of a GPU, and a job gets those of one"
 
 
@@ -203,6 +204,25 @@ def test_a_job_gets_shards_of_one_gpu(used: str, held: list[int], shards: int, a
     found = cluster(node("g1", "gpu:t4:2,shard:t4:8", used), jobs=jobs)
     chance, sentence, _ = told(found, shards=shards)
     assert (chance, sentence[: len(answer[1])]) == answer
+
+
+@pytest.mark.parametrize(
+    ("gres", "answer"),
+    [
+        (
+            "gpu:t4:2,shard:t4:8",
+            (
+                "never",
+                "a job of partition gpu with GPU shards cannot have a whole node of several GPUs",
+                "slurm.shards",
+            ),
+        ),
+        ("gpu:t4:1,shard:t4:4", ("now", "starts now, 1 of 1 nodes free", "")),
+    ],
+)
+def test_a_whole_node_and_shards_of_it(gres: str, answer: tuple[str, str, str]) -> None:
+    """Slurm gives all shards of the node to such a job, and they have to be of one GPU."""
+    assert told(cluster(node("g1", gres)), shards=1, exclusive=True) == answer
 
 
 def test_shards_of_several_gpus_where_slurm_gives_them() -> None:
