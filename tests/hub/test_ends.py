@@ -259,8 +259,8 @@ def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) 
 
 
 WRONG = {
-    "ahead": ("Time is up: Slurm may end the server at any moment.", "Soon (it was expected"),
-    "behind": (r"1 h \d+ min", ", if nobody with a higher priority comes."),
+    "ahead": ("Time is up: Slurm may end the server at any moment.", "soon (it was expected"),
+    "behind": (r"1 h \d+ min", "if nobody with a higher priority comes."),
 }
 """What pages show of a server with ten minutes left and a start in half an hour, by the hub's own clock."""
 
