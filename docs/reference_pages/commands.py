@@ -10,10 +10,23 @@ from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 
 from .wording import code, markdown, table
 
+SHARED = """\
+Options that several commands have mean the same in each: `-f` is the hub's configuration, `--hub` its address (with or
+without `/hub` at the end), `-o` is `--output`, and `--json` prints a document, or one on each line, with its `version`.
+
+The shell completes commands and options after one of these lines in its start-up file:
+
+```bash
+eval "$(_GPUSPAWNER_COMPLETE=bash_source gpuspawner)"   # ~/.bashrc
+eval "$(_GPUSPAWNER_COMPLETE=zsh_source gpuspawner)"    # ~/.zshrc
+_GPUSPAWNER_COMPLETE=fish_source gpuspawner | source    # ~/.config/fish/config.fish
+```
+"""
+
 
 def page() -> str:
     """Every command with its arguments and options."""
-    parts = ["# Commands\n", f"{markdown(gpuspawner.help)}\n"]
+    parts = ["# Commands\n", f"{markdown(gpuspawner.help)}\n", SHARED]
     for words, command in walk("gpuspawner", gpuspawner):
         parts += [f"## {words}\n", f"```text\n{_usage(words, command)}\n```\n", f"{markdown(command.help)}\n"]
         rows = [

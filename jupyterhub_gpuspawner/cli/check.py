@@ -11,7 +11,7 @@ import click
 
 from jupyterhub_gpuspawner.check import run
 from jupyterhub_gpuspawner.check.finding import Finding, Options
-from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, OPTION, choice_of
+from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, JSON_VERSION, OPTION, choice_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
@@ -124,7 +124,7 @@ def migrate(*, config: Path, only: str | None, as_json: bool) -> None:
     }
     if as_json:
         differences = [difference.document() for difference in migration.differences]
-        click.echo(json.dumps({**parts, "differences": differences}, indent=2))
+        click.echo(json.dumps({"version": JSON_VERSION, **parts, "differences": differences}, indent=2))
     elif only is not None:
         click.echo(parts[only].strip("\n"))
     else:

@@ -18,8 +18,8 @@ from urllib.parse import quote
 import click
 
 from jupyterhub_gpuspawner.check.rehearsal import Causes, probed, real_rehearsal
-from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, printable, table
+from jupyterhub_gpuspawner.cli.hub_api import ADDRESS, HUB, hub_base, hub_of
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, table
 from jupyterhub_gpuspawner.courses.course import calendar as calendar_of
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.courses.report import SessionReport, check_document, fit_in_words
@@ -58,7 +58,9 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
         documents = [
             asdict(check_document(file.slug, file.reports, fault)) for file, fault in zip(checked, faults, strict=True)
         ]
-        click.echo(json.dumps({"courses": documents} if name is None else documents[0], indent=2))
+        click.echo(
+            json.dumps({"version": JSON_VERSION, "courses": documents} if name is None else documents[0], indent=2)
+        )
     else:
         click.echo("\n".join(line for report in checked for line in _lines(report, named=name is None)))
     if not all(report.is_valid for report in checked):
@@ -175,7 +177,7 @@ def calendar(*, name: str, config: Path) -> None:
 
 @course.command()
 @click.argument("name")
-@click.option("--hub", default="", help="The hub's address, such as https://hub.example.org/hub/.")
+@click.option("--hub", default="", metavar="URL", help=f"{ADDRESS} Default: c.JupyterHub.public_url.")
 @CONFIG
 def link(*, name: str, hub: str, config: Path) -> None:
     """Print the link that participants of course NAME open: the form with the course selected, then its materials.
@@ -184,7 +186,7 @@ def link(*, name: str, hub: str, config: Path) -> None:
     run cannot be seen from here.
     """
     site = load_site(config)
-    click.echo(participants_link(name, named_course(site, name), hub or address_of(site)))
+    click.echo(participants_link(name, named_course(site, name), f"{hub_base(hub)}/hub/" if hub else address_of(site)))
 
 
 def _lines(checked: Checked, *, named: bool) -> Iterator[str]:

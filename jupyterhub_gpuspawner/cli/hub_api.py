@@ -19,14 +19,22 @@ TOKEN = "JUPYTERHUB_API_TOKEN"  # noqa: S105 - a variable's name
 TIME_LIMIT = 60.0
 """Seconds for one request."""
 
+ADDRESS = "The hub's address, such as https://hub.example.org or https://example.org/jupyter."
+"""The help of each ``--hub``; /hub and /hub/api may follow."""
+
+
+def hub_base(address: str) -> str:
+    """The part of a hub's address before ``/hub``, as in ``https://hub.example.org/hub/``, without a slash."""
+    return address.rstrip("/").removesuffix("/hub/api").removesuffix("/hub")
+
+
 HUB = click.option(
     "--hub",
     "address",
     required=True,
     envvar="JUPYTERHUB_API_URL",
     metavar="URL",
-    help="The hub's address, such as https://hub.example.org or https://example.org/jupyter. Default: the environment "
-    "variable JUPYTERHUB_API_URL.",
+    help=f"{ADDRESS} Default: the environment variable JUPYTERHUB_API_URL.",
 )
 
 
@@ -42,8 +50,7 @@ class Hub:
 
         A redirection is an error: requests would follow it with GET, so a POST would seem to be done.
         """
-        base = self.address.rstrip("/").removesuffix("/hub/api").removesuffix("/hub")
-        url = f"{base}/hub/api/gpuspawner/{path}"
+        url = f"{hub_base(self.address)}/hub/api/gpuspawner/{path}"
         try:
             answer = requests.request(
                 method,

@@ -21,9 +21,11 @@ CONFIG = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="The hub's configuration file.",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document, with its version.")
+JSON_VERSION = 1
+"""Of the documents that the commands make themselves."""
 OPTION = click.option(
-    "--option", "-o", "options", multiple=True, metavar="NAME=VALUE", help="Value of a profile option; may be repeated."
+    "--option", "options", multiple=True, metavar="NAME=VALUE", help="Value of a profile option; may be repeated."
 )
 EXIT_CONFIG, EXIT_SLURM = 1, 3
 _UNITS = {"min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.cli.options import JSON
+from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION
 from jupyterhub_gpuspawner.cli.topology import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.node.main import VERBOSE, launch
@@ -62,6 +62,7 @@ def place(
         give_up(f"--gpus: {count} is more than the {len(granted)} that {'are free' if free else 'the node has'}")
     choice = choose(node, granted=granted, count=count, cpus=_numbers("--cpus", cpus or ""), policy=policy)
     report = {
+        "version": JSON_VERSION,
         "gpus": [numbers[position] for position in choice.gpus],
         "weakest_link": choice.weakest_link,
         "ring_gbps": choice.ring_gbps,

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, since, table
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_user
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
@@ -64,7 +64,7 @@ def _open(config: Path, database: Path | None) -> SessionStore:
 @_COURSE
 @click.option("--profile", default="", help="Only sessions of this profile.")
 @click.option("--user", default="", help="Only sessions of this user.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object on each line.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document on each line, with its version.")
 @DATABASE
 @CONFIG
 def list_sessions(
@@ -87,7 +87,7 @@ def _json(record: SessionRecord) -> str:
         "gpu_seconds_held": record.gpu_seconds_held,
         "cause": record.cause.to_json() if record.cause is not None else None,
     }
-    return json.dumps(asdict(record) | computed)
+    return json.dumps({"version": JSON_VERSION} | asdict(record) | computed)
 
 
 def _line(record: SessionRecord) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import JSON, table
+from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.gres_conf import GresConf, with_nodes_of_gpus
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
@@ -158,6 +158,7 @@ def document(topology: NodeTopology) -> dict[str, Any]:
     lists are strings such as ``0-11,24-35``, the GPU's own NUMA node is a number.
     """
     return {
+        "version": JSON_VERSION,
         "gpus": list(gpu_names(topology)),
         "links": [[topology.link(a, b) for b in range(len(topology.gpus))] for a in range(len(topology.gpus))],
         "cpu_affinity": [format_cpulist(gpu.cpus) or None for gpu in topology.gpus],

@@ -65,7 +65,7 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path) -> None:
     """Each difference is a value with its kind, beside the two texts."""
     document = json.loads(gpuspawner("migrate", old, "--json").stdout)
 
-    assert (document["settings"], document["profiles"]) == (SETTINGS, PROFILES)
+    assert (document["version"], document["settings"], document["profiles"]) == (1, SETTINGS, PROFILES)
     assert {
         "kind": "moved",
         "where": "c.SlurmSpawner.req_gres",

@@ -71,7 +71,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
 def test_json(gpuspawner: Call, arguments: list[object], told: dict[str, object]) -> None:
     """GPUs in the order of their ring, with links and nodes; MIG devices are counted as Slurm counts them."""
     result = gpuspawner("place", *arguments, "--json")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, told)
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"version": 1, **told})
 
 
 def test_words(gpuspawner: Call) -> None:

@@ -42,7 +42,8 @@ def test_sessions_are_listed(config: Path) -> None:
     found = json.loads(run(config, "list", "--user", "ada", "--json").stdout)
 
     assert "ada/second  two-k80  g3  2 x Tesla K80  waited 45 s  ran 10 min  time limit" in line
-    assert (found["cause"], found["wait_seconds"], found["gpu_seconds_held"]) == ({"kind": "time limit"}, 45.0, 1228.0)
+    held = (found["cause"], found["wait_seconds"], found["gpu_seconds_held"])
+    assert (found["version"], *held) == (1, {"kind": "time limit"}, 45.0, 1228.0)
     assert run(config, "list", "--since", "1h").stdout == ""
 
 

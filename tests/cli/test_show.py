@@ -54,7 +54,7 @@ def test_the_script_is_shown_whole(tmp_path: Path) -> None:
         SITE,
         "show",
         "course",
-        *("--user", "ada", "--group", "course", "--server", "second", "-o", "gpus=2", "--option", "image=new"),
+        *("--user", "ada", "--group", "course", "--server", "second", "--option", "gpus=2", "--option", "image=new"),
     )
     launcher = re.compile(r"(?<=printf '%s\\n' '\n)[A-Za-z0-9+/=\n]+(?=\n' \)\n)")
     script, launchers = launcher.subn("(the launcher)", shown.stdout)
@@ -75,9 +75,9 @@ def test_home_and_name_are_the_accounts_own(tmp_path: Path) -> None:
 
 
 NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
-    "an option without a value": (("open", "--user", "ada", "-o", "gpus"), 2, "'gpus' must be NAME=VALUE"),
+    "an option without a value": (("open", "--user", "ada", "--option", "gpus"), 2, "'gpus' must be NAME=VALUE"),
     "an option that is not offered": (
-        ("open", "--user", "ada", "-o", "gpus=1"),
+        ("open", "--user", "ada", "--option", "gpus=1"),
         1,
         "gpuspawner: Open has no option 'gpus'. It has no options.",
     ),
@@ -99,7 +99,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
         "There is no profile 'nope'. You can choose: Open, Test server.",
     ),
     "a value out of bounds": (
-        ("course", "--user", "ada", "--group", "course", "-o", "gpus=9"),
+        ("course", "--user", "ada", "--group", "course", "--option", "gpus=9"),
         1,
         "gpus: '9' is not allowed: it must be a number from 1 to 4.",
     ),
@@ -273,7 +273,7 @@ def test_show_takes_no_option_for_a_course_and_names_the_courses(tmp_path: Path)
 
     assert [
         run(tmp_path, lines, "show", slug, "--user", "ada", *more).stderr
-        for slug, more in (("course-deep", ("-o", "gpus=4")), ("course-deeper", ()))
+        for slug, more in (("course-deep", ("--option", "gpus=4")), ("course-deeper", ()))
     ] == [
         "gpuspawner: Deep learning has no option 'gpus'. It has no options.\n",
         "gpuspawner: there is no course 'deeper'. Courses are: deep.\n",

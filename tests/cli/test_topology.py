@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXPECTED = TEXTS.with_name("topo-m-expected")
 USABLE = sorted(path.stem for path in TEXTS.glob("*.txt") if "not_topo_m" not in path.name)
-KEYS = ["gpus", "links", "cpu_affinity", "numa_affinity", "gpu_numa_id", "nics", "nic_links", "warnings"]
+KEYS = ["version", "gpus", "links", "cpu_affinity", "numa_affinity", "gpu_numa_id", "nics", "nic_links", "warnings"]
 
 
 @pytest.mark.parametrize("name", USABLE)
@@ -33,7 +33,7 @@ def test_json_is_what_the_text_says(gpuspawner: Call, name: str) -> None:
         expected[key] = [each and format_cpulist(parse_cpulist(each)) for each in expected[key]]
     damaged = expected.pop("damaged")
     assert (result.exit_code, list(told)) == (0, KEYS)
-    assert bool(told.pop("warnings")) == damaged
+    assert (told.pop("version"), bool(told.pop("warnings"))) == (1, damaged)
     assert told == expected
 
 
