@@ -321,7 +321,9 @@ def _group_lines(group: Failures) -> Iterator[str]:
     shown = _explained(group)
     yield ""
     yield f"{len(group.records)} x {shown.sentence} [{group.fault}]"
-    nodes = ", ".join(f"{node} ({number})" for node, number in group.nodes.items()) or "none: it was not so far"
+    nodes = (
+        ", ".join(f"{node} ({number})" for node, number in group.nodes.items()) or "none, since no job had been placed"
+    )
     yield _line("profile", group.profile or "not known")
     yield _line("nodes", nodes)
     yield _line("people", f"{some(group.people)}; the last one at {_clock(group.latest_at):%H:%M}")
@@ -334,7 +336,7 @@ def _node_lines(nodes: Sequence[FailingNode]) -> Iterator[str]:
         yield f"node {node.node}: the last {len(node.records)} starts failed, of {people(len(node.people))}"
         yield _line("drain it", node.drain)
         yield _line("afterwards", node.resume)
-        yield _line("or avoid it", f"{node.exclude} in the profile")
+        yield _line("or exclude", f"{node.exclude} in the profile")
 
 
 def _group_document(group: Failures) -> dict[str, Any]:

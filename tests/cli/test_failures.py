@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -31,6 +32,7 @@ from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner
 from tests.records.a_session import LIFE, PLACED, READY, SUBMITTED
 
+GUIDE = Path(__file__).parents[2] / "docs/howto/somebody-says-it-does-not-work.md"
 NOW = time.time()
 WORKS = replace(SUBMITTED, begun_at=NOW - 601)
 MODULE = Ending(
@@ -99,6 +101,19 @@ def test_why_a_start_failed_is_said_with_what_mends_it(config: Path) -> None:
     assert lines[4].endswith(": The module CUDA/99 cannot be loaded on g1.")
     assert lines[5].endswith("Correct `environment.modules` of profile two-k80; on g1: `module avail`.")
     assert lines[6] == "  log        /home/ben/jupyterhub-43.log"
+
+
+@pytest.mark.parametrize("command", ["why ben", "failures --since 1h"])
+def test_the_guide_shows_what_the_commands_print(config: Path, command: str) -> None:
+    """Line by line, at other times."""
+    example = GUIDE.read_text().partition(f"$ gpuspawner {command}\n")[2].partition("```")[0]
+
+    assert without_times(example) == without_times(run(config, *command.split()).stdout)
+
+
+def without_times(text: str) -> str:
+    """Without dates, times of day and how long ago that was."""
+    return re.sub(r"\d{4}-\d\d-\d\d|\d\d:\d\d|\d+ \w+ ago", "TIME", text)
 
 
 HOOK = "The hub could not prepare your server. A hook of this hub's configuration failed; its log says more."
