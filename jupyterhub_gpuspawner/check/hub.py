@@ -72,12 +72,12 @@ def _roles(context: Context) -> Iterator[Finding]:
     services = configured_value(hub.get("services", []))
     if not all(isinstance(value, list) for value in (roles, services)) or not isinstance(custom, Mapping):
         return  # the check of names says so
-    known = {str(service.get("name")) for service in services if isinstance(service, Mapping)}
+    service_names = {str(service.get("name")) for service in services if isinstance(service, Mapping)}
     names: list[object] = []
     for at, role in enumerate(roles):
         name = role.get("name") if isinstance(role, Mapping) else None
         fault = role_fault(role, frozenset(custom)) if isinstance(role, Mapping) else "it is no table of fields"
-        missing = sorted({*role.get("services", ())} - known) if not fault else []
+        missing = sorted({*role.get("services", ())} - service_names) if not fault else []
         if not fault and name in names:
             fault = f"an earlier role is called {name}, too"
         elif missing:
@@ -179,11 +179,11 @@ def _arguments(context: Context) -> Iterator[Finding]:
 
 
 def _variables(context: Context) -> Iterator[Finding]:
-    kept = {*map(str, context.spawner.env_keep)}
-    for name in sorted(kept & _SECRETS):
+    env_keep = {*map(str, context.spawner.env_keep)}
+    for name in sorted(env_keep & _SECRETS):
         text = f"every server, and so every user, gets the hub's own {name}."
         yield OF_HUB.error(f"{context.setting('env_keep')}: {name}", text, "Remove it.")
-    for name in sorted(kept & _OF_MACHINE):
+    for name in sorted(env_keep & _OF_MACHINE):
         yield OF_HUB.warning(
             f"{context.setting('env_keep')}: {name}",
             "every server gets the value that this machine has, and its node may have others.",

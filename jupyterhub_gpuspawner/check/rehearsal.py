@@ -49,7 +49,7 @@ NO_MATERIALS = Code("materials-missing", "With course rehearse --real: a node ca
 
 
 @dataclass(frozen=True)
-class ProbedPlace:
+class ProbeTarget:
     """Whom a job is for, and where it runs."""
 
     user: str
@@ -69,19 +69,19 @@ class RealRehearsal:
     request: JobRequest
     """The request of the course, small and without a reservation that has not begun."""
     materials: Materials | None
-    places: tuple[ProbedPlace, ...]
+    targets: tuple[ProbeTarget, ...]
     dropped_reservation: str = ""
     """The reservation that has not begun, so that the jobs run outside it."""
 
-    def cost(self, at_once: int) -> str:
+    def cost(self, concurrency: int) -> str:
         """Such as ``50 jobs of at most 5 min and 1 GPU each: 250 GPU minutes at most; 4 at a time, ...``."""
         gpus = 1 if self.request.resources.gpus or self.request.resources.shards else 0
-        minutes = len(self.places) * MINUTES
-        each = " and 1 GPU each" if gpus else " each"
+        minutes = len(self.targets) * MINUTES
+        per_job = " and 1 GPU each" if gpus else " each"
         most = f"{minutes * gpus} GPU minutes" if gpus else f"{minutes} minutes of a core"
         return (
-            f"{counted(len(self.places), 'job')} of at most {MINUTES} min{each}: {most} at most; "
-            f"{at_once} at a time, at the lowest priority."
+            f"{counted(len(self.targets), 'job')} of at most {MINUTES} min{per_job}: {most} at most; "
+            f"{concurrency} at a time, at the lowest priority."
         )
 
 
@@ -89,7 +89,7 @@ class RealRehearsal:
 class Probed:
     """What one job found."""
 
-    place: ProbedPlace
+    target: ProbeTarget
     node: str
     """Where it ran; empty where it did not."""
     faults: tuple[Finding, ...]
@@ -116,12 +116,12 @@ async def real_rehearsal(
     users = tuple(only) or plan.asked_as
     request, dropped = _without_later_reservation(request, inputs.snapshot)
     if nodes:
-        places = tuple(ProbedPlace(users[0], node) for node in nodes_of(request.resources, inputs.snapshot))
+        targets = tuple(ProbeTarget(users[0], node) for node in nodes_of(request.resources, inputs.snapshot))
     else:
-        places = tuple(map(ProbedPlace, users))
-    if not places:
+        targets = tuple(map(ProbeTarget, users))
+    if not targets:
         raise ConfigError(f"course {name} cannot be rehearsed: no node takes its servers now.")
-    return RealRehearsal(site, plan, request, course.materials, places, dropped)
+    return RealRehearsal(site, plan, request, course.materials, targets, dropped)
 
 
 def _without_later_reservation(request: JobRequest, snapshot: ClusterSnapshot) -> tuple[JobRequest, str]:
@@ -145,22 +145,22 @@ def nodes_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
     return sorted(names)
 
 
-async def probed(rehearsal: RealRehearsal, *, at_once: int) -> AsyncIterator[Probed]:
-    """Submit the jobs, ``at_once`` at a time, and yield what each of them found, as they end.
+async def probed(rehearsal: RealRehearsal, *, concurrency: int) -> AsyncIterator[Probed]:
+    """Submit the jobs, ``concurrency`` at a time, and yield what each of them found, as they end.
 
     All that were submitted are cancelled, whatever happens. Raises ConfigError and SlurmUnavailable.
     """
     context = await context_of(rehearsal.site, Options())
     if context.snapshot is None:
         raise SlurmUnavailable("Slurm does not answer.")
-    hub, turns = hub_address(context), asyncio.Semaphore(at_once)
+    hub, turns = hub_address(context), asyncio.Semaphore(concurrency)
 
-    async def probe(place: ProbedPlace) -> Probed:
+    async def probe(target: ProbeTarget) -> Probed:
         async with turns:
-            return await _probe(rehearsal, place, hub.url, hub_listens=listens)
+            return await _probe(rehearsal, target, hub.url, hub_listens=listens)
 
     async with listening_hub(hub) as listens:
-        jobs = [asyncio.ensure_future(probe(place)) for place in rehearsal.places]
+        jobs = [asyncio.ensure_future(probe(target)) for target in rehearsal.targets]
         try:
             for job in asyncio.as_completed(jobs):
                 yield await job
@@ -170,30 +170,34 @@ async def probed(rehearsal: RealRehearsal, *, at_once: int) -> AsyncIterator[Pro
             await asyncio.gather(*jobs, return_exceptions=True)
 
 
-async def _probe(rehearsal: RealRehearsal, place: ProbedPlace, hub: str, *, hub_listens: bool) -> Probed:
-    user, resources = place.user, rehearsal.request.resources
+async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub_listens: bool) -> Probed:
+    user, resources = target.user, rehearsal.request.resources
     spawner: GPUSlurmSpawner = rehearsal.site.spawner(user)
     try:
         if spawner.exec_prefix.strip():
             await refuse_root(user)
         account = await spawner.account()
     except ConfigError as error:
-        return Probed(place, "", (NO_ACCOUNT.error(f"user {user}", error.message, error.hint),))
-    on_node = (f"--nodelist={place.node}",) if place.node else ()
+        return Probed(target, "", (NO_ACCOUNT.error(f"user {user}", error.message, error.hint),))
+    on_node = (f"--nodelist={target.node}",) if target.node else ()
     resources = resources.model_copy(update={"nice": LOWEST_NICE, "extra": (*(resources.extra or ()), *on_node)})
     request = replace(rehearsal.request, username=user, resources=resources)
     job = probe_job(spawner, account, resources.partition or "", [request], hub)
     followed = await follow(
         spawner,
-        replace(job, look=look(request, rehearsal.materials), needs_nbgitpuller=rehearsal.materials is not None),
+        replace(
+            job, extra=node_checks(request, rehearsal.materials), needs_nbgitpuller=rehearsal.materials is not None
+        ),
         account,
     )
     node = followed.last.batch_host if followed.last is not None else ""
-    faults = [found for found in findings_of(followed, hub_listens=hub_listens) if found.severity is not Severity.OK]
-    return Probed(place, node, (*faults, *course_faults(followed, node)))
+    faults = [
+        finding for finding in findings_of(followed, hub_listens=hub_listens) if finding.severity is not Severity.OK
+    ]
+    return Probed(target, node, (*faults, *course_faults(followed, node)))
 
 
-def look(request: JobRequest, materials: Materials | None) -> str:
+def node_checks(request: JobRequest, materials: Materials | None) -> str:
     """The command that looks at what only a course needs."""
     source = Path(__file__).with_name("on_node_course.py").read_text("utf-8")
     questions = {
@@ -216,7 +220,7 @@ _COURSE_FACTS: Mapping[str, tuple[Code, str, str]] = {
 
 
 def course_faults(followed: FollowedJob, node: str) -> Iterator[Finding]:
-    """What is wrong by the facts of :func:`look`."""
+    """What is wrong by the facts of :func:`node_checks`."""
     for fact, (code, text, fix) in _COURSE_FACTS.items():
         why = followed.log.facts.get(fact, {}).get("why")
         if why and not (fact == "home" and "no-home" in followed.log.facts):
@@ -227,7 +231,7 @@ def course_faults(followed: FollowedJob, node: str) -> Iterator[Finding]:
 class Causes:
     """What went wrong, by its cause."""
 
-    well: list[ProbedPlace] = field(default_factory=list)
+    well: list[ProbeTarget] = field(default_factory=list)
     faults: dict[str, list[tuple[Probed, Finding]]] = field(default_factory=dict)
     """By the code of the finding."""
 
@@ -236,14 +240,14 @@ class Causes:
         for finding in done.faults:
             self.faults.setdefault(finding.code, []).append((done, finding))
         if not done.faults:
-            self.well.append(done.place)
+            self.well.append(done.target)
 
     def table(self) -> Iterator[str]:
         """The lines that are printed at the end: for each cause how many, what to do, and each of them."""
         for concerned in sorted(self.faults.values(), key=len, reverse=True):
             first = concerned[0][1]
             head = "WRONG" if first.severity is Severity.ERROR else "warn "
-            on = {done.place.node for done, _ in concerned if done.place.node}
+            on = {done.target.node for done, _ in concerned if done.target.node}
             of = counted(len(on), "node") if on else people(len(concerned))
             meaning = CODES[first.code].meaning
             meaning = meaning.partition(": ")[2] or meaning
@@ -251,6 +255,6 @@ class Causes:
             if first.fix:
                 yield f"      {first.fix}"
             for done, finding in concerned:
-                where = f" ({done.node})" if done.node and not done.place.node else ""
-                yield f"      {done.place}{where}: {finding.text}"
+                where = f" ({done.node})" if done.node and not done.target.node else ""
+                yield f"      {done.target}{where}: {finding.text}"
         yield f"ok    {counted(len(self.well), 'job')} found nothing wrong"

@@ -143,7 +143,7 @@ class ProbeJob:
     prologue: str = ""
     gpus_option: str = "gres"
     """As servers ask for GPUs: a plugin of the site may look for it."""
-    look: str = ""
+    extra: str = ""
     """A command that looks at more on the node, and prints facts."""
     needs_nbgitpuller: bool = False
     """Whether the profiles' environments need nbgitpuller, beside the server's command."""
@@ -228,7 +228,7 @@ def render(job: ProbeJob) -> str:
         unpack(launcher_archive(), job.plan),
         find_python(["python3"], now=True),
         f"GPUSPAWNER_VERBOSE=1 {call(['true'])}",
-        job.look,
+        job.extra,
         f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(questions)}',
         f"echo {MARK} end '{{}}'\nsleep {LISTENS} & wait $!",
     ]

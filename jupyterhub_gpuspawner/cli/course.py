@@ -75,7 +75,12 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 @click.option("--real", is_flag=True, help="Submit a short job for each participant, and look at the node as they do.")
 @click.option("--nodes", is_flag=True, help="With --real: one job on each node, as the first participant.")
 @click.option(
-    "--at-once", default=4, show_default=True, help="With --real: jobs at a time.", type=click.IntRange(1, 50)
+    "--at-once",
+    "concurrency",
+    default=4,
+    show_default=True,
+    help="With --real: jobs at a time.",
+    type=click.IntRange(1, 50),
 )
 @click.option("--yes", is_flag=True, help="With --real: submit the jobs without a question.")
 @CONFIG
@@ -87,7 +92,7 @@ def rehearse(
     every: float,
     real: bool,
     nodes: bool,
-    at_once: int,
+    concurrency: int,
     yes: bool,
     config: Path,
 ) -> None:
@@ -102,7 +107,7 @@ def rehearse(
     counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
     """
     if real:
-        _rehearse_real(load_site(config), name, session, only, nodes=nodes, at_once=at_once, yes=yes)
+        _rehearse_real(load_site(config), name, session, only, nodes=nodes, concurrency=concurrency, yes=yes)
         return
     if nodes or yes:
         raise click.UsageError("--nodes and --yes need --real.")
@@ -127,21 +132,21 @@ def rehearse(
 
 
 def _rehearse_real(
-    site: Site, name: str, session: str, only: Sequence[str], *, nodes: bool, at_once: int, yes: bool
+    site: Site, name: str, session: str, only: Sequence[str], *, nodes: bool, concurrency: int, yes: bool
 ) -> None:
     rehearsal = asyncio.run(real_rehearsal(site, name, session, only=only, nodes=nodes))
     if rehearsal.dropped_reservation:
         click.echo(f"Reservation {rehearsal.dropped_reservation} has not begun: the jobs run on nodes outside it.")
-    click.echo(rehearsal.cost(at_once))
+    click.echo(rehearsal.cost(concurrency))
     if not yes:
         click.confirm("Submit them?", abort=True)
     causes = Causes()
 
     async def run() -> None:
-        async for done in probed(rehearsal, at_once=at_once):
+        async for done in probed(rehearsal, concurrency=concurrency):
             causes.add(done)
-            where = f" ({done.node})" if done.node and not done.place.node else ""
-            click.echo(f"{'WRONG' if done.faults else 'ok   '} {done.place}{where}")
+            where = f" ({done.node})" if done.node and not done.target.node else ""
+            click.echo(f"{'WRONG' if done.faults else 'ok   '} {done.target}{where}")
 
     asyncio.run(run())
     click.echo()

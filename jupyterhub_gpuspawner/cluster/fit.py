@@ -260,8 +260,8 @@ class NodeSet:
             return False
         amounts = _Amounts(need.what, self._jobs)
         free = sum(node.free(need.what) for node in self.fitting(need))
-        taken: int = sum(amounts.on_a_node(job) * node_count[job] for job in pending)
-        return free - taken >= need.amount * nodes
+        held: int = sum(amounts.on_a_node(job) * node_count[job] for job in pending)
+        return free - held >= need.amount * nodes
 
     def leaves_after_short(self, need: Need, nodes: int, pending: tuple[int, ...], seconds: float) -> bool:
         """Whether the request fits now after those of the ``pending`` jobs that fit, and end within ``seconds``.
@@ -606,16 +606,16 @@ def _shards(gpus: int, shards: int, used: tuple[Gres, ...], held: int) -> tuple[
     parts = [gres for gres in used if gres.name == "shard"]
     of_gpus = [share for gres in parts for share in gres.shares]
     if of_gpus and sum(of for _, of in of_gpus) == shards:
-        taken = {index for gres in whole for index in gres.indices}
-        free = [0 if number in taken else of - in_use for number, (in_use, of) in enumerate(of_gpus)]
+        whole_indices = {index for gres in whole for index in gres.indices}
+        free = [0 if number in whole_indices else of - in_use for number, (in_use, of) in enumerate(of_gpus)]
         return sum(free), max(of for _, of in of_gpus), max(free)
     most, usual = (-(-shards // gpus), shards // gpus) if gpus else (shards, shards)
-    taken_gpus, shared = sum(gres.count for gres in whole), sum(len(gres.indices) for gres in parts)
+    whole_gpus, shared = sum(gres.count for gres in whole), sum(len(gres.indices) for gres in parts)
     in_use = max(held, sum(gres.count for gres in parts))
-    free_of_all = max(0, shards - in_use - usual * taken_gpus)
-    if not in_use and not taken_gpus:
+    free_of_all = max(0, shards - in_use - usual * whole_gpus)
+    if not in_use and not whole_gpus:
         return free_of_all, most, most
-    untouched = gpus - taken_gpus - shared if shared or gpus else 0
+    untouched = gpus - whole_gpus - shared if shared or gpus else 0
     least = usual if untouched > 0 else usual - in_use // shared if shared else free_of_all
     return free_of_all, most, max(0, min(least, free_of_all))
 

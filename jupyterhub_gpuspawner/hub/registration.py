@@ -197,4 +197,4 @@ def register() -> None:
         app.log.addFilter(is_no_deletion)
         outage = register_descriptions(app)
         when_configured(app, *UPKEEP)
-        when_configured(app, lambda app: every(app, OUTAGE_SECONDS, outage.try_again, "The look at the database"))
+        when_configured(app, lambda app: every(app, OUTAGE_SECONDS, outage.retry, "The look at the database"))

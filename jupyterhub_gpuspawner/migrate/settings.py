@@ -100,17 +100,17 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
         value = _ONE_NODE.sub("", value).strip()
         if value != setting.value:
             migration.note(Kind.DROPPED, setting, setting.value, value, "one node and one task are the default")
-        taken = {*migration.old.settings(), *(f"req_{name}" for name in migration.template.constants)}
-        fields, value = fields_in_options(value, taken)
+        existing = {*migration.old.settings(), *(f"req_{name}" for name in migration.template.constants)}
+        fields, value = fields_in_options(value, existing)
         migration.requests |= fields
     if value not in ("", None):
         migration.requests[name] = value
 
 
-def fields_in_options(text: str, taken: Collection[str]) -> tuple[dict[str, str], str]:
+def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, str], str]:
     """The settings ``req_*`` that express options of a line, and the rest of the line.
 
-    An option whose setting is ``taken``, which has another value perhaps, stays where it is; so do all options of a
+    An option whose setting is ``existing``, which has another value perhaps, stays where it is; so do all options of a
     line that sbatch would not understand.
     """
     try:
@@ -123,7 +123,7 @@ def fields_in_options(text: str, taken: Collection[str]) -> tuple[dict[str, str]
         setting = f"req_{OPTIONS.get(name, '')}"
         if name in ("gpus", "gpus-per-node"):  # on one node they are the same
             setting, value = "req_gres", f"gpu:{value}"  # noqa: PLW2901
-        if name in OPTIONS and value and setting not in taken and setting not in fields:
+        if name in OPTIONS and value and setting not in existing and setting not in fields:
             fields[setting] = value
         else:
             rest.append(shlex.quote(spelled(name, value) if len(name) > 1 else f"-{name}{value}"))

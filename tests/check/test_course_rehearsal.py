@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import rehearsal as module
-from jupyterhub_gpuspawner.check.rehearsal import Causes, Probed, ProbedPlace, RealRehearsal, course_faults
+from jupyterhub_gpuspawner.check.rehearsal import Causes, Probed, ProbeTarget, RealRehearsal, course_faults
 from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.check import SessionPlan
@@ -90,16 +90,16 @@ def test_the_facts_of_a_job_become_findings() -> None:
     ]
 
 
-def a_rehearsal(*places: ProbedPlace, gpus: int) -> RealRehearsal:
+def a_rehearsal(*targets: ProbeTarget, gpus: int) -> RealRehearsal:
     """One of jobs with or without a GPU."""
     profiles = parse_profiles([{"display_name": "P", "slurm": {"gpus": gpus} if gpus else {"cpus": 2}}])
     request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=NOW)
-    return RealRehearsal(Site.__new__(Site), PLAN, request, None, places)
+    return RealRehearsal(Site.__new__(Site), PLAN, request, None, targets)
 
 
 def test_the_cost_is_said_first() -> None:
     """At most: each job may take five minutes."""
-    two = (ProbedPlace("ada"), ProbedPlace("ben"))
+    two = (ProbeTarget("ada"), ProbeTarget("ben"))
     costs = [a_rehearsal(*two, gpus=1).cost(4), a_rehearsal(two[0], gpus=0).cost(1)]
 
     assert costs == [
@@ -114,10 +114,10 @@ def test_a_table_by_cause() -> None:
     waits = PENDING.warning("partition gpu", "job 7 did not start.")
     causes = Causes()
     for done in (
-        Probed(ProbedPlace("ada"), "g1", (command,)),
-        Probed(ProbedPlace("ben"), "g2", ()),
-        Probed(ProbedPlace("cleo"), "g1", (command,)),
-        Probed(ProbedPlace("dora"), "", (waits,)),
+        Probed(ProbeTarget("ada"), "g1", (command,)),
+        Probed(ProbeTarget("ben"), "g2", ()),
+        Probed(ProbeTarget("cleo"), "g1", (command,)),
+        Probed(ProbeTarget("dora"), "", (waits,)),
     ):
         causes.add(done)
 
@@ -136,7 +136,7 @@ def test_a_table_of_jobs_on_each_node_counts_nodes() -> None:
     """All are of one participant."""
     causes = Causes()
     for node in ("g1", "g2"):
-        causes.add(Probed(ProbedPlace("ada", node), node, (COMMAND.error("profile p", "no lab.", "Install it."),)))
+        causes.add(Probed(ProbeTarget("ada", node), node, (COMMAND.error("profile p", "no lab.", "Install it."),)))
 
     assert list(causes.table()) == [
         "WRONG 2 nodes: the server's command does not exist on a node.",

@@ -74,8 +74,8 @@ def may_sign_in(session: Session, authenticator: Authenticator, name: str) -> bo
     """Whether the hub knows this user already, or its authenticator's settings let them in."""
     if name in authenticator.blocked_users:
         return False
-    known = orm.User.find(session, name) is not None
-    return bool(known or authenticator.allow_all or name in authenticator.allowed_users)
+    is_user = orm.User.find(session, name) is not None
+    return bool(is_user or authenticator.allow_all or name in authenticator.allowed_users)
 
 
 def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: bool) -> str:

@@ -161,7 +161,7 @@ def moved(path: str) -> str:
     return f"{home}/{LOG_FOLDER}/{name}"
 
 
-def places(path: str) -> tuple[str, ...]:
+def paths_of(path: str) -> tuple[str, ...]:
     """The paths at which a log may be that should be at ``path``: a job that cannot move it leaves it in the home."""
     folder, _, name = path.rpartition("/")
     home, own, rest = folder.rpartition(f"/{LOG_FOLDER}")
@@ -215,7 +215,7 @@ class JobLog:
                 if self._spawner.as_user() and self._spawner.wrapper_dir:
                     # the wrapper takes an id, which may have a new owner
                     detail = await self._spawner.connection().client.job(job_id)
-                    if detail is None or detail.stdout_path not in places(path):
+                    if detail is None or detail.stdout_path not in paths_of(path):
                         return ""
                 return await self.last_lines(path, extent, job_id=job_id)
         return ""
@@ -257,10 +257,10 @@ async def last_lines(path: str, prefix: Sequence[str] = (), extent: Extent = OF_
     SlurmUnavailable if that takes too long.
     """
     if not prefix:
-        ends = [await asyncio.to_thread(_read_end, place, extent.size) for place in places(path)]
+        ends = [await asyncio.to_thread(_read_end, file, extent.size) for file in paths_of(path)]
         return await _shown(next(filter(None, ends), ""), extent)
     environment = {"PATH": os.environ.get("PATH") or "/usr/bin:/bin", "LANG": "C.UTF-8"}
-    words = (*prefix, "tail", "--quiet", f"--bytes={extent.size}", "--", *places(path))
+    words = (*prefix, "tail", "--quiet", f"--bytes={extent.size}", "--", *paths_of(path))
     try:
         answer = await run(words, name="tail", environment=environment, timeout=TIMEOUT, limit=extent.size + (1 << 16))
     except OSError:

@@ -77,7 +77,7 @@ FAILING_SECONDS = DAY_SECONDS
 """For so long a start that failed counts against its node."""
 FAILING_NODES: dict[str, FailingNode] = {}
 """The nodes by name on which the last starts of several people failed, as of the last look."""
-FAILING_LOOK_SECONDS = 60.0
+FAILING_NODES_SECONDS = 60.0
 TRY_SECONDS = 1.0
 """Seconds after which a write to a locked file is tried again: at the hub's end it is the last try."""
 
@@ -126,7 +126,7 @@ class Recorder:
         recorded = (outcome for record in records for outcome in record.promise_outcomes)
         LEARNED.learn(learned(chain(recorded, *(outcomes(promises, None, now) for promises in waiting))))
 
-    async def look_for_failing_nodes(self) -> None:
+    async def find_failing_nodes(self) -> None:
         """Find the nodes on which the last starts of several people failed (:data:`FAILING_NODES`)."""
         since = time.time() - FAILING_SECONDS
 
@@ -202,7 +202,7 @@ def begin_sessions(app: JupyterHub) -> None:
     every(
         app, LEARN_SECONDS, lambda: recorder.learn(promised_to_waiting(app.users.values())), "Learning from past waits"
     )
-    every(app, FAILING_LOOK_SECONDS, recorder.look_for_failing_nodes, "The look for nodes on which starts fail")
+    every(app, FAILING_NODES_SECONDS, recorder.find_failing_nodes, "The search for nodes on which starts fail")
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(
         app,

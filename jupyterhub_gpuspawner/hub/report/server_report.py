@@ -282,9 +282,9 @@ class ServerReport:
         if self._spawner.ready:
             return
         failure = replace(failure, subject=redacted(failure.subject), line=redacted(failure.line))
-        known = self.failure if failure.fault == "server" else None
-        if known is not None:
-            failure = replace(known, line=failure.line) if known.fault in FOLDER_FAULTS else known
+        previous = self.failure if failure.fault == "server" else None
+        if previous is not None:
+            failure = replace(previous, line=failure.line) if previous.fault in FOLDER_FAULTS else previous
         self.failure = failure
         self._state.store()
 
@@ -418,9 +418,9 @@ LATE = 60.0
 
 def mean_use(usage: Iterable[Use]) -> float | None:
     """The mean use of a server's GPUs in these summaries, in per cent; None where that is not known."""
-    known = [gpu for use in usage for gpu in use.summary.gpus if gpu.utilization_mean is not None]
-    samples = sum(gpu.utilization_samples for gpu in known)
-    total = sum((gpu.utilization_mean or 0.0) * gpu.utilization_samples for gpu in known)
+    measured = [gpu for use in usage for gpu in use.summary.gpus if gpu.utilization_mean is not None]
+    samples = sum(gpu.utilization_samples for gpu in measured)
+    total = sum((gpu.utilization_mean or 0.0) * gpu.utilization_samples for gpu in measured)
     return round(total / samples, 1) if samples else None
 
 

@@ -201,7 +201,7 @@ class HomePage(HomeHandler):
 
         if not spawner.active:
             return UnusedLink(words.LINK_USABLE, form=form(name))
-        wanted, fault = await self._asked_for(spawner, choice)
+        wanted, fault = await self._requested(spawner, choice)
         if fault:
             return UnusedLink(words.LINK_CANNOT.format(reason=fault))
         beside = await self._free_name(user, choice["profile"]) if self.allow_named_servers else ""
@@ -218,7 +218,7 @@ class HomePage(HomeHandler):
         )
 
     @staticmethod
-    async def _asked_for(spawner: Any, choice: Mapping[str, str]) -> tuple[str, str]:
+    async def _requested(spawner: Any, choice: Mapping[str, str]) -> tuple[str, str]:
         """What a link asks for, such as ``A GPU: 2 x K80 · 4 cores``; or why it cannot be had; the other is empty."""
         profiles = with_profiles(spawner)
         if profiles is None:

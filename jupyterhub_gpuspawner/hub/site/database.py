@@ -203,7 +203,7 @@ class Outage:
             write_fix(self._app.db_url),
         )
 
-    def try_again(self) -> None:
+    def retry(self) -> None:
         """Write to a database that failed; its error is met like all others."""
         if self._logged_at is None:
             return

@@ -391,7 +391,7 @@ def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[s
 
 def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshot: ClusterSnapshot) -> int:
     """How many other servers of a course, with its profile, are active and hold nothing yet by a snapshot."""
-    names, placed = frozenset(people), {job.job_id for job in snapshot.jobs if job.nodes}
+    names, allocated = frozenset(people), {job.job_id for job in snapshot.jobs if job.nodes}
     servers = (
         server
         for user in list(spawner.user.settings.get("users", {}).values())
@@ -402,7 +402,7 @@ def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshot: Cluste
         server is not spawner
         and server.active
         and getattr(server.chosen, "profile", "") == slug
-        and server.job_id not in placed
+        and server.job_id not in allocated
         for server in servers
     )
 

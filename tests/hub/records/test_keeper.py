@@ -98,10 +98,10 @@ async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(
         take("eve", "g9")
         for user in ("ada", "bob", "cid"):
             take(user, "g1", failed)
-        await recorder.look_for_failing_nodes()
+        await recorder.find_failing_nodes()
         found.append({node: failing.people for node, failing in FAILING_NODES.items()})
         take("dot", "g1")
-        await recorder.look_for_failing_nodes()
+        await recorder.find_failing_nodes()
         found.append(dict(FAILING_NODES))
     finally:
         FAILING_NODES.clear()

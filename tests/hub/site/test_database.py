@@ -158,10 +158,10 @@ async def test_a_database_that_takes_no_changes_is_one_line_for_all_errors(
     for _ in range(3):
         with pytest.raises(OperationalError), database.transaction(app.db):
             app.db.execute(update(orm.Spawner).values(name="changed"))
-        outage.try_again()
+        outage.retry()
     hub_database.unlock()
-    outage.try_again()
-    outage.try_again()
+    outage.retry()
+    outage.retry()
 
     folder = hub_database.file.parent
     assert caplog.messages == [
