@@ -49,10 +49,22 @@ meter {{ width: 60%; height: 1.2rem; vertical-align: middle; }}
 </head>
 <body>
 <h1>GPU monitor</h1>
+<p><span id="left"></span> <a href="gpuspawner/home" target="_blank">More time, Stop: my servers</a></p>
 <p>Job {job} on node {node}: CUDA_VISIBLE_DEVICES={visible}, {cores}.</p>
 {gpus}
 <p>This page comes from a small program that the profile starts instead of JupyterLab. The program has no sign-in of its
 own: JupyterHub's is required. The page is reloaded every {again} seconds.</p>
+<script>
+(async () => {{
+  const answer = await fetch("gpuspawner/session");
+  if (answer.status !== 200) return;
+  const {{ now, ends_at }} = await answer.json();
+  if (!ends_at) return;
+  const minutes = Math.max(0, Math.floor((Date.parse(ends_at) - Date.parse(now)) / 60_000));
+  const until = new Date(ends_at).toLocaleTimeString([], {{ hour: "2-digit", minute: "2-digit" }});
+  document.getElementById("left").textContent = `${{minutes}} min left, until ${{until}}.`;
+}})();
+</script>
 </body>
 </html>
 """

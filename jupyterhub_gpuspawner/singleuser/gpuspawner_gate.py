@@ -12,6 +12,8 @@ with these differences:
   server, with its exit code.
 - JupyterHub is told of requests and messages, and of nothing else: the standalone proxy reports activity for as long as
   it runs, and an idle server would never be stopped.
+- Two addresses below the server's are the gate's own: ``gpuspawner/home`` leads to the hub's home page, and
+  ``gpuspawner/session`` is the hub's session document, as in JupyterLab.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +37,7 @@ import aiohttp
 from jupyter_server_proxy.handlers import SuperviseAndProxyHandler
 from jupyter_server_proxy.standalone.app import StandaloneProxyServer
 from jupyter_server_proxy.standalone.proxy import make_standalone_proxy
-from jupyterhub.utils import isoformat
+from jupyterhub.utils import isoformat, url_path_join
 from tornado import httpclient, httpserver, httputil, web
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ PAUSE = 0.2
 """Seconds between two looks whether the application is ready."""
 PATIENCE = 5.0
 """Seconds that the application may take for one answer before it is asked again."""
+FRESH = 15.0
+"""Seconds for which an answer of the hub serves all pages of the application."""
 PARENTS = ("/tmp", "/dev/shm")  # noqa: S108 - a new folder with a random name, for its user alone
 SECRETS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
 """Environment variables that the application does not get: error pages and logs of web applications show theirs."""
@@ -198,6 +203,60 @@ def handler_class() -> Any:
     return SignedIn, arguments
 
 
+class Session:
+    """The hub's session document of this server, for which the hub is asked once in :data:`FRESH` seconds at most."""
+
+    def __init__(self) -> None:
+        self._document = b""
+        self._asked_at: float | None = None
+        self._turn = asyncio.Lock()
+
+    async def document(self) -> bytes:
+        """As JSON; empty where the hub does not answer."""
+        async with self._turn:
+            if self._asked_at is None or time.monotonic() - self._asked_at > FRESH:
+                request = hub_request(f"{os.environ['JUPYTERHUB_API_URL'].rstrip('/')}/gpuspawner/session")
+                try:
+                    self._document = (await httpclient.AsyncHTTPClient().fetch(request)).body
+                except (OSError, httpclient.HTTPError):
+                    self._document = b""
+                self._asked_at = time.monotonic()
+            return self._document
+
+
+def own_handlers(base_url: str) -> list[tuple[str, type, dict[str, Any]]]:
+    """The addresses that the gate answers itself; none counts as use, so that a page that counts down stays idle."""
+    handler, arguments = handler_class()
+    session = Session()
+
+    class HomeRedirect(handler):  # type: ignore[misc, valid-type]
+        SUPPORTED_METHODS = ("GET",)
+
+        async def get(self, *_: Any, **__: Any) -> None:
+            """302 to the hub's home page, with its card of this server."""
+            self.redirect(self.hub_auth.hub_host + url_path_join(self.hub_auth.hub_prefix, "home"))
+
+    class SessionHandler(handler):  # type: ignore[misc, valid-type]
+        SUPPORTED_METHODS = ("GET",)
+
+        async def get(self, *_: Any, **__: Any) -> None:
+            """The document; 204 where the hub does not answer."""
+            if not self.current_user:
+                raise web.HTTPError(403)
+            document = await session.document()
+            self.set_status(200 if document else 204)
+            self.set_header("Cache-Control", "no-store")
+            if document:
+                self.set_header("Content-Type", "application/json")
+            await self.finish(document or None)
+
+    prefix = re.escape(f"{base_url}/gpuspawner/")
+    return [
+        (f"^{prefix}home/?$", HomeRedirect, arguments),
+        (f"^{prefix}session$", SessionHandler, arguments),
+    ]
+
+
 class Gate(StandaloneProxyServer):  # type: ignore[misc]
     """The server at which the hub's sign-in is required, and the application behind it."""
 
@@ -220,7 +279,7 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
         application = self.create_app()
         # jupyter-server-proxy 4.6 has the base URL with a regular expression's escapes here, as in /user/ada\-b/
         slash = (f"^{re.escape(self.base_url)}$", web.RedirectHandler, {"url": f"{self.base_url}/"})
-        application.add_handlers(".*", [slash])
+        application.add_handlers(".*", [slash, *own_handlers(self.base_url)])
         application.add_transform(own_cookies(self.base_url))
         # a notebook's listing of requests would show the tokens in their addresses
         application.settings["log_function"] = lambda _handler: None
@@ -285,15 +344,14 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
 def activity_request(last: str) -> httpclient.HTTPRequest:
     """Tell JupyterHub that this server was last used at ``last``; the default server's name is empty."""
     name = os.environ.get("JUPYTERHUB_SERVER_NAME", "")
-    return httpclient.HTTPRequest(
-        os.environ["JUPYTERHUB_ACTIVITY_URL"],
-        method="POST",
-        headers={
-            "Authorization": f"token {os.environ['JUPYTERHUB_API_TOKEN']}",
-            "Content-Type": "application/json",
-        },
-        body=json.dumps({"servers": {name: {"last_activity": last}}, "last_activity": last}),
-    )
+    body = json.dumps({"servers": {name: {"last_activity": last}}, "last_activity": last})
+    return hub_request(os.environ["JUPYTERHUB_ACTIVITY_URL"], method="POST", body=body)
+
+
+def hub_request(url: str, **more: Any) -> httpclient.HTTPRequest:
+    """A request to JupyterHub with the server's own token."""
+    headers = {"Authorization": f"token {os.environ['JUPYTERHUB_API_TOKEN']}", "Content-Type": "application/json"}
+    return httpclient.HTTPRequest(url, headers=headers, **more)
 
 
 def _complain(sentence: str) -> None:

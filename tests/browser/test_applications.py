@@ -90,21 +90,32 @@ def start(hub: HubProcess, page: Page) -> Iterator[Page]:
 
 
 def begin(page: Page, profile: str) -> None:
-    """Start a server of this profile, and wait until its own page is shown."""
+    """Start a server of this profile, and wait until its own page is shown; meanwhile a page offers home beside it."""
     page.check(f"#profile-{profile}")
     page.click("#spawn_form button[type=submit]")
+    expect(page.locator("#gpuspawner-home-beside a")).to_have_attribute("target", "_blank")
     page.wait_for_url(re.compile("/user/ada/"), timeout=180_000)
 
 
 def its_placement_is_at_home_and_it_is_for_ada_alone(
     hub: HubProcess, slurm: PrivateSlurm, page: Page, open_page: OpenPage
 ) -> None:
-    """The home page shows two GPUs and *Open*; bob gets 403; no process of it but the sign-in's has a TCP port."""
-    page.goto(f"{hub.url}/hub/home")
+    """Its way home leads to a page with two GPUs, the time left and *Open*, in a new tab; the session has its end.
+
+    bob gets 403; no process of it but the sign-in's has a TCP port.
+    """
+    page.goto(f"{hub.url}/user/ada/gpuspawner/home")
+    assert page.url == f"{hub.url}/hub/home"
     servers = page.locator("#gpuspawner-servers")
+    expect(servers.locator("[data-left]")).to_contain_text("min")
+    assert page.request.get(f"{hub.url}/user/ada/gpuspawner/session").json()["ends_at"]
     shown = servers.locator('[data-fact="GPUs"]').text_content() or ""
     assert len(re.findall(r"GPU \d+:", shown)) == 2
-    expect(servers.get_by_role("link", name=re.compile("^Open"))).to_be_visible()
+    with page.context.expect_page() as opened:
+        servers.get_by_role("link", name=re.compile("^Open in a new tab")).click()
+    expect(opened.value).to_have_url(re.compile("/user/ada/"))
+    opened.value.close()
+    assert page.url == f"{hub.url}/hub/home"
 
     bobs = open_page()
     sign_in(bobs, hub, "bob")

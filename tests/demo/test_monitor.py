@@ -57,6 +57,7 @@ def test_its_page_shows_what_nvidia_smi_reports(tmp_path: Path) -> None:
         finally:
             process.terminate()
 
+    assert [each["href"] for each in soup.select("a")] == ["gpuspawner/home"]
     words = " ".join(soup.get_text(" ").split())
     assert f"Job 7 on node <g1>: CUDA_VISIBLE_DEVICES=3,4, {len(os.sched_getaffinity(0))} core" in words
     assert [each.get_text() for each in soup.select("h2")] == ["GPU 3: Tesla <K80>", "GPU 4: Tesla K80"]

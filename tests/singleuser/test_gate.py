@@ -152,11 +152,19 @@ def test_cookies_of_an_application_are_for_its_own_addresses(cookie: str, own: s
     assert own_cookie(cookie, "/user/ada") == own
 
 
+SESSION = {"version": 1, "ends_at": "2026-07-01T12:00:00+00:00"}
+
+
 class Hub(BaseHTTPRequestHandler):
-    """JupyterHub's answer to who has a token; one is ada's."""
+    """JupyterHub's answer to who has a token, one of which is ada's, and to her server's own."""
 
     def do_GET(self) -> None:
-        """The user, or 403."""
+        """The user, or 403; the session for the server's token."""
+        if (self.path, self.headers["Authorization"]) == ("/hub/api/gpuspawner/session", "token of-the-server"):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(SESSION).encode())
+            return
         known = self.headers["Authorization"] == "token secret"
         user = {"kind": "user", "name": "ada", "scopes": ["access:servers!server=ada/"]}
         self.send_response(200 if known else 403)
@@ -234,3 +242,20 @@ def test_no_answer_of_an_application_sets_a_cookie_for_the_hub(address: str, acc
     answer = requests.get(f"http://{address}/known", {"cookie": "session=1; PATH= /hub/"}, headers=headers, timeout=30)
 
     assert answer.headers["Set-Cookie"] == "session=1; Path=/user/ada/hub/"
+
+
+def test_an_application_has_a_way_to_the_home_page_and_its_user_the_session(address: str) -> None:
+    """The session is for who is signed in, and neither of the two is asked of the application."""
+    ada = {"Authorization": "token secret"}
+
+    def get(path: str, headers: dict[str, str]) -> requests.Response:
+        return requests.get(f"http://{address}/{path}", headers=headers, allow_redirects=False, timeout=30)
+
+    home = get("gpuspawner/home", ada)
+    session = get("gpuspawner/session", ada)
+    strangers = get("gpuspawner/session", {})
+    from_another_site = get("gpuspawner/session", {**ada, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"})
+
+    assert (home.status_code, home.headers["Location"]) == (302, "/hub/home")
+    assert (session.json(), session.headers["Cache-Control"]) == (SESSION, "no-store")
+    assert [strangers.status_code, from_another_site.status_code] == [403, 403]

@@ -207,7 +207,7 @@ def _iso(at: float | None) -> str | None:
     return None if at is None else parse_time(at).isoformat()
 
 
-# ``GET /hub/api/gpuspawner/session``: what a running server may know of itself, for JupyterLab on the node.
+# ``GET /hub/api/gpuspawner/session``: what a running server may know of itself, for what runs beside it.
 
 VERSION = 1
 SESSIONS = RateLimit(burst=30, per_minute=20)
@@ -315,7 +315,7 @@ class _OwnServer(RESTHandler):
 
 
 class SessionHandler(_OwnServer):
-    """A running server, for itself; only its own token is accepted, which the companion in JupyterLab uses."""
+    """A running server, for itself; only its own token is accepted, which JupyterLab's companion and the gate use."""
 
     async def get(self) -> None:
         """Its end, GPUs, more time and messages: the session document, version 1."""

@@ -362,6 +362,8 @@ class ServerCard:
     """Why that is another time than before."""
     course: ServersCourse | None = None
     """The course that it is for."""
+    app: str = ""
+    """The name of the application that runs; empty for Jupyter."""
 
     @property
     def word(self) -> str:
@@ -442,6 +444,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         idle=idle_notice(server),
         extended=server.extended,
         log=server.can_show_log,
+        app=server.app,
     )
     card, placement = _dated(card, server), server.placement
     if placement is None:

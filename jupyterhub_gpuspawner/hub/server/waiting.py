@@ -50,6 +50,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.start.progress import document, waits_in_queue
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.records.record import start_failed
 
@@ -296,15 +297,23 @@ def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
     return url_concat(spawn_url, texts) if texts else ""
 
 
-def _profile_name(spawner: Any, slug: str) -> str:
-    """What the form calls the profile; its slug where it is no longer offered, empty where there is none."""
+def _offered_profile(spawner: Any, slug: str) -> Profile | None:
+    """The profile of this slug; None where it is no longer offered."""
     profiles = with_profiles(spawner)
     if profiles is None or not slug:
-        return ""
+        return None
     try:
-        return next((profile.display_name for profile in profiles.offered() if profile.slug == slug), slug)
+        return next((profile for profile in profiles.offered() if profile.slug == slug), None)
     except ConfigError:
-        return slug
+        return None
+
+
+def _profile_name(spawner: Any, slug: str) -> str:
+    """What the form calls the profile; its slug where it is no longer offered, empty where there is none."""
+    profile = _offered_profile(spawner, slug)
+    if profile is not None:
+        return profile.display_name
+    return slug if with_profiles(spawner) is not None else ""
 
 
 async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
@@ -314,10 +323,13 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     # not within the moment in which Slurm has not looked at the job yet: it may start at once
     waits = server.waits_in_line and server.start is not None and waits_in_queue(server.start)
     instead = await alternatives(profiles) if profiles is not None and waits else ()
+    # a start that has only just begun has options, and no profile yet
+    slug = server.profile or str(spawner.user_options.get("profile", ""))
+    profile = _offered_profile(spawner, slug)
     return {
         "told": document(server.start, now=time.time()) if server.start is not None else None,
-        # a start that has only just begun has options, and no profile yet
-        "profile": _profile_name(spawner, server.profile or str(spawner.user_options.get("profile", ""))),
+        "profile": _profile_name(spawner, slug),
+        "application": bool(server.app or (profile is not None and profile.app is not None)),
         "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
         "switch_note": words.NOT_FREE if NOT_FREE in query and server.waits_in_line else "",

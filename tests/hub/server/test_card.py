@@ -53,6 +53,10 @@ CARDS = {
             log=True,
         ),
     ),
+    "a running application is named, for it is opened beside the page": (
+        replace(RUNNING, placement=None, app="VS Code"),
+        ServerCard("", "My server", "running", log=True, app="VS Code"),
+    ),
     "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
     "while Slurm is silent the card has what was last known": (
         Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
