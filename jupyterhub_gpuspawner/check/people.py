@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.courses.check import of_hub, plan_of, plans
 from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.courses.report import SessionReport
+from jupyterhub_gpuspawner.courses.report import SessionReport, provisos
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.api import in_the_forms_words, of_start
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
@@ -138,13 +138,12 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
     date = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
     plan = plan_of(date, request, rehearsal.snapshot, names, opens=context.now.timestamp())
     report = await rehearsal.report(plan, plan.asked_as if members else ())
-    by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
     texts = [problem.text for problem in report.problems if members or problem.kind != "people"]
     if report.fit >= wanted and not texts:
-        yield SEATS.ok(where, f"{people(wanted)} could start now{by_hand}")
+        yield SEATS.ok(where, f"{people(wanted)} could start now{provisos(report)}")
     else:
         counted = any(problem.kind == "seats" for problem in report.problems)
-        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{by_hand}."]
+        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{provisos(report)}."]
         yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site)
     limits = replace(

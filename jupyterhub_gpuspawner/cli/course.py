@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.cli.hub_api import ADDRESS, HUB, hub_base, hub_of
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, table
 from jupyterhub_gpuspawner.courses.course import calendar as calendar_of
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
-from jupyterhub_gpuspawner.courses.report import SessionReport, check_document, fit_in_words
+from jupyterhub_gpuspawner.courses.report import SessionReport, check_document, fit_in_words, provisos
 from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer
 from jupyterhub_gpuspawner.site.configuration import Site, load_site
 from jupyterhub_gpuspawner.site.courses import Checked, address_of, check_courses, named_course
@@ -124,7 +124,8 @@ def rehearse(
             return all_start
         fit, wanted = together.fit, together.wanted
         more = f"; `gpuspawner course check {name}` says what is missing" if fit < wanted else ""
-        click.echo(f"{'ok   ' if fit >= wanted else 'WRONG'} together: {fit} of {people(wanted)} fit{more}")
+        head = "ok   " if fit >= wanted else "WRONG"
+        click.echo(f"{head} together: {fit} of {people(wanted)} fit{provisos(together)}{more}")
         return all_start and fit >= wanted
 
     if not asyncio.run(ask()):

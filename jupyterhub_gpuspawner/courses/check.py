@@ -368,10 +368,12 @@ def report_of(
     refused: Mapping[str, str],
     *,
     unknown: Sequence[str] = (),
+    shared_limits: bool = False,
 ) -> SessionReport:
     """The report of a session.
 
     ``refused``: the people whose job Slurm would refuse, with its sentence. ``unknown``: what could not be asked.
+    ``shared_limits``: see :attr:`SessionReport.shared_limits`.
     """
     problems, hints = list[Problem](), [Problem("unknown", text, hint=True) for text in unknown]
     if seats is not None and plan.requests:
@@ -388,7 +390,8 @@ def report_of(
     for sentence in dict.fromkeys(refused.values()):
         who = [name for name, other in refused.items() if other == sentence]
         problems.append(Problem("limit", f"{some(who)}: {sentence}"))
-    return SessionReport(plan.session, len(plan.people), seats, len(refused), (*plan.remarks, *problems, *hints))
+    remarks = (*plan.remarks, *problems, *hints)
+    return SessionReport(plan.session, len(plan.people), seats, len(refused), remarks, shared_limits)
 
 
 def _of_seats(plan: SessionPlan, snapshot: ClusterSnapshot, seats: SeatCount) -> Iterator[Problem]:

@@ -38,6 +38,8 @@ class SessionReport:
     """How many people's job Slurm would refuse."""
     remarks: tuple[Problem, ...] = ()
     """Problems and hints."""
+    shared_limits: bool = False
+    """Slurm enforces limits of accounting, and those that several jobs reach together are not counted."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -67,9 +69,15 @@ class SessionReport:
 
 
 def fit_in_words(report: SessionReport) -> str:
-    """``46 fit``, ``75 or more fit``, ``46 fit, by estimate``."""
+    """``46 fit``, ``75 or more fit``, ``46 fit, by estimate``; see :func:`provisos`."""
+    return f"{report.fit}{' or more' if report.more else ''} fit{provisos(report)}"
+
+
+def provisos(report: SessionReport) -> str:
+    """What a number of seats is to be read with, as the end of a sentence; empty where Slurm has counted everything."""
     by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
-    return f"{report.fit}{' or more' if report.more else ''} fit{by_hand}"
+    unless = ", unless they reach a limit that they share in Slurm's accounting" if report.shared_limits else ""
+    return f"{by_hand}{unless if report.fit else ''}"
 
 
 @dataclass(frozen=True)

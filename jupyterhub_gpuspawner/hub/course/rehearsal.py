@@ -77,7 +77,8 @@ class Rehearsal:
 
         async def report(plan: SessionPlan, *, everybody: bool) -> SessionReport:
             if plan.session.start.timestamp() > until:
-                return report_of(plan, self.snapshot, estimated(plan, self.snapshot, LATER), {})
+                by_hand = estimated(plan, self.snapshot, LATER)
+                return report_of(plan, self.snapshot, by_hand, {}, shared_limits=bool(self.together))
             async with turns:
                 return await self.report(plan, plan.asked_as if everybody else plan.asked_as[:1])
 
@@ -110,10 +111,14 @@ class Rehearsal:
                 unknown.append(f"Whom Slurm would refuse is not known: {error}")
         finally:
             asking.cancel()
-        return report_of(plan, self.snapshot, seats, refused, unknown=unknown)
+        shared = bool(self.together)
+        return report_of(plan, self.snapshot, seats, refused, unknown=unknown, shared_limits=shared)
 
     async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:
-        """Slurm's answer for each of these users, one each ``every`` seconds."""
+        """Slurm's answer for each of these users, one each ``every`` seconds.
+
+        Of several profiles, the one counts with which their server would start first; all must be allowed.
+        """
         nobody = next((remark.text for remark in plan.remarks if not remark.hint), "") if not plan.requests else ""
         for number, user in enumerate(users):
             if nobody or user in plan.excluded:
@@ -122,7 +127,8 @@ class Rehearsal:
             if number:
                 await asyncio.sleep(every)
             try:
-                yield PersonsAnswer(user, (await self._trial(plan, self._scripts(plan)[0], user)).starts_at)
+                trials = [await self._trial(plan, script, user) for script in self._scripts(plan)]
+                yield PersonsAnswer(user, min(trial.starts_at for trial in trials))
             except (ConfigError, SubmitRejected) as error:
                 yield PersonsAnswer(user, None, error.message)
 

@@ -13,9 +13,10 @@ import pytest
 
 from jupyterhub_gpuspawner.courses.check import SessionPlan, plan_of
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, CourseDate
+from jupyterhub_gpuspawner.courses.report import fit_in_words
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, Rehearsal, count_seats
+from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, PersonsAnswer, Rehearsal, count_seats
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -234,3 +235,39 @@ async def test_where_nothing_can_be_run_as_the_people_a_note_says_so(tmp_path: P
     assert report.hints[1].text == (
         "Whom Slurm would refuse is not known: exec_prefix: sbatch was not run: sudo asks for a password."
     )
+
+
+async def test_seats_are_promised_under_limits_that_people_share_only_with_that_said(tmp_path: Path) -> None:
+    """Slurm answers for one job at a time; so also of a session that it is not asked about."""
+    asked = rehearsal(tmp_path, Refusing({}))
+    reports = [*await asked.reports([plan(TWO, 2)]), *await asked.reports([plan(TWO, 2)], until=NOW)]
+    without = await replace(asked, together="").report(plan(TWO, 2), ["t0"])
+
+    assert [fit_in_words(report) for report in (*reports, without)] == [
+        "3 or more fit, by estimate, unless they reach a limit that they share in Slurm's accounting",
+        "3 or more fit, by estimate, unless they reach a limit that they share in Slurm's accounting",
+        "3 or more fit, by estimate",
+    ]
+
+
+async def test_each_person_is_asked_about_with_every_profile_of_the_course(tmp_path: Path) -> None:
+    """The server that would start first counts, and a profile that Slurm would refuse is named."""
+
+    class OfTwo(Refusing):
+        """A Slurm in which the first profile waits for an hour; it refuses ``t1`` the second."""
+
+        async def test_only(self, script: str, *, prefix: Sequence[str], environment: Mapping[str, str]) -> WillRun:
+            """The answer to one job."""
+            answer = await super().test_only(script, prefix=prefix, environment=environment)
+            if "--cpus-per-task=2" in script:
+                return replace(answer, starts_at=BEGINS + 3600)
+            if environment["USER"] == "t1":
+                raise SubmitRejected("Slurm refused the job: no access to the QOS.", stderr="")
+            return answer
+
+    both = replace(plan(TWO, 2), requests=(*plan(TWO, 2).requests, *plan(TWO, 2, cpus=4).requests))
+    answers = [answer async for answer in rehearsal(tmp_path, OfTwo({})).answers(both, ["t0", "t1"], every=0)]
+    assert answers == [
+        PersonsAnswer("t0", BEGINS),
+        PersonsAnswer("t1", None, "Slurm refused the job: no access to the QOS."),
+    ]
