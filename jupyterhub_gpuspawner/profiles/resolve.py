@@ -32,11 +32,13 @@ from jupyterhub_gpuspawner.profiles.resources import (
     Resources,
     over_defaults,
 )
-from jupyterhub_gpuspawner.words import day, moment
+from jupyterhub_gpuspawner.words import day, moment, some
 
 # User options: the choices made in a form, a link or a REST request, in one flat format, and their JSON Schema.
 
 NUMBER_LIMIT = 10**12
+NAMED_AT_MOST = 12
+"""Profiles that a refusal names."""
 _SUFFIX = f"--{UNLISTED}"
 _PREFIX = "profile-option-"
 
@@ -340,11 +342,14 @@ def _time_unit(profile: Profile) -> str:
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
     refusals = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
     usable = [profile for profile in profiles if refusals[profile.slug] is None]
-    names = ", ".join(profile.display_name for profile in usable) or "none"
+    names = some([profile.display_name for profile in usable], at_most=NAMED_AT_MOST) or "none"
     if slug:
         named = next((profile for profile in profiles if profile.slug == slug), None)
         if named is None:
-            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You can choose: {names}.")
+            # a program that asked for it, or whoever made a link, needs the slug
+            slugs = [f"{profile.display_name} ({profile.slug})" for profile in usable]
+            hint = f"You can choose: {some(slugs, at_most=NAMED_AT_MOST) or 'none'}."
+            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=hint)
         refusal = refusals[slug]
         if refusal is not None:
             raise RequestError(

@@ -96,7 +96,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "an unknown profile": (
         ("nope", "--user", "ada"),
         1,
-        "There is no profile 'nope'. You can choose: Open, Test server.",
+        "There is no profile 'nope'. You can choose: Open (open), Test server (test).",
     ),
     "a value out of bounds": (
         ("course", "--user", "ada", "--group", "course", "--option", "gpus=9"),

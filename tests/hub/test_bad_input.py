@@ -100,7 +100,7 @@ BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str], str]] = {
     "an unknown profile": (
         {"profile": "nope"},
         {"profile": "nope"},
-        "There is no profile 'nope'. You can choose: No sbatch, No account, Light, The K80 node, ",
+        "There is no profile 'nope'. You can choose: No sbatch (no-sbatch), No account (no-account), Light (light), ",
     ),
     "a number outside its bounds": (
         {"profile": "light", "cpus": 9},

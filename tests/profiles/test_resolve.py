@@ -229,7 +229,11 @@ def test_site_profile_and_choice_become_one_request(
 @pytest.mark.parametrize(
     ("options", "field", "says"),
     [
-        ({"profile": "gpux"}, "profile", "There is no profile 'gpux'. You can choose: CPU, GPU, Test."),
+        (
+            {"profile": "gpux"},
+            "profile",
+            "There is no profile 'gpux'. You can choose: CPU (cpu), GPU (gpu), Test (test).",
+        ),
         (
             {"profile": "course"},
             "profile",
@@ -250,6 +254,16 @@ def test_what_is_not_allowed_is_refused_with_what_is(options: dict[str, object],
     with pytest.raises(RequestError) as caught:
         _resolve(options)
     assert (str(caught.value), caught.value.field, caught.value.status_code) == (says, field, 400)
+
+
+def test_a_refusal_names_the_first_of_many_profiles() -> None:
+    """Each with its slug, which a program needs."""
+    profiles = parse_profiles([{"display_name": f"P {n}", "slug": f"p{n}"} for n in range(40)])
+    with pytest.raises(RequestError) as caught:
+        resolve(profiles, {"profile": "q"}, username="bob", groups=(), server_name="", now=NOW)
+
+    first = ", ".join(f"P {n} (p{n})" for n in range(12))
+    assert caught.value.hint == f"You can choose: {first} and 28 more."
 
 
 def test_a_day_without_a_reservation_is_told() -> None:

@@ -123,9 +123,10 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         return
     progress = document(facts, now=now)
     if participant.state is State.STARTING:
-        current = next((stage["name"] for stage in progress["stages"] if stage["state"] == "current"), "")
+        current = next(stage for stage in progress["stages"] if stage["state"] == "current")
         node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
-        yield Line(words.SUBMITTING if current == "submitted" else words.stage(current, node))
+        asks = current["name"] == "submitted" and facts.kept_until is None
+        yield Line(words.SUBMITTING if asks else words.stage(current["title"], node))
         return
     if progress["reason"]:
         yield Line(progress["reason"])

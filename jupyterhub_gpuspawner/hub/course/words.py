@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jupyterhub_gpuspawner.courses.report import SessionReport, fit_in_words
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.words import counted, people
 
 _REASONS = 3
@@ -134,9 +133,8 @@ def checked(report: SessionReport) -> str:
     return f"Counted {{time}} for the next session: {people(report.wanted)}, {fit_in_words(report)}."
 
 
-def stage(name: str, node: str) -> str:
+def stage(title: str, node: str) -> str:
     """How far a start is."""
-    title = words.STAGES.get(name, "")
     return f"{title}: {node}" if node else title
 
 

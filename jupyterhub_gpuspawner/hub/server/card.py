@@ -350,6 +350,8 @@ class ServerCard:
     """None where its user is not told that it is idle."""
     extended: Extended | None = None
     """The last extension."""
+    kept: bool = False
+    """Slurm has not taken its job, since it does not answer: the start is kept until it does."""
     silent: bool = False
     """Slurm is not responding: the card shows the last known state."""
     as_of: float | None = None
@@ -368,7 +370,7 @@ class ServerCard:
     @property
     def word(self) -> str:
         """The state in words."""
-        return words.STATES[self.state]
+        return words.KEPT_FOR_SLURM if self.kept else words.STATES[self.state]
 
     @property
     def news(self) -> str:
@@ -428,6 +430,7 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
             progress["message"] if values["sentence"] else f"{values['place']}.",
             expected=values["expected"],
             change=values["change"],
+            kept=facts.kept_until is not None,
         )
         return _dated(card, server)
     if state is ServerState.RUNNING:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -118,6 +118,8 @@ class StageProgress:
     """One step of a start."""
 
     name: str
+    title: str
+    """The name in words."""
     state: str
     """``done``, ``current`` or ``coming``."""
     at: float | None = None
@@ -130,7 +132,9 @@ class StageProgress:
 def stages(facts: StartFacts) -> tuple[StageProgress, ...]:
     """All stages of a start, from submitted to ready, with the state of each."""
     job = facts.job
-    times = dict(facts.reached)
+    times, titles = dict(facts.reached), dict(words.STAGES)
+    if facts.kept_until is not None:
+        titles[Stage.SUBMITTED.value] = words.WAITING_FOR_SLURM
     details = {Stage.STARTING: placement_sentence(facts.placement) if facts.placement is not None else ""}
     current = Stage.QUEUED if facts.job_id else Stage.SUBMITTED
     if job is not None and job.phase in _HAS_NODE:
@@ -145,6 +149,7 @@ def stages(facts: StartFacts) -> tuple[StageProgress, ...]:
     return tuple(
         StageProgress(
             stage.value,
+            titles[stage.value],
             "current" if n == reached else "done" if n < reached else "coming",
             at=times.get(stage) if n <= reached else None,
             took=_took(times, order[n : n + 2]) if n < reached else None,
@@ -241,10 +246,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     return {
         "headline": _headline(facts),
         "sentence": "" if is_usual else text[:1].upper() + text[1:],
-        "stages": [
-            {"name": stage.name, "state": stage.state, "at": _iso(stage.at), "took": stage.took, "detail": stage.detail}
-            for stage in stages(facts)
-        ],
+        "stages": [{**asdict(stage), "at": _iso(stage.at)} for stage in stages(facts)],
         "job": words.job_in(facts.job_id, partition) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,

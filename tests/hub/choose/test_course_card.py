@@ -160,7 +160,7 @@ async def test_somebody_who_is_not_on_the_list_of_a_course_reads_it(takes_additi
 
     assert errors == [
         ("You are not on the list of this course; your user name is latecomer.", hint),
-        ("There is no profile 'course-other'.", "You can choose: Test, Usual."),
+        ("There is no profile 'course-other'.", "You can choose: Test (test), Usual (usual)."),
     ]
 
 

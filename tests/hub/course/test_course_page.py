@@ -106,6 +106,10 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Server("ada", pending="spawn", start=StartFacts()),
         Tile("ada", "starting", lines=lines("Submitting the job")),
     ),
+    "a job that is kept until Slurm answers": (
+        Server("ada", pending="spawn", start=StartFacts(kept_until=NOW + 60)),
+        Tile("ada", "starting", lines=lines("Waiting for Slurm")),
+    ),
     "a job that has a node": (
         starting(Job("12", Phase.RUNNING, batch_host="g1")),
         Tile("ada", "starting", lines=lines("Node allocated: g1")),

@@ -34,6 +34,7 @@ PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="202
 QUEUED = StartFacts("12", job=Job("12", Phase.QUEUED, reason="Priority"))
 SECOND = replace(QUEUED, queue_position=QueuePosition(2, 3, "gpu", people=1, starts_at=NOW + 600))
 RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12"), can_show_log=True)
+FOR_LATER = "Slurm does not answer at the moment. Your server is kept for later, and starts when Slurm is back."
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=NOW)
@@ -85,6 +86,10 @@ CARDS = {
     "one for which everything was free starts": (
         Server(pending="spawn", job_id="12", job=QUEUED.job, start=replace(SECOND, settling=True)),
         ServerCard("", "My server", "starting", "Job 12: What you chose is free: it starts in a moment."),
+    ),
+    "one that is kept until Slurm answers": (
+        Server(pending="spawn", start=StartFacts(kept_until=NOW + 60)),
+        ServerCard("", "My server", "starting", FOR_LATER, kept=True),
     ),
     "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),
     "another package's server that starts": (Server(pending="spawn"), ServerCard("", "My server", "starting")),

@@ -205,11 +205,15 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
 
 
 def test_a_start_that_is_kept_says_until_when() -> None:
-    """There is no job yet, so nothing else is said of one."""
+    """There is no job yet, so nothing else is said of one, and no stage says that one was submitted."""
     page = document(StartFacts(kept_until=NOON), now=NOON)
 
     note = {"name": "kept", "text": words.FOR_LATER_UNTIL, "at": "2027-01-15T08:00:00+00:00"}
     assert (page["job"], page["silent"], page["notes"]) == ("", False, [note])
+    assert [(stage["name"], stage["title"], stage["state"]) for stage in page["stages"][:2]] == [
+        ("submitted", "Waiting for Slurm", "current"),
+        ("queued", "In line", "coming"),
+    ]
 
 
 UNLESS = "That holds if nobody with a higher priority comes."

@@ -86,6 +86,7 @@ function waitForServer(page) {
       item.dataset.took = stage.took ?? "";
       if (stage.state === "current") item.setAttribute("aria-current", "step");
       else item.removeAttribute("aria-current");
+      say(item.querySelector('[data-part="title"]'), stage.title);
       item.querySelector('[data-part="state"]').textContent = `(${words.states[stage.state]})`;
       showDuration(item);
     }
