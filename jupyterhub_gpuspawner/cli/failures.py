@@ -71,8 +71,8 @@ class LastServer:
     def explanation(self) -> Explanation:
         """Why it did not start or ended, and what mends it; both may be empty."""
         record, ending = self.record, self.ending
-        node, profile = (record.node, record.profile) if record is not None else ("", "")
-        known = explanation(self.fault, node=node, profile=profile, job=self.job_id)
+        node, profile, subject = (record.node, record.profile, record.subject) if record is not None else ("", "", "")
+        known = explanation(self.fault, subject=subject, node=node, profile=profile, job=self.job_id)
         sentence, fix = (known.sentence, known.fix) if self.state == "failed" else ("", "")
         if ending is not None:
             shown = words_of(ending, title=f"The server {self.server}" if self.server else "The server")
@@ -314,7 +314,8 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
 def _explained(group: Failures) -> Explanation:
     nodes = list(group.nodes)
     node = nodes[0] if len(nodes) == 1 else "the nodes" if nodes else ""
-    return explanation(group.fault, node=node, profile=group.profile, job=group.records[-1].job_id)
+    job = group.records[-1].job_id
+    return explanation(group.fault, subject=group.subject, node=node, profile=group.profile, job=job)
 
 
 def _group_lines(group: Failures) -> Iterator[str]:
@@ -343,6 +344,7 @@ def _group_document(group: Failures) -> dict[str, Any]:
     shown = _explained(group)
     return {
         "fault": group.fault,
+        "subject": group.subject,
         "sentence": shown.sentence,
         "fix": shown.fix,
         "profile": group.profile,

@@ -23,6 +23,8 @@ class Failures:
 
     fault: str
     """That of :class:`~jupyterhub_gpuspawner.records.record.Cause`."""
+    subject: str
+    """The module or conda environment that the fault is about; empty where records do not have it."""
     profile: str
     """The profile's slug; empty where the start had none yet."""
     records: tuple[SessionRecord, ...]
@@ -96,11 +98,11 @@ def start_failed(record: SessionRecord) -> bool:
 
 def failures_of(records: Iterable[SessionRecord]) -> list[Failures]:
     """The starts that failed, by cause and profile: those of most people first."""
-    groups: dict[tuple[str, str], list[SessionRecord]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[SessionRecord]] = defaultdict(list)
     for record in records:
         if record.cause is not None and start_failed(record):
-            groups[record.cause.fault, record.profile].append(record)
-    failures = [Failures(fault, profile, tuple(group)) for (fault, profile), group in groups.items()]
+            groups[record.cause.fault, record.subject, record.profile].append(record)
+    failures = [Failures(*key, tuple(group)) for key, group in groups.items()]
     return sorted(failures, key=lambda group: (-len(group.people), -len(group.records), -group.latest_at))
 
 

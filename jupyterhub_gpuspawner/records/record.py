@@ -262,6 +262,8 @@ class Ended(Event):
     """The server's node by Slurm; empty where the job had none."""
     promises: tuple[Promise, ...] = ()
     """Likewise."""
+    subject: str = ""
+    """The profile's module or conda environment that the fault is about; empty for other faults, and for a path."""
 
     def to_json(self) -> dict[str, Any]:
         """With the cause's parts beside each other."""
@@ -342,6 +344,8 @@ class SessionRecord:
     joules: float | None = None
     cause: Cause | None = None
     """None while it is under way."""
+    subject: str = ""
+    """The module or conda environment that the fault is about, as in :class:`Ended`."""
 
     @property
     def wait_seconds(self) -> float | None:
@@ -389,6 +393,7 @@ def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
     elif isinstance(event, Ended):
         changes = {"ended_at": event.at, "cause": event.cause, "reasons": event.reasons or record.reasons}
         changes |= {"promises": event.promises or record.promises, "node": record.node or event.node}
+        changes["subject"] = event.subject
     else:  # the record has the fields of the others under the same names
         common = {field.name for field in fields(Event)}
         changes = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in common}

@@ -43,7 +43,10 @@ _CREATE = (
     "CREATE INDEX sessions_begun ON sessions (begun_at)",
     "CREATE INDEX sessions_user ON sessions (username)",
 )
-STEPS: tuple[str, ...] = ("ALTER TABLE sessions ADD COLUMN promises TEXT NOT NULL DEFAULT '[]'",)
+STEPS: tuple[str, ...] = (
+    "ALTER TABLE sessions ADD COLUMN promises TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE sessions ADD COLUMN subject TEXT NOT NULL DEFAULT ''",
+)
 """The statements that lead from version 1 of the format to the next, and so on; the file's is in ``user_version``."""
 _WRITE = (
     f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of this module

@@ -47,12 +47,12 @@ MODULE = Ending(
 )
 
 
-def failed(session: str, user: str, fault: str, node: str, *, job_id: str = "", ago: float = 120.0) -> list[Any]:
-    """The events of a start that failed."""
+def failed(session: str, user: str, fault: str, node: str, *, job_id: str = "", subject: str = "") -> list[Any]:
+    """The events of a start that failed, two minutes ago."""
     facts: dict[str, Any] = {"session": session, "username": user, "servername": "", "job_id": job_id}
-    begun: dict[str, Any] = {"begun_at": NOW - ago, "profile": "two-k80", "course": ""}
-    ended = Ended(**facts, **begun, at=NOW - ago + 60, cause=Cause(Kind.START_FAILED, fault), node=node)
-    submitted = replace(SUBMITTED, **facts, **begun, at=NOW - ago + 1)
+    begun: dict[str, Any] = {"begun_at": NOW - 120, "profile": "two-k80", "course": ""}
+    ended = Ended(**facts, **begun, at=NOW - 60, cause=Cause(Kind.START_FAILED, fault), node=node, subject=subject)
+    submitted = replace(SUBMITTED, **facts, **begun, at=NOW - 119)
     return [submitted, ended] if job_id else [ended]
 
 
@@ -66,9 +66,9 @@ def config(tmp_path: Path) -> Path:
     events = [
         *LIFE,
         *(replace(event, session="w", username="gil", at=NOW - 600) for event in (WORKS, PLACED, READY)),
-        *failed("b", "ben", "module", "g1", job_id="43"),
-        *failed("c", "cid", "module", "g1", job_id="44"),
-        *failed("d", "dot", "module", "g1", job_id="45"),
+        *failed("b", "ben", "module", "g1", job_id="43", subject="CUDA/99"),
+        *failed("c", "cid", "module", "g1", job_id="44", subject="CUDA/99"),
+        *failed("d", "dot", "module", "g1", job_id="45", subject="CUDA/99"),
         *failed("e", "eve", "submit_rejected", ""),
     ]
     with closing(SessionStore(tmp_path / "sessions.sqlite")) as store:
@@ -151,15 +151,15 @@ def test_failures_are_listed_by_cause_with_the_node_that_several_people_met(conf
 
     assert text.startswith("4 of 5 starts failed since ")
     for part in (
-        "3 x A module cannot be loaded. [module]\n  profile    two-k80\n  nodes      g1 (3)\n  people     ben, cid",
+        "3 x The module CUDA/99 cannot be loaded. [module]\n  profile    two-k80\n  nodes      g1 (3)\n",
         "1 x Slurm refused the job. [submit_rejected]\n",
         "node g1: the last 3 starts failed, of 3 people\n"
         '  drain it   scontrol update NodeName=g1 State=DRAIN Reason="gpuspawner: the last 3 starts failed"\n',
     ):
         assert part in text
-    assert [(group["fault"], group["starts"], group["nodes"]) for group in document["failures"]] == [
-        ("module", 3, {"g1": 3}),
-        ("submit_rejected", 1, {}),
+    assert [(group["fault"], group["subject"], group["nodes"]) for group in document["failures"]] == [
+        ("module", "CUDA/99", {"g1": 3}),
+        ("submit_rejected", "", {}),
     ]
     assert ([node["node"] for node in document["nodes"]], document["starts"], document["version"]) == (["g1"], 5, 1)
     assert json.loads(run(config, "failures", "--since", "2026-01-01", "--json").stdout)["starts"] == 6

@@ -5,6 +5,7 @@ With ``GPUSPAWNER_CAUSES=1`` the sentences are written into ``docs/explanation/c
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -372,8 +374,8 @@ def resume(slurm: PrivateSlurm) -> None:
 
 
 @pytest.fixture(scope="module")
-def readings(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Reading]]:
-    """What was read of each cause."""
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub in which everything is prepared for each cause."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
         pytest.skip("needs root, and mounts")
     folder = tmp_path_factory.mktemp("hub")
@@ -389,11 +391,16 @@ def readings(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFacto
             prepare(folder, user, cause, stack)
         profiles = [profile_of(user, cause, folder, taken.getsockname()[1]) for user, cause in CAUSES.items()]
         lines = f"{LINES}\nc.GPUProfilesSpawner.profiles = {profiles!r}"
-        hub = start_hub(stack, slurm_cluster, folder, lines=lines)
-        read = fail_all(hub, slurm_cluster)
-        if os.environ.get("GPUSPAWNER_CAUSES"):
-            TABLE.write_text(table(read))
-        yield read
+        yield start_hub(stack, slurm_cluster, folder, lines=lines)
+
+
+@pytest.fixture(scope="module")
+def readings(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Mapping[str, Reading]:
+    """What was read of each cause."""
+    read = fail_all(hub, slurm_cluster)
+    if os.environ.get("GPUSPAWNER_CAUSES"):
+        TABLE.write_text(table(read))
+    return read
 
 
 def runs(slurm: PrivateSlurm, job: str) -> bool:
@@ -490,3 +497,23 @@ def test_a_start_that_fails_says_why(readings: Mapping[str, Reading], user: str)
     assert (read.tile, read.fault) == (cause.sentence, cause.fault)
     assert read.log.startswith(cause.log or cause.sentence)
     assert " | " not in read.log  # one line
+
+
+@pytest.mark.usefixtures("readings")
+def test_the_administrator_asks_why(hub: HubProcess) -> None:
+    """Of one person the sentence that they have read, of all the causes with what the profile names."""
+    config = str(hub.write_configuration())
+
+    def answer(*words: str) -> Any:
+        command = [str(Path(sys.executable).with_name("gpuspawner")), *words, "--json", "--config", config]
+        return json.loads(subprocess.run(command, cwd=hub.folder, check=True, capture_output=True, timeout=60).stdout)
+
+    why, failures = answer("why", "module"), answer("failures")["failures"]
+
+    assert (why["state"], why["cause"]) == ("failed", {"kind": "start failed", "fault": "module"})
+    assert plain(hub, "module", why["sentence"]) == CAUSES["module"].sentence
+    assert why["fix"].startswith("Correct `environment.modules` of profile course-module; on ")
+    assert {(group["fault"], group["subject"]) for group in failures if group["subject"]} == {
+        ("module", "CUDA/99"),
+        ("conda", "course2026"),
+    }

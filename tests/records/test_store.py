@@ -122,19 +122,26 @@ def test_a_step_that_fails_changes_nothing(path: Path, monkeypatch: pytest.Monke
     with closing(SessionStore(path)) as store:
         assert [session.username for session in store.sessions()] == ["ada"]
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+        assert database.execute("PRAGMA user_version").fetchone() == (len(STEPS) + 2,)
 
 
-def test_a_file_of_the_first_version_is_brought_up_to_date(path: Path) -> None:
-    """It knew no promises; its sessions have none, and new ones are kept."""
+@pytest.mark.parametrize(("version", "missing"), [(1, ("promises", "subject")), (2, ("subject",))])
+def test_a_file_of_an_earlier_version_is_brought_up_to_date(path: Path, version: int, missing: tuple[str, ...]) -> None:
+    """What it did not know is empty in its sessions, and kept of new ones."""
     filled(path, "ada").close()
     with closing(sqlite3.connect(path)) as database:
-        database.execute("ALTER TABLE sessions DROP COLUMN promises")
-        database.execute("PRAGMA user_version = 1")
+        for column in missing:
+            database.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+        database.execute(f"PRAGMA user_version = {version}")
         database.commit()
 
     with closing(filled(path, "ben")) as store:
-        assert {each.username: each.promises for each in store.sessions()} == {"ada": (), "ben": PROMISES}
+        store.take(replace(ENDED, session="new", username="cyd", job_id="", subject="CUDA/99"))
+        assert {each.username: (each.promises, each.subject) for each in store.sessions()} == {
+            "ada": (() if version == 1 else PROMISES, ""),
+            "ben": (PROMISES, ""),
+            "cyd": (PROMISES, "CUDA/99"),
+        }
 
 
 def test_the_latest_promises_are_found(path: Path) -> None:

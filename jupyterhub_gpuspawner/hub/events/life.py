@@ -289,11 +289,11 @@ class Life:
             )
         )
 
-    def ended(self, cause: Cause | None = None, job: Job | None = None) -> None:
+    def ended(self, cause: Cause | None = None, job: Job | None = None, subject: str = "") -> None:
         """The session is over.
 
         ``cause`` is that of the spawner's ending, where it has one; else whoever asked JupyterHub itself to stop the
-        server counts, and then ``job`` as Slurm last reported it.
+        server counts, and then ``job`` as Slurm last reported it. ``subject`` is what the cause's fault is about.
         """
         session, self.session = self.session, None
         if session is None:
@@ -314,6 +314,7 @@ class Life:
                 reasons=session.reasons,
                 node=_node_of(job),
                 promises=session.promises,
+                subject=subject,
             )
         )
 

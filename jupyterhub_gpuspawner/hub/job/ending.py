@@ -40,6 +40,7 @@ from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
@@ -585,6 +586,17 @@ def _with_end(ending: Ending, job: Job, failure: StartFailure | None) -> Ending:
 
 def _as_reported(ending: Ending, failure: StartFailure) -> Ending:
     return replace(ending, cause=start_failed(failure.fault), subject=failure.subject, line=failure.line)
+
+
+def recorded_subject(ending: Ending, request: JobRequest | None) -> str:
+    """What records keep of an ending's subject: a module or conda environment that the profile names, and no path.
+
+    What a job reports is the word of its user, so anything else is left out.
+    """
+    environment = request.environment if request is not None else Environment()
+    conda = (environment.conda,) if environment.conda is not None and "/" not in environment.conda else ()
+    names = {"module": environment.modules, "conda": conda}.get(ending.cause.fault, ())
+    return ending.subject if ending.subject in names else ""
 
 
 def headline(lines: str, *, ours_alone: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Explanation(NamedTuple):
-    """A cause in words. ``{node}``, ``{profile}`` and ``{job}`` are filled in by :func:`explanation`."""
+    """A cause in words. What stands in braces is filled in by :func:`explanation`."""
 
     sentence: str
     fix: str
@@ -26,10 +26,10 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
         "A folder of modules cannot be used.", "Correct `environment.module_use` of profile {profile}, or mount it."
     ),
     "module": Explanation(
-        "A module cannot be loaded.", "Correct `environment.modules` of profile {profile}; on {node}: `module avail`."
+        "{module} cannot be loaded.", "Correct `environment.modules` of profile {profile}; on {node}: `module avail`."
     ),
     "conda": Explanation(
-        "A conda environment cannot be activated.",
+        "{conda} cannot be activated.",
         "Correct `environment.conda` of profile {profile}; on {node}: `conda env list`.",
     ),
     "venv": Explanation(
@@ -107,7 +107,9 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
 _UNKNOWN = Explanation("The start failed.", _LOG_OF_HUB)
 
 
-def explanation(fault: str, *, node: str = "", profile: str = "", job: str = "") -> Explanation:
-    """A start's fault in words, with what mends it."""
+def explanation(fault: str, *, subject: str = "", node: str = "", profile: str = "", job: str = "") -> Explanation:
+    """A start's fault in words, with what mends it; ``subject`` is the module or environment that it is about."""
     facts = {"node": node or "the node", "profile": profile or "(none)", "job": job or "JOB"}
+    facts["module"] = f"The module {subject}" if subject else "A module"
+    facts["conda"] = f"The conda environment {subject}" if subject else "A conda environment"
     return Explanation(*(text.format(**facts) for text in _EXPLANATIONS.get(fault, _UNKNOWN)))

@@ -547,7 +547,10 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
     def clear_state(self) -> None:
         """Forget the job, whose session is over; only JupyterHub decides when."""
         Spawner.clear_state(self)
-        self.life.ended(self.ending.cause if self.ending is not None else None, self.watch.status)
+        cause, subject = None, ""
+        if self.ending is not None:
+            cause, subject = self.ending.cause, endings.recorded_subject(self.ending, self.request)
+        self.life.ended(cause, self.watch.status, subject)
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.extension):
             part.forget()

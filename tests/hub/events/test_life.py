@@ -128,7 +128,7 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
     """With its profile, though there was no report, and with the first node of its job."""
     server = Server()
     server.begin()
-    server.life.ended(Cause(Kind.START_FAILED, "job_silent"), Job("42", Phase.RUNNING, nodes="g[3-4]"))
+    server.life.ended(Cause(Kind.START_FAILED, "module"), Job("42", Phase.RUNNING, nodes="g[3-4]"), "CUDA/99")
 
     (event,) = server.told
     assert event == replace(
@@ -139,7 +139,8 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
         reasons=(),
         node="g3",
         promises=(),
-        cause=Cause(Kind.START_FAILED, "job_silent"),
+        cause=Cause(Kind.START_FAILED, "module"),
+        subject="CUDA/99",
     )
 
 

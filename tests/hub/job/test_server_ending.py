@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.job.ending import (
     ServerEnding,
     ending_of,
     ending_state,
+    recorded_subject,
     spawn_failure,
     start_error,
     stored_ending,
@@ -29,12 +30,16 @@ from jupyterhub_gpuspawner.hub.job.ending import (
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from jupyterhub_gpuspawner.wire.documents import StartFailure
+from tests.standins.resources import resolved
 
 DETAIL = Job("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
 RUNNING = Job("7", Phase.RUNNING, batch_host="g1", stdout_path="/home/ada/7.log")
@@ -394,6 +399,27 @@ def test_a_start_that_took_too_long_says_what_did_not_come(stage: Stage | None, 
 def test_a_fault_of_another_version_has_a_sentence() -> None:
     """No decision depends on it, and the page is not empty."""
     assert words_of(Ending(start_failed("eclipse"))) == Words("The server failed to start.")
+
+
+SUBJECTS = {
+    "a module of the profile": ("module", "CUDA/99", "CUDA/99"),
+    "a module that the profile does not have": ("module", "/home/ada/thesis.tex", ""),
+    "its environment": ("conda", "course", "course"),
+    "its environment's path": ("conda", "/home/ada/envs/thesis", ""),
+    "a command": ("command", "CUDA/99", ""),
+}
+
+
+@pytest.mark.parametrize(("fault", "subject", "kept"), SUBJECTS.values(), ids=SUBJECTS)
+def test_records_keep_the_profiles_own_names_alone(fault: str, subject: str, kept: str) -> None:
+    """What a job reports is the word of its user; and no path of a person's is recorded."""
+    environment = Environment(modules=("CUDA/99",), conda=subject if fault == "conda" else None)
+    request = JobRequest(
+        Profile(display_name="K80", slug="k80"), "ada", "", resolved("gpu"), environment, PlacementRules()
+    )
+    ending = Ending(start_failed(fault), subject=subject)
+
+    assert (recorded_subject(ending, request), recorded_subject(ending, None)) == (kept, "")
 
 
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), job_id="7", at=1.0, gpus=1)
