@@ -605,7 +605,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     hub.wait("gina", "fails", ready=False)
     page.goto(hub.url + HOME)
 
-    expect(card(page, "waits")).to_contain_text(re.compile(r"waiting in line.*Job \d+: ", re.DOTALL))
+    expect(card(page, "waits")).to_contain_text(re.compile(r"waiting in line.*You are next\.", re.DOTALL))
     expect(card(page, "fails")).to_contain_text("did not start")
     expect(card(page, "fails").get_by_role("link", name="Start again")).to_be_visible()
     expect(card(page, "ends")).to_contain_text("running")

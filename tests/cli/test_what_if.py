@@ -62,7 +62,7 @@ def test_a_gres_conf_is_compared_with_todays(slurm_cluster: PrivateSlurm, tmp_pa
 @pytest.mark.slurm
 def test_more_nodes_run_more_servers(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
     """As one JSON document, with an option of the profile and the options of the job."""
-    words = ("--profile", "k80", "-o", "gpus=4", "--people", "4", "--add-nodes", "g[2-3]=g1", "--json")
+    words = ("--profile", "k80", "--option", "gpus=4", "--people", "4", "--add-nodes", "g[2-3]=g1", "--json")
     result = what_if(tmp_path, slurm_cluster, *words)
     document = json.loads(result.stdout)
     whole = {"gpus": [0, 1, 2, 3], "cores": [*range(8)], "beside": False}  # all of the first socket

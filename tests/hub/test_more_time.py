@@ -159,6 +159,7 @@ def test_the_end_moves_everywhere_at_once(hub: HubProcess, slurm_cluster: Privat
         "until": again.json()["until"],
         "uses_left": 0,
         "reason": "used",
+        "words": "",
         "message": "This server cannot be extended again.",
         "extended": HALF_AN_HOUR,
     }

@@ -172,6 +172,8 @@ def describe_errors(engine: Engine, failing: Callable[[SQLAlchemyError], None]) 
     JupyterHub writes to the database before it calls a spawner, and shows ``jupyterhub_message`` of whatever a login or
     a start raises. ``failing`` gets the errors because of which all changes fail.
     """
+    # raised by the session itself, after the error of which the event below tells
+    PendingRollbackError.jupyterhub_message = AWAY_MESSAGE  # type: ignore[attr-defined]
 
     @event.listens_for(engine, "handle_error")
     def describe(context: ExceptionContext) -> None:

@@ -295,8 +295,8 @@ def refuse_strangers(spawner: Any, slug: object, offered: Sequence[Profile]) -> 
     reader = getattr(spawner.handler, "current_user", None)
     who = "You are" if reader is None or reader.name == name else f"{name} is"
     your = f"; your user name is {name}" if who == "You are" else ""
-    hint = f"Tell {instructors}, who can add you." if course.takes_additions else f"Tell {instructors}."
-    raise RequestError(f"{who} not on the list of this course{your}.", field="profile", hint=hint)
+    remedy = f"Tell {instructors}, who can add you." if course.takes_additions else f"Tell {instructors}."
+    raise RequestError(f"{who} not on the list of this course{your}. {remedy}", field="profile")
 
 
 def course_faults(spawner: Any) -> tuple[ConfigError, ...]:

@@ -145,11 +145,11 @@ async def test_a_course_that_is_over_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("takes_additions", "hint"),
+    ("takes_additions", "remedy"),
     [(True, "Tell ada, who can add you."), (False, "Tell ada.")],
     ids=["by page", "by file"],
 )
-async def test_somebody_who_is_not_on_the_list_of_a_course_reads_it(takes_additions: bool, hint: str) -> None:
+async def test_somebody_who_is_not_on_the_list_of_a_course_reads_it(takes_additions: bool, remedy: str) -> None:
     """With the user name that the instructor needs; a course that does not exist is no profile."""
     someone = spawner(Book([replace(lesson(-1), takes_additions=takes_additions)]), "latecomer")
     errors = []
@@ -159,7 +159,7 @@ async def test_somebody_who_is_not_on_the_list_of_a_course_reads_it(takes_additi
         errors.append((str(refused.value.message), refused.value.hint))
 
     assert errors == [
-        ("You are not on the list of this course; your user name is latecomer.", hint),
+        (f"You are not on the list of this course; your user name is latecomer. {remedy}", ""),
         ("There is no profile 'course-other'.", "You can choose: Test (test), Usual (usual)."),
     ]
 
