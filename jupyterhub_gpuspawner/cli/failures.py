@@ -19,8 +19,8 @@ from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, printable, since
 from jupyterhub_gpuspawner.cli.records import DATABASE, file_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending, words_of
-from jupyterhub_gpuspawner.hub.records.failures import Explanation, explanation
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
+from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
 from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of, start_failed
 from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.records.store import SessionStore

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub.job.ending import JOB_KILLED, JOB_SILENT, Ending, ending_state
-from jupyterhub_gpuspawner.hub.records.failures import explanation
+from jupyterhub_gpuspawner.records.explanation import explanation
 from jupyterhub_gpuspawner.records.record import Cause, Ended, Kind, Stage, job_ended_in_start
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase

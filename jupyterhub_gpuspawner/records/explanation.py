@@ -1,4 +1,7 @@
-"""What is said of starts that failed to whoever mends the cause, beside what their people read."""
+"""Why starts failed, in words for whoever mends the cause: what happened, and what to do. Pure.
+
+What the participant reads is another text: that of an ending, in :mod:`jupyterhub_gpuspawner.hub.job.ending`.
+"""
 
 from __future__ import annotations
 
