@@ -6,8 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,105 +14,18 @@ import click
 from jupyterhub import orm
 from sqlalchemy import select
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, printable, since
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, since, utc
 from jupyterhub_gpuspawner.cli.records import DATABASE, file_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
+from jupyterhub_gpuspawner.hub.records.last_server import BEFORE_SECONDS, LastServer, last_server
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
-from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
-from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of, start_failed
+from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of
 from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from jupyterhub_gpuspawner.words import counted, duration, people, some
-
-VERSION = 1
-"""Version of both commands' JSON."""
-BEFORE_SECONDS = 7 * 86400.0
-"""How far back `why` counts the person's other starts, and `failures` looks for what works."""
-
-
-@dataclass(frozen=True)
-class LastServer:
-    """What is known of somebody's last server."""
-
-    user: str
-    server: str
-    record: SessionRecord | None
-    """None where the start failed before it had a record."""
-    ending: Ending | None
-    """As the hub keeps it until the next start; None where that has begun, or the hub's database cannot be read."""
-    starts: int = 0
-    """How many other starts of this person the last week had, and how many of these failed."""
-    failed: int = 0
-
-    @property
-    def state(self) -> str:
-        """``running``, ``starting``, ``failed`` (it did not start) or ``ended``."""
-        if self.record is None or self.record.ended_at is not None:
-            failed = start_failed(self.record) if self.record is not None else True
-            return "failed" if failed else "ended"
-        return "running" if self.record.ready_at is not None else "starting"
-
-    @property
-    def fault(self) -> str:
-        """The class of the fault of a start that failed; empty otherwise."""
-        cause = self.record.cause if self.record is not None else self.ending.cause if self.ending is not None else None
-        return cause.fault if cause is not None else ""
-
-    @property
-    def job_id(self) -> str:
-        """Slurm's job id; empty where there was none."""
-        return self.record.job_id if self.record is not None else self.ending.job_id if self.ending is not None else ""
-
-    @property
-    def explanation(self) -> Explanation:
-        """Why it did not start or ended, and what mends it; both may be empty."""
-        record, ending = self.record, self.ending
-        node, profile, subject = (record.node, record.profile, record.subject) if record is not None else ("", "", "")
-        known = explanation(self.fault, subject=subject, node=node, profile=profile, job=self.job_id)
-        sentence, fix = (known.sentence, known.fix) if self.state == "failed" else ("", "")
-        if ending is not None:
-            shown = words_of(ending, title=f"The server {self.server}" if self.server else "The server")
-            at = f"{_clock(ending.at):%H:%M}" if ending.at is not None else "an unknown time"
-            # what a job has reported says more than how it ended
-            hint = shown.hint if self.fault not in FAULTS else ""
-            sentence = " ".join(filter(None, (shown.sentence.replace("{time}", at), hint)))
-        elif self.state == "starting":
-            fix = f"`squeue --start -j {self.job_id}`" if self.job_id else ""
-        elif record is not None and record.cause is not None and not sentence:
-            sentence = f"{record.cause.kind.value.capitalize()}."
-        return Explanation(sentence, fix)
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of ``why --json``."""
-        record, sentence = self.record, self.explanation
-        facts: dict[str, Any] = {"begun_at": None, "profile": "", "course": "", "node": "", "gpus": None}
-        facts |= {"gpu_model": "", "queue_seconds": None, "reasons": [], "ready_at": None, "ended_at": None}
-        if record is not None:
-            facts = {name: getattr(record, name) for name in facts}
-        times = {name: _utc(at) for name, at in facts.items() if name.endswith("_at")}
-        if record is None and self.ending is not None:
-            times["ended_at"] = _utc(self.ending.at)
-        cause = record.cause if record is not None else self.ending.cause if self.ending is not None else None
-        log = {"log": self.ending.log, "lines": self.ending.lines} if self.ending is not None else {}
-        return {
-            "version": VERSION,
-            "user": self.user,
-            "server": self.server,
-            "state": self.state,
-            "job_id": self.job_id,
-            **facts,
-            "reasons": list(facts["reasons"]),
-            **times,
-            "cause": cause.to_json() if cause is not None else None,
-            "sentence": sentence.sentence,
-            "fix": sentence.fix,
-            **({"log": "", "lines": ""} | log),
-            "starts_before": self.starts,
-            "failed_before": self.failed,
-        }
 
 
 @click.command()
@@ -142,7 +54,7 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
             hint="The name is that of JupyterHub. A start that the form refused leaves no record.",
         )
     if as_json:
-        click.echo(json.dumps(last.to_json(), indent=2))
+        click.echo(json.dumps(_document(last), indent=2))
         return
     click.echo("\n".join(map(printable, _lines(last, time.time()))))
 
@@ -162,34 +74,42 @@ def _endings(config: Path, user: str) -> Mapping[str, Ending]:
     return endings
 
 
-def last_server(
-    user: str, records: Sequence[SessionRecord], endings: Mapping[str, Ending], *, now: float, server: str | None = None
-) -> LastServer | None:
-    """The last server by the records, oldest first, and by the endings of servers by name; None if there was none."""
-    records = [record for record in records if server in (None, record.servername)]
-    record = records[-1] if records else None
-    unrecorded = [
-        (ending.at, name)
-        for name, ending in endings.items()
-        if server in (None, name) and ending.at is not None and not any(r.job_id == ending.job_id for r in records)
-    ]
-    last = max(unrecorded, default=None)
-    if last is not None and (record is None or last[0] > (record.ended_at or now)):
-        return LastServer(user, last[1], None, endings[last[1]])
-    if record is None:
-        return None
-    ending = endings.get(record.servername)
-    others = [other for other in records[:-1] if other.begun_at >= now - BEFORE_SECONDS]
-    return LastServer(
-        user,
-        record.servername,
-        record,
-        ending if ending is not None and ending.job_id == record.job_id else None,
-        len(others),
-        sum(map(start_failed, others)),
-    )
+def _document(last: LastServer) -> dict[str, Any]:
+    ending, cause, explained = last.ending, last.cause, last.explanation
+    facts = {name: getattr(last.record, name, value) for name, value in _WITHOUT_RECORD.items()}
+    return {
+        "version": JSON_VERSION,
+        "user": last.user,
+        "server": last.server,
+        "state": last.state,
+        "job_id": last.job_id,
+        **facts,
+        "begun_at": utc(facts["begun_at"]),
+        "ready_at": utc(facts["ready_at"]),
+        "ended_at": utc(last.ended_at),
+        "cause": cause.to_json() if cause is not None else None,
+        "sentence": explained.sentence,
+        "fix": explained.fix,
+        "log": ending.log if ending is not None else "",
+        "lines": ending.lines if ending is not None else "",
+        "starts_before": last.starts,
+        "failed_before": last.failed,
+    }
 
 
+_WITHOUT_RECORD: Mapping[str, Any] = {
+    "begun_at": None,
+    "profile": "",
+    "course": "",
+    "node": "",
+    "gpus": None,
+    "gpu_model": "",
+    "queue_seconds": None,
+    "reasons": (),
+    "ready_at": None,
+    "ended_at": None,
+}
+"""What the document has of a session's record, with the values where there is none."""
 _STATES = {
     "running": "is running",
     "starting": "is starting",
@@ -205,14 +125,14 @@ def _lines(last: LastServer, now: float) -> Iterator[str]:
     profile = f", profile {record.profile}" if record is not None and record.profile else ""
     yield f"{name}: the last server {_STATES[last.state]}{profile}{job}"
     if record is not None:
-        yield _line("asked for", f"{_clock(record.begun_at):%Y-%m-%d %H:%M}, {duration(now - record.begun_at)} ago")
+        yield _line("asked for", f"{parse_time(record.begun_at):%Y-%m-%d %H:%M}, {duration(now - record.begun_at)} ago")
         yield _line("waited", _waited(record, now))
         if record.node:
             gpus = f", {record.gpus} x {record.gpu_model}" if record.gpus else ""
             yield _line("ran on", f"{record.node}{gpus}{_for(record, now)}")
-    at = record.ended_at if record is not None else ending.at if ending is not None else None
     if shown.sentence:
-        yield _line("ended", f"{_clock(at):%H:%M}: {shown.sentence}" if at is not None else shown.sentence)
+        at = f"{parse_time(last.ended_at):%H:%M}: " if last.ended_at is not None else ""
+        yield _line("ended", f"{at}{shown.sentence}")
     if shown.fix:
         yield _line("to do", shown.fix)
     if ending is not None and ending.log:
@@ -242,20 +162,9 @@ def _waited(record: SessionRecord, now: float) -> str:
 def _for(record: SessionRecord, now: float) -> str:
     if record.ready_at is None:
         return ""
-    ended_at = record.ended_at
-    return (
-        f", for {duration(ended_at - record.ready_at)}"
-        if ended_at is not None
-        else (f", for {duration(now - record.ready_at)} until now")
-    )
-
-
-def _clock(at: float) -> datetime:
-    return datetime.fromtimestamp(at, timezone.utc).astimezone()
-
-
-def _utc(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+    if record.ended_at is None:
+        return f", for {duration(now - record.ready_at)} until now"
+    return f", for {duration(record.ended_at - record.ready_at)}"
 
 
 # ``gpuspawner failures``.
@@ -283,16 +192,17 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
     """
     with closing(SessionStore(file_of(config, database), create=False)) as store:
         records = list(store.sessions(since=since, course=course, profile=profile))
-        known = list(store.sessions(since=min(since, time.time() - BEFORE_SECONDS)))
+        # a node is at fault only where its profiles have worked: the starts that say so may be older
+        recent = list(store.sessions(since=min(since, time.time() - BEFORE_SECONDS)))
     groups = failures_of(records)
-    nodes = [node for node in failing_nodes(known) if node.latest_at >= since]
+    nodes = [node for node in failing_nodes(recent) if node.latest_at >= since]
     failed = sum(len(group.records) for group in groups)
     if as_json:
         click.echo(
             json.dumps(
                 {
-                    "version": VERSION,
-                    "since": _utc(since),
+                    "version": JSON_VERSION,
+                    "since": utc(since),
                     "starts": len(records),
                     "failed": failed,
                     "failures": [_group_document(group) for group in groups],
@@ -302,8 +212,8 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
             )
         )
         return
-    click.echo(f"{failed} of {counted(len(records), 'start')} failed since {_clock(since):%Y-%m-%d %H:%M}.")
-    for line in (line for group in groups for line in _group_lines(group)):
+    click.echo(f"{failed} of {counted(len(records), 'start')} failed since {parse_time(since):%Y-%m-%d %H:%M}.")
+    for line in chain.from_iterable(map(_group_lines, groups)):
         click.echo(printable(line))
     for line in _node_lines(nodes):
         click.echo(line)
@@ -311,15 +221,8 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
         click.echo("\n`gpuspawner why USER` shows one of them, with the end of its log.")
 
 
-def _explained(group: Failures) -> Explanation:
-    nodes = list(group.nodes)
-    node = nodes[0] if len(nodes) == 1 else "the nodes" if nodes else ""
-    job = group.records[-1].job_id
-    return explanation(group.fault, subject=group.subject, node=node, profile=group.profile, job=job)
-
-
 def _group_lines(group: Failures) -> Iterator[str]:
-    shown = _explained(group)
+    shown = group.explanation
     yield ""
     yield f"{len(group.records)} x {shown.sentence} [{group.fault}]"
     nodes = (
@@ -327,7 +230,7 @@ def _group_lines(group: Failures) -> Iterator[str]:
     )
     yield _line("profile", group.profile or "not known")
     yield _line("nodes", nodes)
-    yield _line("people", f"{some(group.people)}; the last one at {_clock(group.latest_at):%H:%M}")
+    yield _line("people", f"{some(group.people)}; the last one at {parse_time(group.latest_at):%H:%M}")
     yield _line("to do", shown.fix)
 
 
@@ -341,7 +244,7 @@ def _node_lines(nodes: Sequence[FailingNode]) -> Iterator[str]:
 
 
 def _group_document(group: Failures) -> dict[str, Any]:
-    shown = _explained(group)
+    shown = group.explanation
     return {
         "fault": group.fault,
         "subject": group.subject,
@@ -351,5 +254,5 @@ def _group_document(group: Failures) -> dict[str, Any]:
         "nodes": group.nodes,
         "starts": len(group.records),
         "people": list(group.people),
-        "latest_at": _utc(group.latest_at),
+        "latest_at": utc(group.latest_at),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table, utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_user
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
@@ -286,9 +286,6 @@ def _clock(at: float) -> str:
 
 
 def _document(row: IdleTime) -> dict[str, Any]:
-    def utc(at: float | None) -> str | None:
-        return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
-
     return {
         "user": row.user,
         "server": row.server,

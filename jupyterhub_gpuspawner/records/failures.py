@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jupyterhub_gpuspawner.records.record import Kind, SessionRecord
+from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
+from jupyterhub_gpuspawner.records.record import SessionRecord
 
 IN_A_ROW = 3
 """Starts that must have failed in a row on a node, until one of them succeeds, for the node to be at fault."""
@@ -44,6 +45,14 @@ class Failures:
     def latest_at(self) -> float:
         """When the last of them failed, in seconds since the epoch."""
         return max(map(outcome_at, self.records))
+
+    @property
+    def explanation(self) -> Explanation:
+        """The cause in words, and what to do; it names the last of their jobs, and the node if there was one alone."""
+        nodes = list(self.nodes)
+        node = nodes[0] if len(nodes) == 1 else "the nodes" if nodes else ""
+        job = self.records[-1].job_id
+        return explanation(self.fault, subject=self.subject, node=node, profile=self.profile, job=job)
 
 
 @dataclass(frozen=True)
@@ -91,16 +100,11 @@ class FailingNode:
         return f'slurm: {{extra: ["--exclude={self.node}"]}}'
 
 
-def start_failed(record: SessionRecord) -> bool:
-    """Whether the start of a session failed."""
-    return record.cause is not None and record.cause.kind is Kind.START_FAILED
-
-
 def failures_of(records: Iterable[SessionRecord]) -> list[Failures]:
     """The starts that failed, by cause and profile: those of most people first."""
     groups: dict[tuple[str, str, str], list[SessionRecord]] = defaultdict(list)
     for record in records:
-        if record.cause is not None and start_failed(record):
+        if record.cause is not None and record.start_failed:
             groups[record.cause.fault, record.subject, record.profile].append(record)
     failures = [Failures(*key, tuple(group)) for key, group in groups.items()]
     return sorted(failures, key=lambda group: (-len(group.people), -len(group.records), -group.latest_at))
@@ -116,10 +120,10 @@ def failing_nodes(records: Sequence[SessionRecord]) -> list[FailingNode]:
     works, failed_on = set[str](), defaultdict[str, set[str]](set)
     by_node: dict[str, list[SessionRecord]] = defaultdict(list)
     for record in records:
-        if not record.node or not (record.ready_at is not None or start_failed(record)):
+        if not record.node or not (record.ready_at is not None or record.start_failed):
             continue
         by_node[record.node].append(record)
-        if start_failed(record):
+        if record.start_failed:
             failed_on[record.profile].add(record.node)
         else:
             works.add(record.profile)
@@ -137,7 +141,7 @@ def failing_nodes(records: Sequence[SessionRecord]) -> list[FailingNode]:
 def _last_failed(records: Iterable[SessionRecord]) -> Iterator[SessionRecord]:
     """Those after the last one that succeeded, latest first."""
     for record in sorted(records, key=outcome_at, reverse=True):
-        if not start_failed(record):
+        if not record.start_failed:
             return
         yield record
 

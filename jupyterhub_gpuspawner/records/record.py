@@ -348,6 +348,11 @@ class SessionRecord:
     """The module or conda environment that the fault is about, as in :class:`Ended`."""
 
     @property
+    def start_failed(self) -> bool:
+        """Whether its start failed; False while it is under way."""
+        return self.cause is not None and self.cause.kind is Kind.START_FAILED
+
+    @property
     def wait_seconds(self) -> float | None:
         """From the click until the server answered."""
         return None if self.ready_at is None else max(self.ready_at - self.begun_at, 0.0)

@@ -1,0 +1,117 @@
+"""What became of somebody's last server, by the records of sessions and by what the hub keeps of its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jupyterhub_gpuspawner.hub.job.ending import Ending, words_of
+from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
+from jupyterhub_gpuspawner.records.record import Cause, SessionRecord
+from jupyterhub_gpuspawner.wire.bounds import FAULTS
+
+BEFORE_SECONDS = 7 * 86400.0
+"""How far back other starts count, of the person or on a node."""
+
+
+@dataclass(frozen=True)
+class LastServer:
+    """The last server of a person: of its two parts there is at least one."""
+
+    user: str
+    server: str
+    record: SessionRecord | None
+    """None where the start failed before it had a record."""
+    ending: Ending | None
+    """As the hub keeps it until the next start; None where that has begun, or the hub's database cannot be read."""
+    starts: int = 0
+    """How many other starts of this person there were within :data:`BEFORE_SECONDS`."""
+    failed: int = 0
+    """How many of these failed."""
+
+    @property
+    def state(self) -> str:
+        """``running``, ``starting``, ``failed`` (it did not start) or ``ended``."""
+        record = self.record
+        if record is None:
+            return "failed"
+        if record.ended_at is not None:
+            return "failed" if record.start_failed else "ended"
+        return "running" if record.ready_at is not None else "starting"
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why it ended; None while it has not."""
+        return self.record.cause if self.record is not None else self.ending.cause if self.ending is not None else None
+
+    @property
+    def ended_at(self) -> float | None:
+        """When, in seconds since the epoch."""
+        return self.record.ended_at if self.record is not None else self.ending.at if self.ending is not None else None
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's job id; empty where there was none."""
+        return self.record.job_id if self.record is not None else self.ending.job_id if self.ending is not None else ""
+
+    @property
+    def explanation(self) -> Explanation:
+        """Why it did not start or ended, and what to do; both may be empty."""
+        ending, fix = self.ending, ""
+        if self.state == "failed":
+            explained = self._explained_start
+            if ending is None:
+                return explained
+            fix = explained.fix
+        if ending is not None:
+            return Explanation(self._in_words(ending), fix)
+        if self.state == "starting":
+            return Explanation("", f"`squeue --start -j {self.job_id}`" if self.job_id else "")
+        return Explanation(f"{self.cause.kind.value.capitalize()}." if self.cause is not None else "", "")
+
+    @property
+    def _explained_start(self) -> Explanation:
+        fault, record = self.cause.fault if self.cause is not None else "", self.record
+        if record is None:
+            return explanation(fault, job=self.job_id)
+        return explanation(fault, subject=record.subject, node=record.node, profile=record.profile, job=record.job_id)
+
+    def _in_words(self, ending: Ending) -> str:
+        """What its user reads of its end, with what an admin should know."""
+        shown = words_of(ending, title=f"The server {self.server}" if self.server else "The server")
+        at = f"{parse_time(ending.at):%H:%M}" if ending.at is not None else "an unknown time"
+        # what a job has reported says more than how it ended
+        hint = shown.hint if self.cause is None or self.cause.fault not in FAULTS else ""
+        return " ".join(filter(None, (shown.sentence.replace("{time}", at), hint)))
+
+
+def last_server(
+    user: str, records: Sequence[SessionRecord], endings: Mapping[str, Ending], *, now: float, server: str | None = None
+) -> LastServer | None:
+    """The last server by the records, oldest first, and by the endings of servers by name; None if there was none.
+
+    With ``server`` only those of this name count. ``now`` in seconds since the epoch.
+    """
+    records = [record for record in records if server in (None, record.servername)]
+    record = records[-1] if records else None
+    unrecorded = [
+        (ending.at, name)
+        for name, ending in endings.items()
+        if server in (None, name) and ending.at is not None and not any(r.job_id == ending.job_id for r in records)
+    ]
+    last = max(unrecorded, default=None)
+    if last is not None and (record is None or last[0] > (record.ended_at or now)):
+        return LastServer(user, last[1], None, endings[last[1]])
+    if record is None:
+        return None
+    ending = endings.get(record.servername)
+    others = [other for other in records[:-1] if other.begun_at >= now - BEFORE_SECONDS]
+    return LastServer(
+        user,
+        record.servername,
+        record,
+        ending if ending is not None and ending.job_id == record.job_id else None,
+        len(others),
+        sum(other.start_failed for other in others),
+    )
