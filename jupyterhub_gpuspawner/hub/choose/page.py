@@ -43,6 +43,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error,
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, last_start, retry_after
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.stop import as_query
+from jupyterhub_gpuspawner.hub.site.tasks import retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
@@ -272,6 +273,15 @@ class ChoosePage(SpawnHandler):
         if self.request.method == "POST" and self.get_status() == HTTPStatus.OK:
             self.set_status(HTTPStatus.BAD_REQUEST)
         return await super()._render_form(*arguments, **options)
+
+    def spawn_single_user(self, *arguments: Any, **options: Any) -> asyncio.Future[None]:
+        """JupyterHub's, as a task whose failure asyncio does not log beside ours.
+
+        JupyterHub looks at how the start has ended for its first second only.
+        """
+        start: asyncio.Future[None] = asyncio.ensure_future(super().spawn_single_user(*arguments, **options))
+        start.add_done_callback(retrieve_failure)
+        return start
 
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
         if self.request.method != "POST":

@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query, pending_url, stop_as
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.site.tasks import in_background, retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -217,7 +217,7 @@ class SwitchPage(BaseHandler):
     async def _start(self, user: Any, name: str, choice: Mapping[str, str]) -> None:
         start = asyncio.ensure_future(self.spawn_single_user(user, name, options=dict(choice)))
         await asyncio.wait({start}, timeout=FAST_FAILURE_SECONDS)
-        start.add_done_callback(_retrieved)
+        start.add_done_callback(retrieve_failure)
         if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
             set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
 
@@ -226,12 +226,6 @@ async def _until_idle(user: Any, name: str) -> None:
     """Wait until the server neither starts nor stops."""
     while user.spawners[name].pending:  # noqa: ASYNC110 - JupyterHub has no event for it
         await asyncio.sleep(POLL_SECONDS)
-
-
-def _retrieved(start: asyncio.Future[None]) -> None:
-    """JupyterHub logs why a start failed, and its pages show it."""
-    if not start.cancelled():
-        start.exception()
 
 
 # ``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server.

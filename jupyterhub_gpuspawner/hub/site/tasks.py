@@ -98,3 +98,9 @@ def _done(task: asyncio.Task[Any]) -> None:
     _TASKS.discard(task)
     if not task.cancelled() and task.exception() is not None:
         get_logger().error("Work in the background failed", exc_info=task.exception())
+
+
+def retrieve_failure(start: asyncio.Future[None]) -> None:
+    """For a start that nobody awaits: its failure is logged and shown elsewhere, so asyncio need not log it, too."""
+    if not start.cancelled():
+        start.exception()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
+from jupyterhub.handlers.pages import SpawnHandler
 
-from jupyterhub_gpuspawner.hub.choose.page import Turns
+from jupyterhub_gpuspawner.hub.choose.page import ChoosePage, Turns
 
 
 class Start:
@@ -88,3 +91,22 @@ async def test_a_start_that_fails_says_so_and_gives_its_turn_on() -> None:
 
     assert log == ["click 0"]
     await _end(starts, tasks)
+
+
+async def test_a_start_that_fails_when_its_page_is_sent_is_not_logged_by_asyncio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """JupyterHub's page asks how a start has ended in its first second only."""
+    logged = list[dict[str, Any]]()
+
+    async def fail(*_: object) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("too late for the page")
+
+    monkeypatch.setattr(SpawnHandler, "spawn_single_user", fail)
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context))
+    page = ChoosePage.__new__(ChoosePage)
+    await asyncio.wait({asyncio.ensure_future(page.spawn_single_user())})
+    gc.collect()
+
+    assert logged == []
