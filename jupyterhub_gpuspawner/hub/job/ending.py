@@ -411,16 +411,16 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
     return start_error(Ending(start_failed("database"), at=time.time()))
 
 
-def ending_of(failure: BaseException | None, *, unhandled: bool = True) -> Ending | None:
-    """The ending of an exception from this module; None for any other exception that has words for users.
+def ending_of(failure: BaseException | None) -> Ending | None:
+    """The ending of an exception from this module; None for any other exception that JupyterHub has words for.
 
-    An exception that nobody has handled comes from a hook or a class of the site's; ``unhandled=False``: None for it.
+    One without words comes from a hook or a class of the site's.
     """
     ending: Ending | None = getattr(failure, "gpuspawner_ending", None)
-    known = (web.HTTPError, AnyTimeoutError)
-    if ending is not None or not unhandled or not isinstance(failure, Exception) or isinstance(failure, known):
+    if ending is not None or not isinstance(failure, Exception):
         return ending
-    return None if hasattr(failure, "jupyterhub_message") else hook_ending(f"{type(failure).__name__}: {failure}")
+    has_words = isinstance(failure, (web.HTTPError, AnyTimeoutError)) or hasattr(failure, "jupyterhub_message")
+    return None if has_words else hook_ending(f"{type(failure).__name__}: {failure}")
 
 
 def hook_ending(what: str, *, at: float | None = None) -> Ending:
