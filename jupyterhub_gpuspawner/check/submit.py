@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import meaning
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, printable
+from jupyterhub_gpuspawner.wire.documents import LOG_MARK, LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration
 
 RAN = Code("job-ran", "With --submit: the job of a partition ran, and its node has what servers need.")
@@ -335,9 +335,6 @@ async def answers_with(word: str, host: str, port: int) -> str:
 
 # What a job's log says about its node.
 
-_OUTPUT_MARK = "gpuspawner: "
-"""What begins a line of the launcher, or of a profile's environment that failed."""
-
 
 @dataclass
 class JobLog:
@@ -366,8 +363,8 @@ def parse_log(text: str) -> JobLog:
     """
     log, message = JobLog(), ""
     for line in text.splitlines():
-        if line.startswith(_OUTPUT_MARK):
-            message = line[len(_OUTPUT_MARK) :].strip()
+        if line.startswith(LOG_MARK):
+            message = line[len(LOG_MARK) :].strip()
             if "launcher" in log.facts:
                 log.placement.append(message)
             continue

@@ -14,7 +14,15 @@ import stat
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, StartFailure, in_print
+from jupyterhub_gpuspawner.wire.documents import (
+    FAULTS_WITH_LINE,
+    LOG_MARK,
+    SLURM_LINE,
+    NodeReport,
+    PlacementDocument,
+    StartFailure,
+    in_print,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,8 +37,6 @@ WRITE_SECONDS = 2.0
 """Seconds for a byte in each of the folders together; a file server that hangs takes longer."""
 TAIL = 8192
 """Bytes of the log that are read."""
-WITH_LINE = ("setup", "prologue", "script", "server")
-"""Faults of which the last line of the log says more than the fault itself."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -46,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         folder.certificates_in_memory(environ)
     except (OSError, ValueError):
         return
-    send(StartFailure(fault, subject, last_line() if fault in WITH_LINE else ""), environ)
+    send(StartFailure(fault, subject, last_line() if fault in FAULTS_WITH_LINE else ""), environ)
 
 
 def send(failure: StartFailure, environ: Mapping[str, str]) -> None:
@@ -85,9 +91,9 @@ def last_of(text: str) -> str:
     import re
 
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    ours = re.compile(r"gpuspawner: |\++ .*gpuspawner_|(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
+    others = re.compile(rf"{LOG_MARK}|\++ .*gpuspawner_|{SLURM_LINE}")
     lines = [line.strip() for line in plain.splitlines()]
-    return next((line for line in reversed(lines) if line and not ours.match(line)), "")
+    return next((line for line in reversed(lines) if line and not others.match(line)), "")
 
 
 def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS) -> tuple[StartFailure | None, str]:

@@ -243,7 +243,10 @@ class Door:
 
 @dataclass(frozen=True)
 class StartFailure:
-    """Why a job ends before its server runs, or what may keep the server from running; the word of the job's user."""
+    """Why a job ends before its server runs, or what may keep the server from running.
+
+    The job reports it, so its user can have it say anything.
+    """
 
     __pydantic_config__ = STRICT
 
@@ -251,7 +254,15 @@ class StartFailure:
     subject: bounds.Text = ""
     """What has failed: a module, an environment, a command, a folder."""
     line: bounds.Text = ""
-    """The last line of the job's log; empty where ``fault`` and ``subject`` are all there is to say."""
+    """The last line of the job's log, of :data:`FAULTS_WITH_LINE` alone."""
+
+
+FAULTS_WITH_LINE = ("setup", "prologue", "script", "server")
+"""Faults that say little without the last line of the job's log."""
+LOG_MARK = "gpuspawner: "
+"""What begins a line of the job's log that the batch script or the launcher has written."""
+SLURM_LINE = r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: "
+"""A pattern of what begins a line of the job's log that Slurm has written."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +281,7 @@ class NodeReport:
     other_node: bool = False
     """It is about one of the job's other nodes, where no server runs: it has neither port nor door."""
     failure: StartFailure | None = None
-    """Unless it is that of a folder the job ends, and the report says nothing else."""
+    """The job ends, and the report says nothing else; only a fault of a folder comes with a report of a server."""
 
     def dumps(self) -> str:
         """The report as JSON."""

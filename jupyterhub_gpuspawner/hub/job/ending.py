@@ -45,14 +45,12 @@ from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_
 from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
-from jupyterhub_gpuspawner.wire.documents import StartFailure
+from jupyterhub_gpuspawner.wire.documents import FAULTS_WITH_LINE, LOG_MARK, SLURM_LINE, StartFailure
 from jupyterhub_gpuspawner.words import counted, duration
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
-OUR_LINES = "gpuspawner: "
-"""What a line in a job's log begins with that the batch script or the launcher has written."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Ending:
     subject: str = ""
     """What kept a start from succeeding, as its job reported: a module, a command, a folder."""
     line: str = ""
-    """The last line that a job wrote which ended in its start; the word of its user."""
+    """The last line of a job that ended in its start; its user can have it say anything."""
     course: str = ""
     """The title of the course for which the server was started, where nobody opened it."""
     session_over: bool = False
@@ -120,7 +118,7 @@ class Ending:
     def log_says_more(self) -> bool:
         """The log's last lines may say why it failed, and are more than the line that is shown as the reason."""
         lines = (line.strip() for line in self.lines.splitlines())
-        more = (line for line in lines if line not in ("", self.line) and not line.startswith(OUR_LINES))
+        more = (line for line in lines if line not in ("", self.line) and not line.startswith(LOG_MARK))
         return (self.failed or self.cause.kind is Kind.FAILED) and any(more)
 
     @property
@@ -261,8 +259,6 @@ _OF_REPORTS: Mapping[str, Words] = {
     "tmp_silent": Words("The folder for temporary files on {node} does not answer.", _ASK, _TMPDIR),
 }
 """What a job has reported of its start. ``{node}`` is where it ran, ``{subject}`` what the report names."""
-_WITH_LINE = ("setup", "prologue", "script", "server")
-"""Faults that say little without the last line of the log."""
 _UNEXPLAINED = Words(words.START_FAILED)
 
 
@@ -327,7 +323,7 @@ def _of_report(ending: Ending, reported: Words, of_job: Words) -> Words:
     ended = words.ABOUT_JOB.format(job_id=ending.job_id, text=of_job.sentence) if job is not None else ""
     hint = f"{reported.hint.format(**facts)} {ended}".strip()
     text = reported.sentence.format(**facts)
-    if not ending.line and ending.cause.fault in _WITH_LINE and job is not None:
+    if not ending.line and ending.cause.fault in FAULTS_WITH_LINE and job is not None:
         return Words(f"{text} {of_job.sentence}", reported.advice, hint)
     return Words(_with_line(text, ending.line), reported.advice, hint)
 
@@ -440,7 +436,6 @@ def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web
 JOB_KILLED, JOB_NODE_DRAINED, JOB_NO_LOG, JOB_SILENT = "job_killed", "job_node_drained", "job_no_log", "job_silent"
 """The fault of a start whose job was killed by signal 9, was cancelled when Slurm drained its node, could not write its
 log, or ended and neither reported nor wrote anything."""
-_OF_SLURM = re.compile(r"(\[[\d:.T-]+\] )?(slurmstepd|srun|slurmd)\S*: ")
 BEFORE_SESSION_END_SECONDS = 180.0
 """Seconds before the end of a session from which a job's time limit is that end: it is lowered to whole minutes."""
 EXPLAIN_SECONDS = 5.0
@@ -604,9 +599,9 @@ def headline(lines: str, *, ours_alone: bool = False) -> str:
 
     ``ours_alone`` is for a job that runs: what programs have written last does not say why no server came.
     """
-    written = [line.strip() for line in lines.splitlines() if line.strip() and not _OF_SLURM.match(line)]
-    ours = [line for line in written if line.startswith(OUR_LINES)]
-    return (ours or (written if not ours_alone else []) or [""])[-1].removeprefix(OUR_LINES)
+    written = [line.strip() for line in lines.splitlines() if line.strip() and not re.match(SLURM_LINE, line)]
+    ours = [line for line in written if line.startswith(LOG_MARK)]
+    return (ours or (written if not ours_alone else []) or [""])[-1].removeprefix(LOG_MARK)
 
 
 async def why_never(connection: Connection, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:
