@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
@@ -74,7 +73,7 @@ async def submit(
     cancelled.
     """
     IN_PROGRESS.add(job.tag)
-    for left in reversed(range(SUBMISSIONS)):
+    for attempt in range(1, SUBMISSIONS + 1):
         submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
         try:
             job_id = await asyncio.shield(submission)
@@ -83,13 +82,13 @@ async def submit(
             raise
         except _Failed as failed:
             try:
-                job_id = await _made_all_the_same(client, job, failed, on_silence, last=not left)
+                job_id = await _job_of_unanswered(client, job, failed, on_silence, last=attempt == SUBMISSIONS)
             except (_Failed, asyncio.CancelledError) as error:
                 in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches)))
                 raise (failed.error if error is failed else error) from failed.error.__cause__
         if job_id:
             break
-    if left < SUBMISSIONS - 1:
+    if attempt > 1:
         in_background(_looking_after(job.tag, _search(client, job, cancel, SEARCHES, own=job_id)))
     IN_PROGRESS.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
@@ -101,11 +100,11 @@ class _Failed(Exception):
     ``uncertain``: a job has the start's comment, and it is not certain whose it is.
     """
 
-    def __init__(self, error: Exception, searches: int, *, uncertain: bool = False) -> None:
+    def __init__(self, error: Exception, searches: int) -> None:
         super().__init__(str(error))
         self.error = error
         self.searches = searches
-        self.uncertain = uncertain
+        self.uncertain = False
 
 
 _QUESTIONS: WeakKeyDictionary[SlurmClient, asyncio.Lock] = WeakKeyDictionary()
@@ -127,7 +126,7 @@ async def until_answer(client: SlurmClient, on_silence: Callable[[SlurmUnavailab
             return
 
 
-async def _made_all_the_same(
+async def _job_of_unanswered(
     client: SlurmClient,
     job: BatchJob,
     failed: _Failed,
@@ -140,11 +139,12 @@ async def _made_all_the_same(
     Raises ``failed`` where sbatch was answered, where it was the ``last`` one and has made none, and where it cannot be
     known whether a job is this start's.
     """
-    known = job.identity.name or "replaced" not in _LOGGED
-    silent = isinstance(failed.error, SlurmUnavailable) and not isinstance(failed.error, CommandMissing)
-    if not silent or failed.uncertain or not known:
+    error, identifiable = failed.error, job.identity.name or "replaced" not in _LOGGED
+    if not isinstance(error, SlurmUnavailable) or isinstance(error, CommandMissing):
         raise failed
-    on_silence(cast("SlurmUnavailable", failed.error))
+    if failed.uncertain or not identifiable:
+        raise failed
+    on_silence(error)
     for _ in range(ANSWERS):
         jobs = None
         while jobs is None:
