@@ -34,6 +34,14 @@ def parse_cpulist(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
+def count_cpus(text: str) -> int:
+    """How many numbers a list has; 0 where it is none."""
+    try:
+        return len(parse_cpulist(text))
+    except ValueError:
+        return 0
+
+
 def format_cpulist(cpus: Iterable[int]) -> str:
     """The shortest list of these numbers, such as ``0-3,8``; empty for none. Raises ValueError for a negative one."""
     spans: list[list[int]] = []

@@ -13,10 +13,11 @@ import select
 import signal
 import threading
 import time
+from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.cpulist import count_cpus
 from jupyterhub_gpuspawner.node import child, usage
 from jupyterhub_gpuspawner.node.folder import COMPANION
 from jupyterhub_gpuspawner.node.report import RefusedError, post
@@ -148,12 +149,12 @@ def accompany(reporter: PortReporter, interval: float) -> None:
     sending, looking = Aside(), Looking(placement, environ, server)
     folder = os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
-    before: list[Sample] = []
+    before: deque[Sample] = deque(maxlen=1)
 
     def read_sample() -> Sample:
         latest = looking.read_sample()
-        show(latest, about, folder, host=host_words(latest, before[-1:], placement, environ))
-        before[:] = [latest]
+        show(latest, about, folder, host=host_words(latest, before, placement, environ))
+        before.append(latest)
         return latest
 
     if not sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, sending), over=over):
@@ -164,10 +165,7 @@ def host_words(
     sample: Sample, before: Sequence[Sample], placement: PlacementDocument, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """The job's use of memory and CPUs in words; ``low``: nine tenths of its memory are in use."""
-    try:
-        number = len(parse_cpulist(placement.cpus))
-    except ValueError:
-        number = 0
+    number = count_cpus(placement.cpus)
     per_node, per_cpu = environ.get("SLURM_MEM_PER_NODE", ""), environ.get("SLURM_MEM_PER_CPU", "")  # MiB
     whole = int(per_node) if per_node.isdigit() else int(per_cpu) * number if per_cpu.isdigit() else 0
     used = sample.host.memory_mib
@@ -183,15 +181,15 @@ def show(sample: Sample, about: UsageSummary, folder: str, *, host: Mapping[str,
 
     JupyterLab shows it also while the hub does not respond. Nothing depends on it: an error is ignored.
     """
+    memory = [(reading.memory_used_mib, of.memory_mib) for of, reading in zip(about.gpus, sample.gpus)]
     gpus = [
         {
             "name": gpu_name(of.index, of.mig, of.mig_device),
             **asdict(reading),
-            "memory": gpu_memory_used((reading.memory_used_mib, of.memory_mib)),
+            "memory": gpu_memory_used(used_and_whole),
         }
-        for of, reading in zip(about.gpus, sample.gpus)
+        for of, reading, used_and_whole in zip(about.gpus, sample.gpus, memory)
     ]
-    memory = [(reading.memory_used_mib, of.memory_mib) for of, reading in zip(about.gpus, sample.gpus)]
     document = {
         "version": USAGE_VERSION,
         "at": time.time(),

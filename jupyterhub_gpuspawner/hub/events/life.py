@@ -19,7 +19,7 @@ from jupyterhub.app import JupyterHub
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.cpulist import count_cpus
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
@@ -232,7 +232,7 @@ class Life:
                 partition=placement.partition,
                 gpus=len(placement.gpus) + sum(len(node.gpus) for node in others),
                 gpu_model=models[0][:_MODEL_LENGTH] if models else "",
-                cpus=_number_of(placement.cpus),
+                cpus=count_cpus(placement.cpus) or None,
                 memory_mib=placement.memory_mib,
                 aligned=placement.aligned,
                 weakest_link=placement.weakest_link,
@@ -361,16 +361,9 @@ def _stored(document: object) -> Session | None:
 
 def _node_of(job: Job | None) -> str:
     """The first node of a job, on which its server runs; empty where it has none, or where that cannot be read."""
-    if job is None or job.batch_host:
-        return job.batch_host if job is not None else ""
+    if job is None:
+        return ""
     try:
-        return next(iter(expand_nodelist(job.nodes)), "")
+        return job.batch_host or next(iter(expand_nodelist(job.nodes)), "")
     except ValueError:
         return ""
-
-
-def _number_of(cpus: str) -> int | None:
-    try:
-        return len(parse_cpulist(cpus)) or None
-    except ValueError:
-        return None

@@ -18,7 +18,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.cpulist import count_cpus, parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
@@ -218,7 +218,7 @@ def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument
         return None
     last = usage[-1]
     summary = last.summary
-    cpus = _number_of_cpus(placement.cpus) if placement is not None else 0
+    cpus = count_cpus(placement.cpus) if placement is not None else 0
     mib = placement.memory_mib if placement is not None else None
     host = (
         words.CPUS_IN_USE.format(amount=cpus_used(summary.cores, cpus)) if summary.cores is not None else "",
@@ -233,13 +233,6 @@ def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument
         simulated=summary.simulated,
         problems=summary.problems,
     )
-
-
-def _number_of_cpus(text: str) -> int:
-    try:
-        return len(parse_cpulist(text))
-    except ValueError:
-        return 0
 
 
 def in_a_line(usage: Sequence[Use]) -> str:
