@@ -56,8 +56,8 @@ _SLOW_TICK = 1.0
 _CHUNK = 65536
 _VERBOSE_SECONDS = 4.0
 """Seconds in which a command with ``-vv`` says why others time out: munge's library takes 2.4 to fail once."""
-SLURM_COMMANDS = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr"})
-"""Commands that ask slurmctld or slurmdbd, so that their time-out may be munge's."""
+_USING_MUNGE = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr"})
+"""Commands that ask slurmctld or slurmdbd, so that their time-out may be munge's; getent and id are run here, too."""
 _DESCENDANTS = 1000
 """Maximum number of descendants that are searched for."""
 
@@ -494,7 +494,7 @@ class Installation:
                     raise
                 self._observe(command, time.monotonic() - began, answer.code)
         except TimedOut as error:
-            if error.stderr.strip() or self.query_prefix or is_remote(before) or command not in SLURM_COMMANDS:
+            if error.stderr.strip() or self.query_prefix or is_remote(before) or command not in _USING_MUNGE:
                 raise
             raise TimedOut(command, self.timeout, "", verbose=await self._verbose_messages()) from None
         if answer.code == FAILED and is_remote(before):
