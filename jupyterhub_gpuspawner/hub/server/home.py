@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
-from urllib.parse import quote
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.handlers.pages import HomeHandler
@@ -20,7 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
-from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.server.stop import as_query, form_url, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 
@@ -161,7 +160,7 @@ class HomePage(HomeHandler):
             self.set_status(HTTPStatus.BAD_REQUEST)
             await self._show()
             return
-        address = f"{self.hub.base_url}spawn/{user.escaped_name}/{name}"
+        address = form_url(self.hub.base_url, user, name)
         shown = {"display_name": display_name} if display_name != name else {}
         self.redirect(url_concat(address, shown), status=HTTPStatus.SEE_OTHER)
 
@@ -196,7 +195,7 @@ class HomePage(HomeHandler):
         there = self.get_query_argument("next", "")  # JupyterHub checks where it leads when it follows it
 
         def form(of_server: str) -> str:
-            address = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(of_server, safe='')}".rstrip("/")
+            address = form_url(self.hub.base_url, user, of_server)
             return url_concat(f"{address}?{query}", {"next": there} if there else {})
 
         if not spawner.active:

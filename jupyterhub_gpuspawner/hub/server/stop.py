@@ -71,8 +71,7 @@ class StopPage(BaseHandler):
         back, link = self.get_body_argument("back", ""), self.get_body_argument("link", "")
         there = f"{self.hub.base_url}home"
         if link and not by:
-            form = f"{self.hub.base_url}spawn/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
-            there = f"{form}?{as_query(parse_choice_query(link))}"
+            there = f"{form_url(self.hub.base_url, user, server_name)}?{as_query(parse_choice_query(link))}"
         elif back == "server":
             there = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
         elif back == "cluster":
@@ -107,6 +106,11 @@ def parse_choice_query(query: str) -> dict[str, str]:
     """The user options in what :func:`as_query` made."""
     pairs = parse_qsl(query)
     return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
+
+
+def form_url(base_url: str, user: Any, server_name: str) -> str:
+    """The address of the form that starts a server."""
+    return f"{base_url}spawn/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
 
 
 def pending_url(base_url: str, user: Any, server_name: str) -> str:
