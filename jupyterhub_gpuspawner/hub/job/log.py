@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OWN_LOG_DIR
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.commands import run
-from jupyterhub_gpuspawner.slurm.job import End, Job
+from jupyterhub_gpuspawner.slurm.job import KILLED, End, Job
 
 # Leaves out the lines of a job's log that say nothing about how its server fares. Pure.
 #
@@ -247,7 +247,7 @@ class JobLog:
 
 def outgrew_memory(status: Job, lines: str) -> bool:
     """Whether slurmd killed a job for its memory that Slurm reports as failed by signal 9: its log says so."""
-    return status.end is End.FAILED and status.exit_code in ("0:9", "137:0") and bool(_OUTGROWN.search(lines))
+    return status.end is End.FAILED and status.exit_code in KILLED and bool(_OUTGROWN.search(lines))
 
 
 async def last_lines(path: str, prefix: Sequence[str] = (), extent: Extent = OF_ENDING) -> str:
@@ -265,7 +265,7 @@ async def last_lines(path: str, prefix: Sequence[str] = (), extent: Extent = OF_
         answer = await run(words, name="tail", environment=environment, timeout=TIMEOUT, limit=extent.size + (1 << 16))
     except OSError:
         return ""
-    return await _shown(answer.stdout, extent)  # none of the places but one exists
+    return await _shown(answer.stdout, extent)  # tail skips the paths at which there is no file
 
 
 def _read_end(path: str, size: int) -> str:

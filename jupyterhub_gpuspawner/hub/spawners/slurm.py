@@ -341,7 +341,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             self._deadline_task = asyncio.ensure_future(self._read_deadline(job_id, self.attempt))
 
     async def _account_when_slurm_answers(self) -> Account:
-        """The job's account; not before Slurm answers, if that is known to be silent, or to know the account alone."""
+        """The job's account. Waits for Slurm, if that is known to be silent, or is needed to look the account up."""
         connection = self.connection()
         if connection.silent:
             try:
