@@ -49,16 +49,14 @@ class Here:
     async def controller(self) -> psutil.Process:
         """The slurmctld of a twin that has begun to answer."""
         await reached(lambda: any("job_state" in str(path) for path in self.folder.glob("*/state/*")), 30)
-        # others that have just been started by the twin may end meanwhile
-        running = psutil.process_iter(["name"])
-        folder = {process.pid for process in processes_in(self.folder)}
-        return next(p for p in running if p.pid in folder and (p.info["name"] or "").startswith("slurmctld"))
+        return next(process for process in processes_in(self.folder) if process.info["name"].startswith("slurmctld"))
 
 
 def processes_in(folder: Path) -> list[psutil.Process]:
+    """Those of twins in a folder; their facts are as of now, for a process may end at any time."""
     return [
         process
-        for process in psutil.process_iter(["environ"])
+        for process in psutil.process_iter(["name", "environ"])
         if (process.info["environ"] or {}).get("SLURM_CONF", "").startswith(f"{folder}/")
     ]
 
