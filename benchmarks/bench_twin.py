@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.twin import controller
 from jupyterhub_gpuspawner.slurm.twin.ask import what_runs
 from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, question_of
+from tests.standins.course_hub import about_noon, configuration
 from tests.standins.site_answers import NOW, job, node, partition, site
 
 
@@ -75,26 +76,19 @@ name: Deep learning
 instructors: ada
 roster: train[001-{people:03d}]
 profile: gpu
-zone: Etc/GMT{zone:+d}
+zone: {zone}
 sessions: [{{date: {start:%Y-%m-%d}, from: {start:%H:%M}, to: {end:%H:%M}}}]
 """
-CONFIG = """
-c.JupyterHub.spawner_class = "gpu-profiles"
-c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
-c.GPUSlurmSpawner.req_homedir = "/tmp"
-c.GPUSlurmSpawner.exec_prefix = ""
-c.GPUProfilesSpawner.courses_dir = {courses!r}
-c.GPUProfilesSpawner.profiles = [
-    {{"display_name": "GPU", "slug": "gpu",
-      "slurm": {{"partition": "gpu", "gpus": 1, "cpus": 4, "memory": "16G", "time": "2:00:00"}}}},
-]
-"""
+PROFILE = {
+    "display_name": "GPU",
+    "slug": "gpu",
+    "slurm": {"partition": "gpu", "gpus": 1, "cpus": 4, "memory": "16G", "time": "2:00:00"},
+}
 
 
 def measure_command(size: Size) -> tuple[float, int]:
     """Seconds that ``gpuspawner course check`` takes, whose session is under way, and how many fit."""
-    zone = datetime.now(timezone.utc).hour - 12  # one in which it is about noon, so that the session has one date
-    now = datetime.now(timezone.utc) - timedelta(hours=zone)
+    zone, now = about_noon()
     folder = Path(tempfile.mkdtemp(prefix="gpuspawner-", dir="/tmp"))
     daemons: list[subprocess.Popen[bytes]] = []
     try:
@@ -108,7 +102,7 @@ def measure_command(size: Size) -> tuple[float, int]:
         (courses / "deep.yaml").write_text(course)
         bin_dir = str(Path(shutil.which("sbatch", path=twin.path) or "").parent)
         config = folder / "jupyterhub_config.py"
-        config.write_text(CONFIG.format(bin_dir=bin_dir, courses=str(courses)))
+        config.write_text(configuration(bin_dir, courses, PROFILE))
         command = Path(sys.executable).with_name("gpuspawner")
         began = time.monotonic()
         answer = subprocess.run(

@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from tests.standins.course_hub import configuration
 from tests.standins.site_answers import NOW, node, partition, site
 
 COURSE = """
@@ -51,17 +52,11 @@ RESERVATIONS = {
     "ml-hpc-2": ("b[1-13]", "2027-03-02T13:15:00", "2027-03-02T17:00:00"),
     "ml-hpc-4": ("a[1-12]", "2027-03-04T13:15:00", "2027-03-04T17:00:00"),
 }
-CONFIG = """
-c.JupyterHub.spawner_class = "gpu-profiles"
-c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
-c.GPUSlurmSpawner.req_homedir = "/home/{{username}}"
-c.GPUSlurmSpawner.exec_prefix = ""
-c.GPUProfilesSpawner.courses_dir = {courses!r}
-c.GPUProfilesSpawner.profiles = [
-    {{"display_name": "GPU", "slug": "gpu",
-      "slurm": {{"partition": "gpu", "gpus": 1, "cpus": 6, "memory": "30G", "time": "9:00:00"}}}},
-]
-"""
+PROFILE = {
+    "display_name": "GPU",
+    "slug": "gpu",
+    "slurm": {"partition": "gpu", "gpus": 1, "cpus": 6, "memory": "30G", "time": "9:00:00"},
+}
 
 
 def described(name: str, memory_mib: int) -> SimulatedNode:
@@ -87,7 +82,7 @@ def guide() -> None:
                 what = f"StartTime={begin} EndTime={end} Groups=root Nodes={where}"
                 slurm.run("scontrol", "create", "reservation", f"ReservationName={name}", *what.split())
             config = folder / "jupyterhub_config.py"
-            config.write_text(CONFIG.format(bin_dir=slurm.bin_dir, courses=str(folder / "courses")))
+            config.write_text(configuration(slurm.bin_dir, folder / "courses", PROFILE))
             command = Path(sys.executable).with_name("gpuspawner")
             began = time.monotonic()
             subprocess.run(

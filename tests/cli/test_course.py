@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.courses import hub_limits
 from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
+from tests.standins.course_hub import about_noon, configuration
 
 GIB = 1024
 PEOPLE = 60
@@ -94,9 +95,7 @@ def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
 
 def site(folder: Path, slurm: PrivateSlurm, asked: dict[str, Any]) -> Path:
     """A hub's configuration with one profile and one course, whose session is going on now."""
-    offset = 12 - datetime.now(timezone.utc).hour  # a zone in which it is about noon, so that the session has one date
-    now = datetime.now(timezone.utc).timestamp() + offset * 3600
-    today = datetime.fromtimestamp(now, timezone.utc)
+    zone, now = about_noon()
     courses = folder / "courses"
     courses.mkdir()
     (courses / "deep.yaml").write_text(
@@ -105,24 +104,14 @@ name: Deep learning
 instructors: ada
 roster: train[01-{PEOPLE}]
 profile: lesson
-zone: Etc/GMT{-offset:+d}
+zone: {zone}
 sessions:
-  - {{date: {today:%Y-%m-%d}, from: {today:%H:%M}, to: {today.hour + 1}:{today:%M}, reservation: lesson}}
+  - {{date: {now:%Y-%m-%d}, from: {now:%H:%M}, to: {now.hour + 1}:{now:%M}, reservation: lesson}}
 """
     )
     config = folder / "jupyterhub_config.py"
-    config.write_text(
-        f"""
-c.JupyterHub.spawner_class = "gpu-profiles"
-c.GPUSlurmSpawner.slurm_bin_dir = {slurm.bin_dir!r}
-c.GPUSlurmSpawner.req_homedir = "/tmp"
-c.GPUSlurmSpawner.exec_prefix = ""
-c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
-c.GPUProfilesSpawner.profiles = [
-    {{"display_name": "Lesson", "slug": "lesson", "slurm": { ({**asked, "time": "2:00:00"})!r}}},
-]
-"""
-    )
+    lesson = {"display_name": "Lesson", "slug": "lesson", "slurm": {**asked, "time": "2:00:00"}}
+    config.write_text(configuration(slurm.bin_dir, courses, lesson))
     return config
 
 
@@ -377,17 +366,12 @@ def test_the_rehearsal_asks_slurm_for_each_participant(tmp_path: Path, slurm_clu
     assert "reservation" in bad.stdout
 
 
-TOMORROW = """
-c.JupyterHub.spawner_class = "gpu-profiles"
-c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
-c.GPUSlurmSpawner.req_homedir = "/tmp"
-c.GPUSlurmSpawner.exec_prefix = ""
-c.GPUProfilesSpawner.courses_dir = {courses!r}
-c.GPUProfilesSpawner.profiles = [
-    {{"display_name": "Lesson", "slug": "lesson", "allow": {{"users": ["t1", "t2", "t4", "t5", "t6", "t7"]}},
-      "slurm": {{"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G", "time": "10:00:00"}}}},
-]
-"""
+TOMORROW: dict[str, Any] = {
+    "display_name": "Lesson",
+    "slug": "lesson",
+    "allow": {"users": ["t1", "t2", "t4", "t5", "t6", "t7"]},
+    "slurm": {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G", "time": "10:00:00"},
+}
 TOMORROWS_COURSE = """
 name: Deep learning
 instructors: ada
@@ -422,8 +406,8 @@ def test_maintenance_after_the_session_counts_where_servers_would_run_into_it(
     courses.mkdir()
     course = TOMORROWS_COURSE.format(day=end, reservation="null")
     (courses / "deep.yaml").write_text(f"{course}outside_sessions: without_reservation\n")  # so no time is lowered
-    text = TOMORROW.format(bin_dir=slurm_cluster.bin_dir, courses=str(courses))
-    config.write_text(text.replace("10:00:00", f"{hours}:00:00"))
+    lesson = {**TOMORROW, "slurm": {**TOMORROW["slurm"], "time": f"{hours}:00:00"}}
+    config.write_text(configuration(slurm_cluster.bin_dir, courses, lesson))
 
     begins = (end + timedelta(hours=3)).astimezone()
     what = f"StartTime={begins:%Y-%m-%dT%H:%M:%S} Duration=60 Users=root Nodes=ALL Flags=MAINT,IGNORE_JOBS"
@@ -448,7 +432,7 @@ def test_the_rehearsal_the_evening_before_is_as_of_the_session(
     courses, config = tmp_path / "courses", tmp_path / "jupyterhub_config.py"
     courses.mkdir()
     (courses / "deep.yaml").write_text(TOMORROWS_COURSE.format(day=end, reservation=reservation))
-    config.write_text(TOMORROW.format(bin_dir=slurm_cluster.bin_dir, courses=str(courses)))
+    config.write_text(configuration(slurm_cluster.bin_dir, courses, TOMORROW))
 
     reserved_then = reserved_between(slurm_cluster, opens - timedelta(minutes=5), end)
     with reserved_then if reservation == "tomorrow" else nullcontext():

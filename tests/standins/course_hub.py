@@ -1,0 +1,27 @@
+"""A hub with courses, for what looks at it without starting it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+
+def configuration(bin_dir: str, courses: Path, profile: Mapping[str, Any]) -> str:
+    """Its configuration, with one profile; it asks Slurm as its own account."""
+    return f"""
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
+c.GPUSlurmSpawner.req_homedir = "/tmp"
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
+c.GPUProfilesSpawner.profiles = [{profile!r}]
+"""
+
+
+def about_noon() -> tuple[str, datetime]:
+    """A zone in which it is about noon now, so that a session of some hours has one date, and the time there."""
+    now = datetime.now(timezone.utc)
+    west = now.hour - 12
+    return f"Etc/GMT{west:+d}", now - timedelta(hours=west)
