@@ -244,9 +244,10 @@ class _Fit:
 
         It ends before the first is planned to start, or fits beside all of them, or takes GPUs that none requests.
         """
-        left = (competition.first_start if competition.first_start is not None else 0.0) - self.asker.now - PLAN_STEP
-        if self.length <= left and self.nodes.leaves_after_short(self.need, self.count, competition.jobs, left):
-            return True
+        if competition.first_start is not None:
+            left = competition.first_start - self.asker.now - PLAN_STEP
+            if self.length <= left and self.nodes.leaves_after_short(self.need, self.count, competition.jobs, left):
+                return True
         if self.nodes.leaves(self.need, self.count, competition.jobs):
             return True
         need, wanted = self.need, competition.gpu_types

@@ -268,18 +268,21 @@ class NodeSet:
 
         Slurm starts them first where something has become free since it made its plans. Devices are counted together.
         """
-        time_limit, amounts = self._jobs.column("time_limit"), _Amounts(need.what, self._jobs)
+        time_limit, node_count = self._jobs.column("time_limit"), self._jobs.column("node_count")
+        amounts = _Amounts(need.what, self._jobs)
         left = sum(node.free(need.what) for node in self.fitting(need)) - need.amount * nodes
         fits: dict[Need, bool] = {}
         for job in pending:
             limit = time_limit[job]
+            if limit is None or limit > seconds:
+                continue
+            pending_need = _need_of(self._jobs[job])
+            if pending_need not in fits:
+                fits[pending_need] = next(self.fitting(pending_need), None) is not None
+            if fits[pending_need]:
+                left -= amounts.on_a_node(job) * node_count[job]
             if left < 0:
-                break
-            if limit is not None and limit <= seconds:
-                pending_need = _need_of(self._jobs[job])
-                if pending_need not in fits:
-                    fits[pending_need] = next(self.fitting(pending_need), None) is not None
-                left -= amounts.on_a_node(job) * self._jobs[job].node_count if fits[pending_need] else 0
+                return False
         return left >= 0
 
 
@@ -441,8 +444,8 @@ class NodeFit:
         """``jobs`` are positions in the snapshot's jobs; ``complete``: they are every job on the node.
 
         ``shards_held``: of these jobs, where the node does not report how many of each GPU are in use.
-        ``oversubscribed``, in a partition where each CPU is given to
-        several jobs (OverSubscribe=FORCE): to how many, and the CPUs of each job that is on the node.
+        ``oversubscribed``, in a partition where each CPU is given to several jobs (OverSubscribe=FORCE): to how many,
+        and the CPUs of each job that is on the node.
         """
         self.complete = complete
         self.name = node.name
@@ -615,8 +618,9 @@ def _shards(gpus: int, shards: int, used: tuple[Gres, ...], held: int) -> tuple[
     free_of_all = max(0, shards - in_use - usual * whole_gpus)
     if not in_use and not whole_gpus:
         return free_of_all, most, most
-    untouched = gpus - whole_gpus - shared if shared or gpus else 0
-    least = usual if untouched > 0 else usual - in_use // shared if shared else free_of_all
+    least = usual - in_use // shared if shared else free_of_all
+    if gpus > whole_gpus + shared:  # of one GPU all shards are free
+        least = usual
     return free_of_all, most, max(0, min(least, free_of_all))
 
 
