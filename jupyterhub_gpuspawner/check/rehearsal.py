@@ -95,6 +95,10 @@ class Probed:
     faults: tuple[Finding, ...]
     """Errors and warnings."""
 
+    def __str__(self) -> str:
+        """Such as ``ada (g1)``, or ``ada on g1`` where the node was chosen."""
+        return f"{self.target} ({self.node})" if self.node and not self.target.node else str(self.target)
+
 
 async def real_rehearsal(
     site: Site, name: str, session: str, *, only: Sequence[str] = (), nodes: bool = False
@@ -183,13 +187,9 @@ async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub
     resources = resources.model_copy(update={"nice": LOWEST_NICE, "extra": (*(resources.extra or ()), *on_node)})
     request = replace(rehearsal.request, username=user, resources=resources)
     job = probe_job(spawner, account, resources.partition or "", [request], hub)
-    followed = await follow(
-        spawner,
-        replace(
-            job, extra=node_checks(request, rehearsal.materials), needs_nbgitpuller=rehearsal.materials is not None
-        ),
-        account,
-    )
+    materials = rehearsal.materials
+    job = replace(job, extra=node_checks(request, materials), needs_nbgitpuller=materials is not None)
+    followed = await follow(spawner, job, account)
     node = followed.last.batch_host if followed.last is not None else ""
     faults = [
         finding for finding in findings_of(followed, hub_listens=hub_listens) if finding.severity is not Severity.OK
@@ -231,7 +231,8 @@ def course_faults(followed: FollowedJob, node: str) -> Iterator[Finding]:
 class Causes:
     """What went wrong, by its cause."""
 
-    well: list[ProbeTarget] = field(default_factory=list)
+    faultless: int = 0
+    """Jobs that found nothing wrong."""
     faults: dict[str, list[tuple[Probed, Finding]]] = field(default_factory=dict)
     """By the code of the finding."""
 
@@ -240,7 +241,7 @@ class Causes:
         for finding in done.faults:
             self.faults.setdefault(finding.code, []).append((done, finding))
         if not done.faults:
-            self.well.append(done.target)
+            self.faultless += 1
 
     def table(self) -> Iterator[str]:
         """The lines that are printed at the end: for each cause how many, what to do, and each of them."""
@@ -255,6 +256,5 @@ class Causes:
             if first.fix:
                 yield f"      {first.fix}"
             for done, finding in concerned:
-                where = f" ({done.node})" if done.node and not done.target.node else ""
-                yield f"      {done.target}{where}: {finding.text}"
-        yield f"ok    {counted(len(self.well), 'job')} found nothing wrong"
+                yield f"      {done}: {finding.text}"
+        yield f"ok    {counted(self.faultless, 'job')} found nothing wrong"

@@ -146,8 +146,7 @@ def _rehearse_real(
     async def run() -> None:
         async for done in probed(rehearsal, concurrency=concurrency):
             causes.add(done)
-            where = f" ({done.node})" if done.node and not done.target.node else ""
-            click.echo(f"{'WRONG' if done.faults else 'ok   '} {done.target}{where}")
+            click.echo(f"{'WRONG' if done.faults else 'ok   '} {done}")
 
     asyncio.run(run())
     click.echo()
