@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import click
 
-from jupyterhub_gpuspawner.check.rehearsal import Causes, probed, real_rehearsal
+from jupyterhub_gpuspawner.check.real_rehearsal import Causes, probed, real_rehearsal
 from jupyterhub_gpuspawner.cli.hub_api import ADDRESS, HUB, hub_base, hub_of
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, table
 from jupyterhub_gpuspawner.courses.course import calendar as calendar_of

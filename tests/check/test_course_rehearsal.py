@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check import rehearsal as module
-from jupyterhub_gpuspawner.check.rehearsal import Causes, Probed, ProbeTarget, RealRehearsal, course_faults
+from jupyterhub_gpuspawner.check import real_rehearsal as module
+from jupyterhub_gpuspawner.check.real_rehearsal import Causes, Probed, ProbeTarget, RealRehearsal, course_faults
 from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.check import SessionPlan
