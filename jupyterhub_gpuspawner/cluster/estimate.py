@@ -159,12 +159,12 @@ class PastWait(NamedTuple):
 
     planned: float
     """As Slurm had planned it."""
-    came: float
+    actual: float
 
     @property
     def ratio(self) -> float:
-        """What came as a part of what was planned: 0.5 means half as long."""
-        return (max(self.came, 0.0) + MINUTE) / (max(self.planned, 0.0) + MINUTE)
+        """The actual wait as a part of the planned one: 0.5 means half as long."""
+        return (max(self.actual, 0.0) + MINUTE) / (max(self.planned, 0.0) + MINUTE)
 
 
 class Share(NamedTuple):

@@ -126,7 +126,7 @@ def test_a_range_is_learned_from_what_came_of_past_plans() -> None:
 
     assert past.share(2940) == pytest.approx((0.05, 0.5, 0.95))
     assert span(past, planned=2940) == (90, 1440, 2790)
-    assert PastWait(planned=1, came=15).ratio < 1.3
+    assert PastWait(planned=1, actual=15).ratio < 1.3
 
 
 def test_a_plan_is_judged_by_plans_of_similar_length() -> None:

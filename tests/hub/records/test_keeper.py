@@ -124,7 +124,7 @@ async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path)
         recorded, goes_on = LEARNED.queued["gpu"].waits
         assert recorded.ratio == 0.75
         assert goes_on.planned == 300
-        assert 900 <= goes_on.came < 1000
+        assert 900 <= goes_on.actual < 1000
     finally:
         LEARNED.learn(Learned({}, {}))
         await asyncio.to_thread(recorder.close)
