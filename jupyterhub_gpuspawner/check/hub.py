@@ -1,4 +1,4 @@
-"""JupyterHub's own settings: with which nobody reaches the hub or signs in, and which do nothing for a Slurm job."""
+"""JupyterHub's own settings: those that keep people out of the hub, and those unsuited to servers in Slurm jobs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _roles(context: Context) -> Iterator[Finding]:
 
 
 def _groups(context: Context) -> Iterator[Finding]:
-    """Groups of the machine that PAM's authenticator is told of."""
+    """Groups in the settings of PAM's authenticator that the machine does not have."""
     try:
         authenticator = configuration.application(context.site.config).authenticator_class
     except (ConfigError, TraitError, ImportError):  # which the check of names reports
@@ -122,12 +122,12 @@ def _exists(group: str) -> bool:
 
 OLD_COMMAND = Code(
     "old-launcher",
-    "A command begins with `batchspawner-singleuser`, which asks the hub for an address that it has not.",
+    "A command begins with `batchspawner-singleuser`, which asks the hub for an address that does not exist.",
 )
 NOT_SLURMS = Code(
     "limit-without-effect", "A limit of JupyterHub's is set, which Slurm does not know: a job has what it requests."
 )
-FIXED = Code("server-port-fixed", "`args` give every server the same port or address, which its job has chosen.")
+FIXED = Code("server-port-fixed", "`args` set the port or the address of every server, which its job must choose.")
 OF_HUB = Code("hub-variable-kept", "`env_keep` gives every server a variable that is for the hub or its machine.")
 _LIMITS = {"mem_limit": "memory", "mem_guarantee": "memory", "cpu_limit": "cpus", "cpu_guarantee": "cpus"}
 _SECRETS = frozenset(["CONFIGPROXY_AUTH_TOKEN", "JPY_COOKIE_SECRET", "JUPYTERHUB_CRYPT_KEY", "OAUTH_CLIENT_SECRET"])
@@ -138,9 +138,8 @@ _OF_MACHINE = frozenset(
 
 async def check_servers(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings of the Slurm servers, and at those of their profiles."""
-    for findings in (_commands(context), _limits(context), _arguments(context), _variables(context)):
-        for finding in findings:
-            yield finding
+    for finding in (*_commands(context), *_limits(context), *_arguments(context), *_variables(context)):
+        yield finding
 
 
 def _commands(context: Context) -> Iterator[Finding]:

@@ -134,7 +134,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def fatal(error: GPUSpawnerError, config: Path) -> tuple[Finding, ...]:
-    """The findings about a configuration file with which the hub would not start, for this error to begin with.
+    """All faults of a configuration file with which the hub would not start: ``error``, and those behind it.
 
     What is misspelt comes first, since the error may be its consequence.
     """
@@ -144,7 +144,7 @@ def fatal(error: GPUSpawnerError, config: Path) -> tuple[Finding, ...]:
         return (_of_error(CONFIGURATION, error),)
     classes = (JupyterHub, site.spawner_class, *SETTINGS_CLASSES)
     errors = [error, *(fault for cls in classes for fault in refused(site.config, cls)), *_of_profiles(site)]
-    unique = {(str(fault)): _of_error(CONFIGURATION, fault) for fault in errors}
+    unique = {str(fault): _of_error(CONFIGURATION, fault) for fault in errors}
     return (*settings.misspelt(site), *unique.values())
 
 
@@ -165,8 +165,9 @@ def _of_profiles(site: Site) -> Iterator[ConfigError]:
 
 
 def sentence(finding: Finding) -> str:
-    """A finding about such a configuration, for people."""
-    return f"{f'{finding.where}: ' if finding.where else ''}{finding.text} {finding.fix}".strip()
+    """A finding of :func:`fatal`, for people."""
+    where = f"{finding.where}: " if finding.where else ""
+    return f"{where}{finding.text} {finding.fix}".strip()
 
 
 def line(finding: Finding) -> str:

@@ -67,8 +67,8 @@ def check(
         faults = run.fatal(error, config)
         if as_json:
             click.echo(run.document(faults))
-        for fault in () if as_json else faults:
-            click.echo(f"gpuspawner: {run.sentence(fault)}", err=True)
+        else:
+            click.echo("\n".join(f"gpuspawner: {run.sentence(fault)}" for fault in faults), err=True)
         raise SystemExit(EXIT_CONFIG) from None
     click.echo(run.document(findings) if as_json else "\n".join(map(run.line, findings)))
     if code := run.exit_code(findings):

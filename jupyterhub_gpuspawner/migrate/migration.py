@@ -254,7 +254,7 @@ def _note_forms(migration: Migration) -> None:
 
 def _convert_commands(migration: Migration) -> None:
     """Commands that begin with batchspawner's program, which told the hub the server's port."""
-    why = "this package's launcher reports the server's port, and the program asks for an address that is no more"
+    why = "this package's launcher reports the server's port, and the program asks for an address that is gone"
     for profile in migration.profiles:
         command = profile.document.get("command")
         if isinstance(command, list) and is_old_launcher(command):

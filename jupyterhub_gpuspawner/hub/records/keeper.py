@@ -76,8 +76,9 @@ LEARN_SECONDS = 600.0
 FAILING_SECONDS = DAY_SECONDS
 """For so long a start that failed counts against its node."""
 FAILING_NODES: dict[str, FailingNode] = {}
-"""The nodes by name on which the last starts of several people failed, as of the last look."""
+"""The nodes by name on which the last starts of several people failed, as of the last search."""
 FAILING_NODES_SECONDS = 60.0
+"""Seconds between two searches for them."""
 TRY_SECONDS = 1.0
 """Seconds after which a write to a locked file is tried again: at the hub's end it is the last try."""
 
