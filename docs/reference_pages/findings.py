@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from jupyterhub_gpuspawner.check import run  # noqa: F401 - with it the modules of all checks are imported
-from jupyterhub_gpuspawner.check.finding import CODES
+from jupyterhub_gpuspawner.check.finding import CODES, Code
 
 from .wording import code, markdown, table
 
 
 def page() -> str:
     """The page of findings."""
-    rows = [(code(name), markdown(finding.meaning)) for name, finding in sorted(CODES.items())]
+    rows = [(code(name), markdown(_meaning(kind))) for name, kind in sorted(CODES.items())]
     return "\n".join(
         [
             "# Findings\n",
@@ -19,3 +19,7 @@ def page() -> str:
             table(("Code", "When it is reported"), rows),
         ]
     )
+
+
+def _meaning(kind: Code) -> str:
+    return f"With {kind.only_with}: {kind.meaning}" if kind.only_with else kind.meaning

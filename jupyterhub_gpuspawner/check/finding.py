@@ -62,6 +62,8 @@ class Code:
     """Lower case with hyphens, such as ``partition-missing``."""
     meaning: str
     """When it is reported, for the reference; sentences."""
+    only_with: str = ""
+    """The option or command without which nothing of the kind is looked for; then the meaning begins in lower case."""
 
     def __post_init__(self) -> None:
         """Enter the code in :data:`CODES`; raises ValueError for a name that another code has."""

@@ -43,9 +43,9 @@ from jupyterhub_gpuspawner.words import counted, people
 
 LOWEST_NICE = 2147483645
 """The lowest priority that a user can ask for (sbatch(1), ``--nice``)."""
-UNWRITABLE = Code("home-unwritable", "With course rehearse --real: nothing can be written to the home folder.")
-NO_GPU = Code("gpu-invisible", "With course rehearse --real: a job that asks for a GPU sees none.")
-NO_MATERIALS = Code("materials-missing", "With course rehearse --real: a node cannot fetch the course's materials.")
+UNWRITABLE = Code("home-unwritable", "nothing can be written to the home folder.", "course rehearse --real")
+NO_GPU = Code("gpu-invisible", "a job that asks for a GPU sees none.", "course rehearse --real")
+NO_MATERIALS = Code("materials-missing", "a node cannot fetch the course's materials.", "course rehearse --real")
 
 
 @dataclass(frozen=True)
@@ -250,9 +250,7 @@ class Causes:
             head = "WRONG" if first.severity is Severity.ERROR else "warn "
             on = {done.target.node for done, _ in concerned if done.target.node}
             of = counted(len(on), "node") if on else people(len(concerned))
-            meaning = CODES[first.code].meaning
-            meaning = meaning.partition(": ")[2] or meaning
-            yield f"{head} {of}: {meaning}"
+            yield f"{head} {of}: {CODES[first.code].meaning}"
             if first.fix:
                 yield f"      {first.fix}"
             for done, finding in concerned:

@@ -37,30 +37,28 @@ from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK, LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration
 
-RAN = Code("job-ran", "With --submit: the job of a partition ran, and its node has what servers need.")
-ON_NODE = Code(
-    "job-placed", "With --submit: where the launcher placed itself on the node, and what it could not learn."
-)
-REFUSED = Code("job-refused", "With --submit: Slurm refused the job of a partition, or it could not be submitted.")
-PENDING = Code("job-pending", "With --submit: the job did not start in time, so its node was not looked at.")
-CHANGED = Code("job-changed", "With --submit: something at the site changes the comment, name or partition of jobs.")
-LOG_DIR = Code("log-dir-missing", "With --submit: a job could not write its log, most often since log_dir is missing.")
-LOG_UNREAD = Code("job-log-unread", "With --submit: the log of the job could not be read, so that nothing is known.")
-HOME = Code("home-missing", "With --submit: the user's home does not exist on a node.")
-PYTHON = Code("python-missing", "With --submit: a node has no Python 3.9 or newer for the launcher.")
-SETUP = Code("environment-fails", "With --submit: modules, or another part of a profile's environment, fail on a node.")
-COMMAND = Code("command-missing", "With --submit: the server's command does not exist on a node.")
-CONTAINER = Code("container-missing", "With --submit: a node lacks the container runtime or image of a profile.")
+RAN = Code("job-ran", "the job of a partition ran, and its node has what servers need.", "--submit")
+ON_NODE = Code("job-placed", "where the launcher placed itself on the node, and what it could not learn.", "--submit")
+REFUSED = Code("job-refused", "Slurm refused the job of a partition, or it could not be submitted.", "--submit")
+PENDING = Code("job-pending", "the job did not start in time, so its node was not looked at.", "--submit")
+CHANGED = Code("job-changed", "something at the site changes the comment, name or partition of jobs.", "--submit")
+LOG_DIR = Code("log-dir-missing", "a job could not write its log, most often since log_dir is missing.", "--submit")
+LOG_UNREAD = Code("job-log-unread", "the log of the job could not be read, so that nothing is known.", "--submit")
+HOME = Code("home-missing", "the user's home does not exist on a node.", "--submit")
+PYTHON = Code("python-missing", "a node has no Python 3.9 or newer for the launcher.", "--submit")
+SETUP = Code("environment-fails", "modules, or another part of a profile's environment, fail on a node.", "--submit")
+COMMAND = Code("command-missing", "the server's command does not exist on a node.", "--submit")
+CONTAINER = Code("container-missing", "a node lacks the container runtime or image of a profile.", "--submit")
 NO_NBGITPULLER = Code(
-    "nbgitpuller-missing", "With course rehearse --real: nbgitpuller, which fetches a course's materials, is missing."
+    "nbgitpuller-missing", "nbgitpuller, which fetches a course's materials, is missing.", "course rehearse --real"
 )
-VARIABLES = Code("job-environment", "With --submit: the hub's variables do not reach the job, or SBATCH_ ones do.")
-NO_HUB = Code("hub-unreachable", "With --submit: a node does not reach the hub.")
-UNREACHABLE = Code("node-unreachable", "With --submit: the hub's machine does not reach a server's port on a node.")
-PORTS = Code("ports-taken", "With --submit: no port of port_range is free on a node.")
-NOT_CANCELLED = Code("job-left", "With --submit: the job could not be cancelled afterwards.")
+VARIABLES = Code("job-environment", "the hub's variables do not reach the job, or SBATCH_ ones do.", "--submit")
+NO_HUB = Code("hub-unreachable", "a node does not reach the hub.", "--submit")
+UNREACHABLE = Code("node-unreachable", "the hub's machine does not reach a server's port on a node.", "--submit")
+PORTS = Code("ports-taken", "no port of port_range is free on a node.", "--submit")
+NOT_CANCELLED = Code("job-left", "the job could not be cancelled afterwards.", "--submit")
 NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
-NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, or is root, so there is no job.")
+NO_ACCOUNT = Code("submit-without-account", "the user has no account, or is root, so there is no job.", "--submit")
 
 
 async def check_submit(context: Context) -> AsyncIterator[Finding]:
