@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
@@ -129,21 +130,15 @@ def failing_nodes(records: Sequence[SessionRecord]) -> list[FailingNode]:
             works.add(record.profile)
     nodes = []
     for node, of_node in sorted(by_node.items()):
-        failed = [record for record in _last_failed(of_node) if record.cause and record.cause.fault not in OF_PEOPLE]
+        latest_first = sorted(of_node, key=outcome_at, reverse=True)
+        in_a_row = takewhile(lambda record: record.start_failed, latest_first)
+        failed = [record for record in in_a_row if record.cause and record.cause.fault not in OF_PEOPLE]
         alone = {record.profile for record in failed if failed_on[record.profile] == {node}}
         blamed = works | (alone if len(alone) > 1 else set())
         failed = [record for record in failed if record.profile in blamed][::-1]
         if len(failed) >= IN_A_ROW and len(people_of(failed)) >= AT_LEAST_PEOPLE:
             nodes.append(FailingNode(node, tuple(failed)))
     return nodes
-
-
-def _last_failed(records: Iterable[SessionRecord]) -> Iterator[SessionRecord]:
-    """Those after the last one that succeeded, latest first."""
-    for record in sorted(records, key=outcome_at, reverse=True):
-        if not record.start_failed:
-            return
-        yield record
 
 
 def outcome_at(record: SessionRecord) -> float:

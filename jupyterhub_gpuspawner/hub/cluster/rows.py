@@ -226,7 +226,7 @@ class Row(NamedTuple):
     failing: str = ""
     """That the last starts on it failed; empty where they did not."""
     drain: str = ""
-    """The command that keeps jobs away from it; empty where it has none, and for one that takes no jobs already."""
+    """The command that keeps jobs away from it; empty where starts do not fail, and where it is out of service."""
 
 
 @dataclass(frozen=True)
