@@ -18,6 +18,7 @@ from typing import Any
 from jupyterhub.utils import AnyTimeoutError
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import inspect
+from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from traitlets.log import get_logger
 
@@ -37,7 +38,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exceptio
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
-from jupyterhub_gpuspawner.hub.site.database import roll_back
+from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
@@ -410,11 +411,15 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
 def ending_of(failure: BaseException | None) -> Ending | None:
     """The ending of an exception from this module; None for any other exception that JupyterHub has words for.
 
-    One without words comes from a hook or a class of the site's.
+    JupyterHub writes to its database before it calls the spawner; the sentence of such an error is that of
+    :func:`~jupyterhub_gpuspawner.hub.site.database.describe_errors`. One without words comes from a hook or a class of
+    the site's.
     """
     ending: Ending | None = getattr(failure, "gpuspawner_ending", None)
     if ending is not None or not isinstance(failure, Exception):
         return ending
+    if isinstance(failure, SQLAlchemyError) and hasattr(failure, "jupyterhub_message"):
+        return Ending(start_failed("database"), quoted=UNAVAILABLE)
     has_words = isinstance(failure, (web.HTTPError, AnyTimeoutError)) or hasattr(failure, "jupyterhub_message")
     return None if has_words else hook_ending(f"{type(failure).__name__}: {failure}")
 

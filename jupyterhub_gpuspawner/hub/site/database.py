@@ -57,15 +57,17 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.account import configured_value
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.slurm.reason import Words
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
 TO_START, TO_POLL, TO_STOP = 60.0, 20.0, 600.0
 """Seconds to wait for the database when a server has started, has ended, or is stopped."""
-AWAY_MESSAGE = (
-    "The hub's database did not respond, or takes no changes, so nothing was done. Try again in a few minutes; if it "
-    "lasts, tell an administrator. Servers that run go on."
+UNAVAILABLE = Words(
+    "The hub's database did not respond, or takes no changes, so nothing was done.",
+    "Try again in a few minutes; if it lasts, tell an administrator. Servers that run go on.",
 )
+AWAY_MESSAGE = f"{UNAVAILABLE.sentence} {UNAVAILABLE.advice}"
 SECONDS = Float(53)
 """The type of a column with seconds since the epoch, or a number of seconds.
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
+from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
 from jupyterhub_gpuspawner.hub.site import background, database
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import (
@@ -30,6 +31,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
 )
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Reconciliation
+from jupyterhub_gpuspawner.records.record import start_failed
 
 
 class Database:
@@ -186,6 +188,9 @@ async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_pat
         session.commit()
 
     assert jupyterhub_compat.first_line(raised.value) == database.AWAY_MESSAGE
+    ending = ending_of(raised.value)
+    assert ending is not None
+    assert (ending.cause, words_of(ending)) == (start_failed("database"), database.UNAVAILABLE)
     other.close()
     session.close()
     session.get_bind().dispose()
