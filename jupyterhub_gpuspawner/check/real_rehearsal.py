@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.check.submit import (
 )
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
-from jupyterhub_gpuspawner.courses.check import SessionPlan, plans
+from jupyterhub_gpuspawner.courses.check import SessionPlan, plans, ranks_of_people
 from jupyterhub_gpuspawner.courses.course import Materials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
@@ -55,9 +55,14 @@ class ProbeTarget:
     user: str
     node: str = ""
     """Empty: wherever Slurm puts it."""
+    rank: int = 0
+    """Which of the session's profiles it has."""
+    profile: str = ""
+    """The slug of this profile; empty where the session has one profile only."""
 
     def __str__(self) -> str:
-        return f"{self.user} on {self.node}" if self.node else self.user
+        where = f" on {self.node}" if self.node else ""
+        return f"{self.user}{where}{f', profile {self.profile}' if self.profile else ''}"
 
 
 @dataclass(frozen=True)
@@ -66,21 +71,20 @@ class RealRehearsal:
 
     site: Site
     plan: SessionPlan
-    request: JobRequest
-    """The request of the course, small and without a reservation that has not begun."""
+    """Without reservations that have not begun."""
     materials: Materials | None
     targets: tuple[ProbeTarget, ...]
-    dropped_reservation: str = ""
-    """The reservation that has not begun, so that the jobs run outside it."""
+    later_reservations: tuple[str, ...] = ()
+    """Reservations that have not begun, so that the jobs run outside them."""
 
     def cost(self, concurrency: int) -> str:
         """Such as ``50 jobs of at most 5 min and 1 GPU each: 250 GPU minutes at most; 4 at a time, ...``."""
-        gpus = 1 if self.request.resources.gpus or self.request.resources.shards else 0
-        minutes = len(self.targets) * MINUTES
-        per_job = " and 1 GPU each" if gpus else " each"
-        most = f"{minutes * gpus} GPU minutes" if gpus else f"{minutes} minutes of a core"
+        jobs, resources = len(self.targets), [request.resources for request in self.plan.requests]
+        gpus = sum(bool(resources[target.rank].gpus or resources[target.rank].shards) for target in self.targets)
+        per_job = " and 1 GPU each" if gpus == jobs else f" each, {gpus} with 1 GPU" if gpus else " each"
+        most = f"{gpus * MINUTES} GPU minutes" if gpus else f"{jobs * MINUTES} minutes of a core"
         return (
-            f"{counted(len(self.targets), 'job')} of at most {MINUTES} min{per_job}: {most} at most; "
+            f"{counted(jobs, 'job')} of at most {MINUTES} min{per_job}: {most} at most; "
             f"{concurrency} at a time, at the lowest priority."
         )
 
@@ -105,7 +109,8 @@ async def real_rehearsal(
 ) -> RealRehearsal:
     """What would be submitted for the next session, or the one that is named; raises ConfigError, SlurmUnavailable.
 
-    For each participant, or those in ``only``, a job; with ``nodes`` one on each node, as the first of them.
+    For each participant, or those in ``only``, a job with the profile that they would get; with ``nodes`` one on each
+    node of each profile, as the first of them.
     """
     file = await whole_course(site, name)
     inputs = await course_site(site, [file])
@@ -113,19 +118,32 @@ async def real_rehearsal(
     if not planned:
         raise no_session(file, session or "from now on")
     plan = planned[0]
-    request, course = plan.request, file.course
-    if request is None or course is None:
+    course = file.course
+    if not plan.requests or course is None:
         why = next((remark.text for remark in plan.remarks if not remark.hint), "")
         raise ConfigError(f"course {name} cannot be rehearsed. {why}".strip())
-    users = tuple(only) or plan.asked_as
-    request, dropped = _without_later_reservation(request, inputs.snapshot)
-    if nodes:
-        targets = tuple(ProbeTarget(users[0], node) for node in nodes_of(request.resources, inputs.snapshot))
-    else:
-        targets = tuple(map(ProbeTarget, users))
+    requests, later = zip(*(_without_later_reservation(each, inputs.snapshot) for each in plan.requests), strict=True)
+    plan = replace(plan, requests=requests)
+    targets = tuple(targets_of(plan, tuple(only) or plan.asked_as, inputs.snapshot, nodes=nodes))
     if not targets:
         raise ConfigError(f"course {name} cannot be rehearsed: no node takes its servers now.")
-    return RealRehearsal(site, plan, request, course.materials, targets, dropped)
+    return RealRehearsal(site, plan, course.materials, targets, tuple(dict.fromkeys(filter(None, later))))
+
+
+def targets_of(
+    plan: SessionPlan, users: Sequence[str], snapshot: ClusterSnapshot, *, nodes: bool
+) -> Iterator[ProbeTarget]:
+    """A job for each of these users, with the profile that they would get; with ``nodes`` one on each node of each."""
+    slugs = [chosen.slug for chosen in plan.session.profiles] if len(plan.requests) > 1 else [""]
+    if nodes:
+        for rank, request in enumerate(plan.requests):
+            for node in nodes_of(request.resources, snapshot):
+                yield ProbeTarget(users[0], node, rank, slugs[rank])
+        return
+    ranks = ranks_of_people(plan, snapshot)
+    for user in users:
+        rank = ranks.get(user, 0)
+        yield ProbeTarget(user, rank=rank, profile=slugs[rank])
 
 
 def _without_later_reservation(request: JobRequest, snapshot: ClusterSnapshot) -> tuple[JobRequest, str]:
@@ -175,7 +193,7 @@ async def probed(rehearsal: RealRehearsal, *, concurrency: int) -> AsyncIterator
 
 
 async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub_listens: bool) -> Probed:
-    user, resources = target.user, rehearsal.request.resources
+    user, request = target.user, rehearsal.plan.requests[target.rank]
     spawner: GPUSlurmSpawner = rehearsal.site.spawner(user)
     try:
         if spawner.exec_prefix.strip():
@@ -184,8 +202,9 @@ async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub
     except ConfigError as error:
         return Probed(target, "", (NO_ACCOUNT.error(f"user {user}", error.message, error.hint),))
     on_node = (f"--nodelist={target.node}",) if target.node else ()
-    resources = resources.model_copy(update={"nice": LOWEST_NICE, "extra": (*(resources.extra or ()), *on_node)})
-    request = replace(rehearsal.request, username=user, resources=resources)
+    extra = (*(request.resources.extra or ()), *on_node)
+    resources = request.resources.model_copy(update={"nice": LOWEST_NICE, "extra": extra})
+    request = replace(request, username=user, resources=resources)
     job = probe_job(spawner, account, resources.partition or "", [request], hub)
     materials = rehearsal.materials
     job = replace(job, extra=node_checks(request, materials), needs_nbgitpuller=materials is not None)

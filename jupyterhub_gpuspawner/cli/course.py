@@ -73,7 +73,9 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 @click.option("--only", multiple=True, metavar="USER", help="Ask for this participant alone; may be repeated.")
 @click.option("--every", default=0.5, show_default=True, help="Seconds between two questions to Slurm.")
 @click.option("--real", is_flag=True, help="Submit a short job for each participant, and look at the node as they do.")
-@click.option("--nodes", is_flag=True, help="With --real: one job on each node, as the first participant.")
+@click.option(
+    "--nodes", is_flag=True, help="With --real: one job on each node of each profile, as the first participant."
+)
 @click.option(
     "--at-once",
     "concurrency",
@@ -136,8 +138,8 @@ def _rehearse_real(
     site: Site, name: str, session: str, only: Sequence[str], *, nodes: bool, concurrency: int, yes: bool
 ) -> None:
     rehearsal = asyncio.run(real_rehearsal(site, name, session, only=only, nodes=nodes))
-    if rehearsal.dropped_reservation:
-        click.echo(f"Reservation {rehearsal.dropped_reservation} has not begun: the jobs run on nodes outside it.")
+    for reservation in rehearsal.later_reservations:
+        click.echo(f"Reservation {reservation} has not begun: the jobs run on nodes outside it.")
     click.echo(rehearsal.cost(concurrency))
     if not yes:
         click.confirm("Submit them?", abort=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from itertools import chain, repeat
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
@@ -130,11 +131,6 @@ class SessionPlan:
     """What is wrong or worth knowing, whatever Slurm answers."""
 
     @property
-    def request(self) -> JobRequest | None:
-        """What the first of them request."""
-        return self.requests[0] if self.requests else None
-
-    @property
     def asked_as(self) -> tuple[str, ...]:
         """The people as whom Slurm can be asked."""
         return tuple(name for name in self.people if name not in self.excluded)
@@ -148,7 +144,7 @@ class SessionPlan:
         return [
             plan
             for index, plan in enumerate(plans)
-            if plan.request is not None
+            if plan.requests
             and plan.course != self.course
             and (plan.at, index) < (self.at, own)
             and plan.session.end.timestamp() > self.at
@@ -227,7 +223,6 @@ def _plan(
     return replace(
         several[0],
         requests=tuple(request for plan in several for request in plan.requests),
-        opens=several[0].opens,
         at=max(plan.at for plan in several),
         excluded={name: why for plan in reversed(several) for name, why in plan.excluded.items()},
         own_jobs=frozenset().union(*(plan.own_jobs for plan in several)),
@@ -348,6 +343,12 @@ def estimated(plan: SessionPlan, snapshot: ClusterSnapshot, why: str) -> SeatCou
     counts, number = [count.fit for count in _estimates(plan, snapshot, why)], len(plan.people)
     fit = min(tries(number), sum(counts))
     return SeatCount(number, tries(number), fit, by_profile=by_profile(plan, counts), estimate=why)
+
+
+def ranks_of_people(plan: SessionPlan, snapshot: ClusterSnapshot) -> dict[str, int]:
+    """Which of a plan's requests each of its people makes, by estimate, if they start in the order of the roster."""
+    ranks = [rank for rank, count in enumerate(_estimates(plan, snapshot)) for _ in range(count.fit)]
+    return dict(zip(plan.people, chain(ranks, repeat(len(plan.requests) - 1)), strict=False))
 
 
 def by_profile(plan: SessionPlan, counts: Sequence[int]) -> dict[str, int]:

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import real_rehearsal as module
-from jupyterhub_gpuspawner.check.real_rehearsal import Causes, Probed, ProbeTarget, RealRehearsal, course_faults
+from jupyterhub_gpuspawner.check.real_rehearsal import (
+    Causes,
+    Probed,
+    ProbeTarget,
+    RealRehearsal,
+    course_faults,
+    targets_of,
+)
 from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.check import SessionPlan
@@ -23,6 +30,7 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import Site
 from tests.check.test_job import followed
 from tests.cli.runner import cli_runner
+from tests.courses.test_check import snapshot, two_profiles
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 PLAN = SessionPlan(CourseDate(NOW, NOW + timedelta(hours=3), "2026-03-02"), ("ada", "ben"))
@@ -90,22 +98,45 @@ def test_the_facts_of_a_job_become_findings() -> None:
     ]
 
 
-def a_rehearsal(*targets: ProbeTarget, gpus: int) -> RealRehearsal:
-    """One of jobs with or without a GPU."""
-    profiles = parse_profiles([{"display_name": "P", "slurm": {"gpus": gpus} if gpus else {"cpus": 2}}])
-    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=NOW)
-    return RealRehearsal(Site.__new__(Site), PLAN, request, None, targets)
+def a_rehearsal(*targets: ProbeTarget, gpus: tuple[int, ...]) -> RealRehearsal:
+    """One of profiles with or without GPUs."""
+    profiles = parse_profiles(
+        [
+            {"display_name": "P", "slug": f"p{rank}", "slurm": {"gpus": number} if number else {"cpus": 2}}
+            for rank, number in enumerate(gpus)
+        ]
+    )
+    requests = tuple(
+        resolve(profiles, {"profile": profile.slug}, username="ada", groups=(), server_name="", now=NOW)
+        for profile in profiles
+    )
+    return RealRehearsal(Site.__new__(Site), replace(PLAN, requests=requests), None, targets)
 
 
 def test_the_cost_is_said_first() -> None:
     """At most: each job may take five minutes."""
     two = (ProbeTarget("ada"), ProbeTarget("ben"))
-    costs = [a_rehearsal(*two, gpus=1).cost(4), a_rehearsal(two[0], gpus=0).cost(1)]
+    costs = [
+        a_rehearsal(*two, gpus=(1,)).cost(4),
+        a_rehearsal(two[0], gpus=(0,)).cost(1),
+        a_rehearsal(*two, ProbeTarget("cleo", rank=1, profile="p1"), gpus=(1, 0)).cost(4),
+    ]
 
     assert costs == [
         "2 jobs of at most 5 min and 1 GPU each: 10 GPU minutes at most; 4 at a time, at the lowest priority.",
         "1 job of at most 5 min each: 5 minutes of a core at most; 1 at a time, at the lowest priority.",
+        "3 jobs of at most 5 min each, 2 with 1 GPU: 10 GPU minutes at most; 4 at a time, at the lowest priority.",
     ]
+
+
+def test_each_job_has_the_profile_that_its_participant_would_get() -> None:
+    """The first one that has a seat left; on nodes, each profile has a job on each of its own."""
+    plan = two_profiles(snapshot())
+    of_people = [str(target) for target in targets_of(plan, ("t8", "t4", "t5", "guest"), snapshot(), nodes=False)]
+    of_nodes = [str(target) for target in targets_of(plan, ("t1", "t2"), snapshot(), nodes=True)]
+
+    assert of_people == ["t8, profile one", "t4, profile two", "t5, profile one", "guest, profile two"]
+    assert of_nodes == [f"t1 on {node}, profile {profile}" for profile in ("two", "one") for node in ("g0", "g1")]
 
 
 def test_a_table_by_cause() -> None:

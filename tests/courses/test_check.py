@@ -67,7 +67,7 @@ def reported(
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
     snapshot = replace(found, taken_at=START - 86400)
     (plan,) = plans(file, CourseInputs(parse_profiles([profile]), snapshot, **more))
-    return report_of(plan, snapshot, seats if plan.request is not None else None, refused or {})
+    return report_of(plan, snapshot, seats if plan.requests else None, refused or {})
 
 
 def texts(report: SessionReport) -> list[str]:
@@ -362,8 +362,8 @@ def test_seats_are_counted_for_the_moment_at_which_servers_can_start(
     inputs = CourseInputs(parse_profiles([profile]), replace(snapshot(**reservation), taken_at=now))
     (plan,) = plans(CourseFile("deep", course(DEEP_LEARNING, **changes)), inputs)
 
-    assert plan.request is not None
-    assert (plan.at, plan.request.resources.time) == (at, END - max(now, START - 600) - 60)
+    (request,) = plan.requests
+    assert (plan.at, request.resources.time) == (at, END - max(now, START - 600) - 60)
 
 
 TWO_PROFILES = parse_profiles(
