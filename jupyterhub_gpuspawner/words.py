@@ -55,7 +55,7 @@ def gpu_gigabytes(mib: int | None) -> int | None:
 
 
 def gpu_memory(mib: int | None) -> str:
-    """The same with its unit, ``80 GB``; empty where it is not known."""
+    """The gigabytes in a GPU's name with their unit, ``80 GB``; empty where they are not known."""
     return "" if mib is None else f"{gpu_gigabytes(mib)} GB"
 
 

@@ -90,7 +90,8 @@ def show(
 ) -> None:
     """Print the complete batch script for PROFILE, without submitting it.
 
-    For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next.
+    For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next;
+    of several profiles it is that of the first.
     """
     choice = choice_of(profile, options)
     job = asyncio.run(job_of(load_site(config), choice, user=user, groups=group, server=server))

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.words import duration, memory, people
 
 HEADING = "Your servers"
 LINK_UNUSED = "This link asks for {wanted}. Nothing was started: {server} is {state}."
-LINK_CANNOT = "This link does not work for you. {reason}"
+LINK_CANNOT = "This link does not work for you"
 LINK_BESIDE = "Start it beside, as server {name}"
 LINK_AFTER_STOP = "Stop {server} first"
 LINK_USABLE = "The server that was in the way of the link has ended."

@@ -67,7 +67,7 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     spawner = spawner_of(site)
     every_file, of_folder = await asyncio.to_thread(_all_courses, spawner.courses_dir)
     every_file = await _with_added(site, every_file)
-    files = await _with_added(site, [course_file(spawner.courses_dir, name)]) if name else every_file
+    files = [await whole_course(site, name)] if name else every_file
     inputs = await course_site(site, [file for file in files if file.fault is None])
     since = None if past else datetime.now().astimezone()
     planned = {file.slug: plans(file, inputs, only=session, since=since) for file in files}
@@ -109,7 +109,7 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     Raises ConfigError, SlurmUnavailable.
     """
     spawner = spawner_of(site)
-    (file,) = await _with_added(site, [course_file(spawner.courses_dir, name)])
+    file = await whole_course(site, name)
     inputs = await course_site(site, [file])
     planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
     if not planned:

@@ -202,7 +202,7 @@ class HomePage(HomeHandler):
             return UnusedLink(words.LINK_USABLE, form=form(name))
         wanted, fault = await self._requested(spawner, choice)
         if fault:
-            return UnusedLink(words.LINK_CANNOT.format(reason=fault))
+            return UnusedLink(f"{words.LINK_CANNOT}. {fault}")
         beside = await self._free_name(user, choice["profile"]) if self.allow_named_servers else ""
         return UnusedLink(
             words.LINK_UNUSED.format(
