@@ -135,7 +135,8 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     expect(panel).to_contain_text("This server cannot be extended again.")
     expect(panel.get_by_role("button")).to_have_text(["Home", "Stop"])
     expect(panel).to_contain_text("Simulated, like the GPUs.")
-    page.set_viewport_size({"width": 1100, "height": 1600})
+    page.set_viewport_size({"width": 1360, "height": 1600})
+    page.locator(".Toastify__toast").last.hover()  # waits until it has moved in
     shoot(page, "lab-panel")
     assert faults == []
 
@@ -159,6 +160,9 @@ def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, pag
     toast = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="have not been used since")
     expect(toast.first).to_contain_text("It will be stopped at", timeout=120_000)
     expect(page.get_by_role("button", name="Keep").first).to_be_in_viewport(ratio=1)
+    page.get_by_text("Python 3 (ipykernel)").first.wait_for()
+    toast.first.hover()  # waits until it has moved in
+    page.locator(".gpuspawner-status").evaluate_all("found => found.forEach((each) => each.remove())")  # see MINUTES
     shoot(page, "lab-idle")
     page.get_by_role("button", name="Keep").first.click()
     expect(page.get_by_text("This server is kept for 15 min.").first).to_be_visible(timeout=PATIENCE)

@@ -181,7 +181,7 @@ def send_the_last_hour(hub: HubProcess, user: str, placement: Mapping[str, Any])
                 gpus[-1].update(utilization=mean, utilization_mean=mean, utilization_max=min(100, mean + 5))
                 gpus[-1].update(utilization_samples=15, processes=2, memory_used_mib=4096, memory_used_max_mib=5120)
         summary = {"version": 1, "seconds": 450, "samples": 15, "interval": 30, "simulated": True, "gpus": gpus}
-        answer = hub.api("POST", "/gpuspawner/usage", {**summary, "cores": 1.5, "memory_mib": 3072}, token=token)
+        answer = hub.api("POST", "/gpuspawner/usage", {**summary, "cores": 1.5, "memory_mib": 768}, token=token)
         assert answer.status_code == 204, answer.text
 
 
