@@ -51,7 +51,8 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
         which = f"a server {server} of {user}" if server else f"a server of {user}"
         raise ConfigError(
             f"nothing is known of {which}.",
-            hint="The name is that of JupyterHub. A start that the form refused leaves no record.",
+            hint="The name is that of JupyterHub. A start that the form refused leaves no record; one that is kept "
+            "until Slurm answers has none yet, but a line in the hub's log.",
         )
     if as_json:
         click.echo(json.dumps(_document(last), indent=2))
@@ -155,7 +156,7 @@ def _waited(record: SessionRecord, now: float) -> str:
     if record.submitted_at is None:
         return "not in Slurm's queue: there was no job"
     left_at = record.allocated_at or record.placed_at or record.ended_at
-    waited = duration(max((left_at or now) - record.submitted_at, 0.0))
+    waited = duration(max((left_at or now) - record.submitted_at, 1.0))
     return f"{'at most ' if record.node else ''}{waited} in Slurm's queue{why_pending}"
 
 

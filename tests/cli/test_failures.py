@@ -42,7 +42,7 @@ MODULE = Ending(
     job=Job("43", Phase.ENDED, batch_host="g1", state="FAILED", end=End.FAILED, exit_code="1:0"),
     stage=Stage.ALLOCATED,
     subject="CUDA/99",
-    log="/home/ben/jupyterhub-43.log",
+    log="/home/ben/.local/share/gpuspawner/logs/jupyterhub-43.log",
     lines="Lmod has detected an error\ngpuspawner: module CUDA/99 cannot be loaded",
 )
 
@@ -100,7 +100,7 @@ def test_why_a_start_failed_is_said_with_what_mends_it(config: Path) -> None:
     assert lines[3] == "  ran on     g1"
     assert lines[4].endswith(": The module CUDA/99 cannot be loaded on g1.")
     assert lines[5].endswith("Correct `environment.modules` of profile two-k80; on g1: `module avail`.")
-    assert lines[6] == "  log        /home/ben/jupyterhub-43.log"
+    assert lines[6] == "  log        /home/ben/.local/share/gpuspawner/logs/jupyterhub-43.log"
 
 
 @pytest.mark.parametrize("command", ["why ben", "failures --since 1h"])
@@ -140,7 +140,7 @@ def test_nothing_is_known_of_somebody(config: Path) -> None:
     assert (answer.exit_code, answer.stdout) == (1, "")
     assert answer.stderr == (
         "gpuspawner: nothing is known of a server of zoe. The name is that of JupyterHub. A start that the form "
-        "refused leaves no record.\n"
+        "refused leaves no record; one that is kept until Slurm answers has none yet, but a line in the hub's log.\n"
     )
 
 
