@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.start.build import SETTINGS
 from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, slug_of
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, moment_of, resolve
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, moment_of, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from jupyterhub_gpuspawner.site.people import People
@@ -151,8 +151,8 @@ class Context:
     client: SlurmClient
     profiles: tuple[Profile, ...]
     """None in a hub without profiles."""
-    defaults: Resources
-    """The site's defaults for Slurm jobs."""
+    defaults: Defaults
+    """The site's defaults for Slurm jobs, by cluster."""
     people: People
     """JupyterHub's users and groups, as far as they are known."""
     now: datetime
@@ -246,7 +246,7 @@ class Context:
             path = case.path  # also where the value of another option made the difference
         if path:
             return self.location(profile, *path)
-        if getattr(self.defaults, field, None) is not None:
+        if getattr(self.defaults[self.spawner.cluster], field, None) is not None:
             return self.setting(f"req_{SETTINGS.get(field, field)}")
         return self.location(profile, "slurm", field)
 

@@ -249,7 +249,9 @@ async def check_extra(context: Context) -> AsyncIterator[Finding]:
                 continue
             lines[case.profile.slug, line] = None
             where = context.location_of(case, "extra")
-            if line in (context.defaults.extra or ()) and line not in (case.profile.slurm.extra or ()):
+            if line in (context.defaults[context.spawner.cluster].extra or ()) and line not in (
+                case.profile.slurm.extra or ()
+            ):
                 where = context.setting("req_options")
             for finding in _of_line(where, line, resources, context):
                 yield finding

@@ -16,8 +16,8 @@ from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.start.build import site_profile
 from jupyterhub_gpuspawner.profiles.option import Range
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTaken, doubts_of
-from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
-from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources, over_defaults
+from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, with_defaults
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.words import day, duration
@@ -189,7 +189,7 @@ def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
 
 def dated_reservation(profile: Profile, context: Context) -> ReservationRule | None:
     """The rule for the reservation of a profile, if its name changes with the day."""
-    rule = over_defaults(profile.slurm, context.defaults).reservation
+    rule = with_defaults(profile.slurm, context.defaults).reservation
     return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
 
 

@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import Site, load_site, refusal, refused
@@ -75,7 +74,7 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
         spawner=spawner,
         client=client,
         profiles=offered,
-        defaults=site_defaults(spawner.site_settings()),
+        defaults=spawner.defaults(),
         people=await asyncio.to_thread(people_of, site.config),
         now=datetime.now().astimezone(),
         version=version,

@@ -20,8 +20,7 @@ from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, in_words, tries
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit, resolve
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
 
@@ -53,7 +52,7 @@ class CourseInputs:
 
     profiles: Sequence[Profile]
     snapshot: ClusterSnapshot
-    defaults: Resources | None = None
+    defaults: Defaults | None = None
     """The site's defaults for Slurm jobs."""
     groups: Mapping[str, Collection[str]] | None = None
     """JupyterHub's groups with their members; None where they are not known."""

@@ -13,11 +13,11 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.option import Override, put_over
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
-from jupyterhub_gpuspawner.profiles.resolve import moment_of
-from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources, over_defaults
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, moment_of, with_defaults
+from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import memory
 
@@ -63,7 +63,7 @@ def course_profile(
     profiles: Sequence[Profile],
     now: datetime,
     *,
-    defaults: Resources | None = None,
+    defaults: Defaults | None = None,
     session: CourseDate | None = None,
     trying: bool = False,
     rank: int = 0,
@@ -150,7 +150,7 @@ def _base(file: CourseFile, chosen: ChosenProfile, path: tuple[str | int, ...], 
 
 
 def _narrowed(
-    file: CourseFile, chosen: ChosenProfile, at: tuple[str | int, ...], base: Profile, defaults: Resources | None
+    file: CourseFile, chosen: ChosenProfile, at: tuple[str | int, ...], base: Profile, defaults: Defaults | None
 ) -> Override:
     """The profile with the course's values for its options, and with lower numbers."""
 
@@ -187,8 +187,11 @@ def _narrowed(
     return override.model_copy(update={"slurm": override.slurm.model_copy(update=wanted)})
 
 
-def _with_defaults(resources: Resources, defaults: Resources | None) -> Resources:
-    return resources if defaults is None else over_defaults(resources, defaults)
+def _with_defaults(resources: Resources, defaults: Defaults | None) -> Resources:
+    try:
+        return resources if defaults is None else with_defaults(resources, defaults)
+    except RequestError as error:
+        raise ConfigError(str(error), where=error.field) from None
 
 
 def _fault(name: str, value: int | str, bound: int | str | None, base: Profile) -> str:
@@ -215,7 +218,7 @@ def _walltime(bound: int | str) -> str:
 
 
 def _in_session(
-    slurm: Resources, session: CourseDate, now: datetime, defaults: Resources | None, *, ends_with_session: bool
+    slurm: Resources, session: CourseDate, now: datetime, defaults: Defaults | None, *, ends_with_session: bool
 ) -> Resources:
     """What is requested in a session: its reservation, and no more time than is left of it.
 

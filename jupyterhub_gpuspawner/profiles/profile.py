@@ -576,6 +576,7 @@ def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[
 # fields, in pairs also without the prefix. Traits without a typed field are kept as traits.
 
 TYPED = {
+    "cluster": "cluster",
     "partition": "partition",
     "nprocs": "cpus",
     "memory": "memory",

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import (
@@ -33,6 +33,12 @@ from jupyterhub_gpuspawner.profiles.resources import (
     over_defaults,
 )
 from jupyterhub_gpuspawner.words import day, moment, some
+
+Defaults: TypeAlias = Mapping[str, Resources]
+"""What a job requests on each cluster where neither profile nor user does; the first is that of a job that names none.
+
+Its name is empty in a hub that names no clusters.
+"""
 
 # User options: the choices made in a form, a link or a REST request, in one flat format, and their JSON Schema.
 
@@ -285,13 +291,13 @@ def resolve(
     groups: Collection[str],
     server_name: str,
     now: datetime,
-    defaults: Resources | None = None,
+    defaults: Defaults | None = None,
 ) -> JobRequest:
     """The job that the user's options request under today's profiles; raises RequestError.
 
     ``{}`` selects the default profile: the first one marked as default that the user may use, else the first that they
-    may use. ``now`` is the hub's time, with or without a time zone. ``defaults`` are the site's and apply to Slurm jobs
-    only. The result is complete: form, availability, dry run and batch script read it, and none of them adds to it.
+    may use. ``now`` is the hub's time, with or without a time zone. ``defaults`` are those of the site, for Slurm jobs.
+    The result is complete: form, availability, dry run and batch script read it, and none of them adds to it.
     """
     choice = parse_choice(user_options)
     profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
@@ -318,7 +324,7 @@ def resolve(
         if name in choice.options:
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
-        settings = settings.model_copy(update={"slurm": over_defaults(settings.slurm, defaults)})
+        settings = settings.model_copy(update={"slurm": with_defaults(settings.slurm, defaults)})
     return JobRequest(
         profile=profile,
         username=username,
@@ -330,6 +336,18 @@ def resolve(
         default_url=settings.default_url,
         options=stored,
     )
+
+
+def with_defaults(resources: Resources, defaults: Defaults) -> Resources:
+    """The same on its cluster, with the site's defaults there; raises RequestError for a cluster that is not in them.
+
+    Resources that name no cluster are on the first, whose name is empty in a hub that names none.
+    """
+    name = resources.cluster or next(iter(defaults))
+    if name not in defaults:
+        named = f"Clusters of this hub are {', '.join(defaults)}." if any(defaults) else "This hub names no clusters."
+        raise RequestError(f"There is no cluster {name!r}.", field="slurm.cluster", hint=named)
+    return over_defaults(resources, defaults[name]).model_copy(update={"cluster": name or None})
 
 
 def _time_unit(profile: Profile) -> str:

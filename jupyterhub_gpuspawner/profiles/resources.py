@@ -151,6 +151,8 @@ class Resources(Frozen):
         "gres": "no such field; did you mean gpus, with gpu_type? Other generic resources are a line of extra"
     }
 
+    cluster: Name | None = None
+    """The cluster, by its name in ``c.GPUSlurmSpawner.clusters``; left out: the first."""
     partition: Names | None = None
     """Partition, or several separated by commas."""
     nodes: Annotated[int, whole(1)] | None = None

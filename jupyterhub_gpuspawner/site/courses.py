@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, rehearsal_
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_defaults
+from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of
@@ -132,7 +132,7 @@ async def course_site(
     return CourseInputs(
         profiles=spawner.offered(),
         snapshot=snapshot or await spawner.connection().client.snapshot(),
-        defaults=site_defaults(spawner.site_settings()),
+        defaults=spawner.defaults(),
         groups=groups,
         without_account=await _without_account(spawner, everybody),
         hub=hub_limits(site),
@@ -279,7 +279,7 @@ def _course_request(
     session = next((date for date in file.course.dates if now < date.end), None)
     if session is None:
         raise no_session(file, "from now on")
-    moment, defaults = max(now, opens_at(file.course, session)), site_defaults(spawner.site_settings())
+    moment, defaults = max(now, opens_at(file.course, session)), spawner.defaults()
     offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session)
     request = resolve(
         (offered.profile,),

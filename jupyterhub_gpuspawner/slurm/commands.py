@@ -58,6 +58,8 @@ _VERBOSE_SECONDS = 4.0
 """Seconds in which a command with ``-vv`` says why others time out: munge's library takes 2.4 to fail once."""
 _USING_MUNGE = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr"})
 """Commands that ask slurmctld or slurmdbd, so that their time-out may be munge's; getent and id are run here, too."""
+_OF_A_CLUSTER = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sshare"})
+"""Commands with ``--clusters``; sacctmgr asks slurmdbd, and names the cluster in its conditions."""
 _DESCENDANTS = 1000
 """Maximum number of descendants that are searched for."""
 
@@ -406,6 +408,8 @@ class Installation:
         self,
         *,
         bin_dir: str = "",
+        slurm_conf: str = "",
+        cluster: str = "",
         wrapper_dir: str = "",
         query_prefix: Sequence[str] = (),
         timeout: float = 10.0,
@@ -414,6 +418,9 @@ class Installation:
         observe: Observer | None = None,
     ) -> None:
         """``wrapper_dir`` holds the scripts that replace sbatch and scancel when these run as another account.
+
+        ``slurm_conf`` is the path of slurm.conf, by default that of the hub's environment. ``cluster`` is the name of
+        another cluster of the same slurmdbd, to which the commands are sent (``-M``).
 
         ``query_prefix`` runs the script ``query`` of ``wrapper_dir`` in place of the commands that only read, so that
         this machine needs none. ``timeout`` in seconds. At most ``limit`` commands run at
@@ -424,6 +431,7 @@ class Installation:
         hub's. ``observe`` is called after each command with its name, seconds, and exit status (None: no answer).
         """
         self.bin_dir = bin_dir
+        self.cluster = cluster
         self.wrapper_dir = wrapper_dir
         self.query_prefix = tuple(query_prefix)
         self.timeout = timeout
@@ -432,7 +440,7 @@ class Installation:
         self._share = max(1, limit // 2)
         self._shares: dict[tuple[str, ...], _Share] = {}
         self._own_leftovers: set[int] = set()
-        self._environment = {**_base_environment(bin_dir), **(environment or {})}
+        self._environment = {**_base_environment(bin_dir, slurm_conf), **(environment or {})}
         self._verbose: asyncio.Future[str] | None = None
 
     def wraps(self, prefix: Sequence[str]) -> bool:
@@ -460,6 +468,7 @@ class Installation:
         beyond the limit.
         """
         env = {**self._environment, **(environment or {})}
+        arguments = (*self._cluster_option(command), *arguments)
         if prefix is None and self.query_prefix:
             before, where = self.query_prefix, SETTING
             wrapper, stdin, arguments = QUERY, request(command, arguments), ()
@@ -505,6 +514,9 @@ class Installation:
                 hint="wrapper_dir is the folder of the scripts on the login node.",
             )
         return answer
+
+    def _cluster_option(self, command: str) -> tuple[str, ...]:
+        return (f"--clusters={self.cluster}",) if self.cluster and command in _OF_A_CLUSTER else ()
 
     async def _verbose_messages(self) -> str:
         """What Slurm's commands say of a connection that they try to make, which they print with ``-vv`` alone.
@@ -585,8 +597,8 @@ def _missing(before: Sequence[str], path: str, where: str) -> GPUSpawnerError:
     )
 
 
-def _base_environment(bin_dir: str) -> dict[str, str]:
+def _base_environment(bin_dir: str, slurm_conf: str) -> dict[str, str]:
     path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
     environment = {"PATH": f"{bin_dir}:{path}" if bin_dir else path, "LANG": "C.UTF-8"}
     environment.update({name: os.environ[name] for name in ("SLURM_CONF", "TZ") if os.environ.get(name)})
-    return environment
+    return {**environment, "SLURM_CONF": slurm_conf} if slurm_conf else environment

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_p
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment, Resources
 from tests.courses.test_course import course
 
@@ -50,7 +50,7 @@ def at(day: int, hour: int, minute: int = 0, second: int = 0) -> datetime:
     return datetime(2026, 3, day, hour, minute, second, tzinfo=BRUSSELS)
 
 
-def offered(now: datetime, *, profile: Any = None, defaults: Resources | None = None, **changes: Any) -> CourseProfile:
+def offered(now: datetime, *, profile: Any = None, defaults: Defaults | None = None, **changes: Any) -> CourseProfile:
     """The profile of the course, with some fields of course and profile replaced."""
     file = CourseFile("deep", course(LESSON, **changes))
     return course_profile(file, parse_profiles([{**K80, **(profile or {})}]), now, defaults=defaults)
@@ -161,7 +161,7 @@ def test_the_time_limit_is_lowered_whoever_set_it(
 ) -> None:
     """The profile or the site; one that only Slurm knows is left to Slurm."""
     slurm = {name: value for name, value in {**K80["slurm"], **profile}.items() if value is not None}  # type: ignore[dict-item]
-    site = Resources.model_validate(defaults) if defaults is not None else None
+    site = {"": Resources.model_validate(defaults)} if defaults is not None else None
 
     assert asked(at(4, 14), profile={"slurm": slurm}, defaults=site).resources.time == expected
 
@@ -336,7 +336,7 @@ def test_a_bound_may_be_the_sites() -> None:
     file = CourseFile("deep", course(LESSON, profile={"slug": "k80", "time": "5:00:00"}))
     profiles = parse_profiles([{**K80, "slurm": {"partition": "gpu", "gpus": 1}}])
     with pytest.raises(ConfigError, match="must be at most 4:00:00, as profile k80 allows"):
-        course_profile(file, profiles, at(2, 10), defaults=Resources.model_validate({"time": "4:00:00"}))
+        course_profile(file, profiles, at(2, 10), defaults={"": Resources.model_validate({"time": "4:00:00"})})
 
 
 def test_a_slug_of_the_admins_is_not_taken_over() -> None:

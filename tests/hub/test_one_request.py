@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.choose.api import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, option_fields, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import batch_job, site_defaults
+from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from tests.snapshots import cluster, node
 
@@ -56,7 +56,7 @@ def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
         groups=(),
         snapshot=SNAPSHOT,
         now=datetime.now().astimezone(),
-        defaults=site_defaults(spawner.site_settings()),
+        defaults=spawner.defaults(),
     )
     return found
 

@@ -104,8 +104,8 @@ display_name: P
 slug: p
 description: text
 default: true
-slurm: {partition: a, nodes: 1, gpus: 1, gpu_type: a100, cpus: 1, memory: 1G, time: 1:00, account: a, qos: a,
-  reservation: a-%u, constraint: a, nice: 1, exclusive: true}
+slurm: {cluster: a, partition: a, nodes: 1, gpus: 1, gpu_type: a100, cpus: 1, memory: 1G, time: 1:00, account: a,
+  qos: a, reservation: a-%u, constraint: a, nice: 1, exclusive: true}
 environment: {login_shell: false, modules: [CUDA], conda: jupyter}
 placement: {policy: restricted, claim: 1}
 allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}

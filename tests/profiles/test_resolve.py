@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
 from tests.standins.resources import resolved
 
@@ -68,7 +68,7 @@ SITE = parse_profiles(
 
 
 def _resolve(
-    options: dict[str, object], *, groups: tuple[str, ...] = (), now: datetime = NOW, defaults: Resources | None = None
+    options: dict[str, object], *, groups: tuple[str, ...] = (), now: datetime = NOW, defaults: Defaults | None = None
 ) -> JobRequest:
     return resolve(SITE, options, username="bob", groups=groups, server_name="", now=now, defaults=defaults)
 
@@ -137,7 +137,7 @@ def test_no_gpu_is_no_gres() -> None:
 
 def test_the_sites_defaults_hold_where_profile_and_user_say_nothing() -> None:
     """For Slurm jobs alone."""
-    defaults = Resources.model_validate({"partition": "all", "account": "site", "time": "1:00:00", "cpus": 1})
+    defaults = {"": Resources.model_validate({"partition": "all", "account": "site", "time": "1:00:00", "cpus": 1})}
     cpu = _resolve({"profile": "cpu"}, defaults=defaults)
     assert cpu.resources == resolved(partition="batch", cpus=2, account="site", time=3600)
     assert _resolve({"profile": "test"}, defaults=defaults).resources == resolved()
@@ -221,7 +221,7 @@ def test_site_profile_and_choice_become_one_request(
         groups=(),
         server_name="",
         now=NOW,
-        defaults=Resources.model_validate(site),
+        defaults={"": Resources.model_validate(site)},
     )
     assert request.resources == resolved(**expected)
 

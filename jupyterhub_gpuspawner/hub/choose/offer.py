@@ -23,11 +23,17 @@ from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resolve import (
+    Defaults,
+    JobRequest,
+    choice_from_form,
+    permitted,
+    queue_limit,
+    resolve,
+)
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
@@ -129,7 +135,7 @@ class Site(NamedTuple):
     """What is known of the site for the profiles of one user; all empty where no profile uses Slurm."""
 
     connection: Connection | None = None
-    defaults: Resources | None = None
+    defaults: Defaults | None = None
     owner: str = ""
     """The account that owns the user's jobs."""
     queue_limit: int | None = None
@@ -143,7 +149,7 @@ def site_of(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> Site:
     if not any(profile.kind == "slurm" for profile in offered):
         return NO_SITE
     owner = job_owner(spawner.exec_prefix, spawner.user.name)
-    return Site(spawner.connection(), site_defaults(spawner.site_settings()), owner, spawner.site_queue_limit)
+    return Site(spawner.connection(), spawner.defaults(), owner, spawner.site_queue_limit)
 
 
 async def statuses_of(
@@ -573,7 +579,7 @@ def profile_statuses(
     groups: Collection[str],
     snapshot: ClusterSnapshot | None,
     now: datetime,
-    defaults: Resources | None = None,
+    defaults: Defaults | None = None,
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
     site_queue_limit: int | None = None,

@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.hub.site.background import Failures
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 CHECKS = "gpuspawner_course_checks"
 """The hub's :class:`CourseChecks` in its settings."""
@@ -155,4 +154,4 @@ async def inputs_of(
     on_rosters = {group for other in book.courses() if other.course for group in other.course.roster.groups}
     named = on_rosters | {group for profile in offered for group in profile.allow.groups}
     groups = {**book.people_of(named).groups, course.group: course.people}
-    return CourseInputs(offered, snapshot, site_defaults(spawner.site_settings()), groups=groups)
+    return CourseInputs(offered, snapshot, spawner.defaults(), groups=groups)

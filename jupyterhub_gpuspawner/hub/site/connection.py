@@ -165,8 +165,10 @@ def _named(unread: Unread) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), and views."""
+    """One cluster: a client (with its limit of commands at once), a watcher (one ``squeue`` for all jobs), views."""
 
+    name: str
+    """The cluster's name in ``clusters``; empty in a hub that names none."""
     client: SlurmClient
     watcher: JobWatcher
     cluster: ClusterView
@@ -190,14 +192,27 @@ _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Connecti
 
 
 def connection(
-    *, bin_dir: str, wrapper_dir: str, query_prefix: tuple[str, ...], timeout: float, limit: int
+    name: str,
+    *,
+    bin_dir: str,
+    slurm_conf: str,
+    cluster: str,
+    wrapper_dir: str,
+    query_prefix: tuple[str, ...],
+    timeout: float,
+    limit: int,
 ) -> Connection:
-    """Return the connection of this event loop for these settings, which is made on first use."""
+    """Return the connection of this event loop for these settings, which is made on first use.
+
+    ``name`` is the cluster's in ``clusters``; ``cluster`` is Slurm's name of it, where the commands need it (``-M``).
+    """
     connections = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
-    settings = (bin_dir, wrapper_dir, query_prefix, timeout, limit)
+    settings = (name, bin_dir, slurm_conf, cluster, wrapper_dir, query_prefix, timeout, limit)
     if settings not in connections:
         installation = Installation(
             bin_dir=bin_dir,
+            slurm_conf=slurm_conf,
+            cluster=cluster,
             wrapper_dir=wrapper_dir,
             query_prefix=query_prefix,
             timeout=timeout,
@@ -207,6 +222,7 @@ def connection(
         client = SlurmClient(installation, report=UnreadRecords().report)
         jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL)
         connections[settings] = Connection(
+            name,
             client,
             jobs,
             # a page that gets no answer has the watcher ask at once, so that all pages say the same

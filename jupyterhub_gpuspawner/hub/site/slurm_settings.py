@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import socket
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
@@ -27,6 +29,7 @@ from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
 # Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds.
 
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", re.ASCII)
 _PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
 
 
@@ -138,6 +141,26 @@ class OptionText(Unicode[str, Any]):
         return text
 
 
+class Clusters(Dict):
+    """The settings of each cluster by its name."""
+
+    bounds = "names of letters, digits, dots, hyphens and _, each with a dict of settings"
+
+    def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Any]]:
+        """Return the dict; raises TraitError, also for a name that is no setting. Values are not checked here."""
+        clusters: dict[Any, Any] = super().validate(obj, value) or {}
+        known = sorted(set(type(obj).class_trait_names(config=True)) - OF_THE_HUB)
+        for name, settings in clusters.items():
+            if not (isinstance(name, str) and _CLUSTER.fullmatch(name)) or not isinstance(settings, dict):
+                raise TraitError(f"{self.name}: {name!r}: {settings!r} must be {self.bounds}.")
+            for setting in settings:
+                if setting not in known:
+                    similar = get_close_matches(str(setting), known, 1)
+                    advice = f"; did you mean {similar[0]}?" if similar else ""
+                    raise TraitError(f"{self.name}: {name}: {setting!r} is no setting of a cluster{advice}")
+        return clusters
+
+
 class Wait(Unicode[str, Any]):
     """A time to wait, in the grammar of :func:`parse_wait`."""
 
@@ -153,12 +176,18 @@ class Wait(Unicode[str, Any]):
         return text
 
 
-BOUNDED = (Seconds, Count, Minutes, IdleFields, PortRange, OptionText, Wait)
+BOUNDED = (Seconds, Count, Minutes, IdleFields, PortRange, OptionText, Clusters, Wait)
 """The types of this module. Each has ``bounds``, in words."""
 
 
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
+OF_THE_HUB = frozenset(
+    {"clusters", "contact", "courses_dir", "environment", "hub_name", "job_name", "profiles", "profiles_dir"}
+)
+"""Settings that are the same on all clusters; a cluster's own variables are lines of its ``req_prologue``."""
+CONNECTION = ("exec_prefix", "query_prefix", "req_cluster", "slurm_bin_dir", "slurm_conf", "wrapper_dir")
+"""Settings without which a job cannot be found, polled or cancelled."""
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
 COMMANDS_AT_A_TIME = 8
@@ -293,6 +322,28 @@ class SlurmSettings(SlurmSpawner):
         job moves it as it begins. Any other folder must exist, and is yours to clean up.""",
     )
     slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands. Empty: they are found through PATH.")
+    slurm_conf = Unicode(
+        "",
+        config=True,
+        help="""Path of the slurm.conf that the commands read. Empty: that of the hub's `SLURM_CONF`, or Slurm's usual
+        place.""",
+    )
+    req_cluster = OptionText(
+        "",
+        config=True,
+        help="""Name of another cluster in the slurmdbd of this machine's Slurm, to which all commands are sent
+        (`--clusters`, `-M`). Empty: the cluster of slurm.conf.""",
+    )
+    clusters = Clusters(
+        config=True,
+        help="""The clusters on which the hub starts servers, by name, each with the settings that are its own:
+        `{"juniper": {}, "cedar": {"query_prefix": "ssh cedar", "exec_prefix": "ssh cedar sudo -n -u {username}",
+        "wrapper_dir": "/opt/gpuspawner"}}`. Any setting of this class may be among them, except names of the hub and
+        of its jobs; one that is left out has the value that it has for all. A server is on the cluster that
+        `slurm.cluster` of its profile names, or else on the first. Empty: one cluster, without a name.""",
+    )
+
+    cluster = Unicode("", help="The name of the server's cluster in `clusters`; empty in a hub that names none.")
     slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Time-out of a Slurm command, in seconds.")
     queue_timeout = Wait(
         "UNLIMITED",
@@ -330,6 +381,13 @@ class SlurmSettings(SlurmSpawner):
         the default. With `action: report` nothing is done; `gpuspawner idle` lists what would have been stopped.""",
     )
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        own = {name for settings in self.clusters.values() for name in settings}
+        self._of_all_clusters = {name: copy.deepcopy(getattr(self, name)) for name in own}
+        for name, value in self.cluster_settings(self.first_cluster).items():
+            setattr(self, name, value)
+
     @validate("start_timeout", "http_timeout")
     def _at_least_a_second(self, proposal: Any) -> int:
         """JupyterHub defines these without bounds, and every start would fail with them."""
@@ -343,10 +401,30 @@ class SlurmSettings(SlurmSpawner):
         port = self.hub.port if self.hub is not None else JUPYTERHUB_PORT
         return socket.gethostname() if port == JUPYTERHUB_PORT else f"{socket.gethostname()}-{port}"
 
+    @property
+    def first_cluster(self) -> str:
+        """The cluster of servers whose profile names none; empty in a hub that names no clusters."""
+        return next(iter(self.clusters), "")
+
+    def cluster_settings(self, name: str) -> dict[str, Any]:
+        """Each setting that any cluster has as its own, as it is on this one; raises ConfigError for an unknown one.
+
+        Empty in a hub that names no clusters.
+        """
+        if not self.clusters and not name:
+            return {}
+        if name not in self.clusters:
+            named = f"Clusters of this hub are {', '.join(self.clusters)}." if self.clusters else "This hub names none."
+            raise ConfigError(f"There is no cluster {name!r} in clusters.", where="slurm.cluster", hint=named)
+        return copy.deepcopy({**self._of_all_clusters, **self.clusters[name], "cluster": name})
+
     def connection(self) -> Connection:
-        """The hub's client of Slurm and its watcher, which all spawners of these settings share."""
+        """The client of this server's cluster and its watcher, which all servers there share."""
         return connection(
+            self.cluster,
             bin_dir=self.slurm_bin_dir,
+            slurm_conf=self.slurm_conf,
+            cluster=self.req_cluster,
             wrapper_dir=self.wrapper_dir,
             query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
             timeout=self.site_value("slurm_timeout"),

@@ -113,10 +113,10 @@ BATCHSPAWNER = (
         "the hub's `SLURM_CONF` says where slurmctld is",
         "Remove it: the hub's SLURM_CONF says where slurmctld is.",
     ),
-    _template(
+    InheritedSetting(
         "req_cluster",
-        "the hub asks one cluster, that of its `SLURM_CONF`",
-        "Remove it: jobs go to the cluster of the hub's SLURM_CONF.",
+        "as it is, or `slurm.cluster`",
+        "as a setting it is `--clusters` of every command; in a profile it names one of `clusters`",
     ),
     InheritedSetting(
         "exec_prefix",

@@ -35,7 +35,6 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
-from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
@@ -335,7 +334,7 @@ def _course_profiles(
     if not files:
         return {}
     now = datetime.now().astimezone()
-    profiles, defaults = spawner.source.profiles(), site_defaults(spawner.site_settings())
+    profiles, defaults = spawner.source.profiles(), spawner.defaults()
 
     def profile_of(file: CourseFile) -> CourseProfile | ConfigError:
         try:
@@ -379,7 +378,7 @@ def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[s
                 groups=spawner.groups_of_user(),
                 server_name="",
                 now=now,
-                defaults=site_defaults(spawner.site_settings()),
+                defaults=spawner.defaults(),
             )
             for offer in offers
         ]

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import delegate
@@ -40,15 +41,14 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_strangers,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import JobSettings, site_defaults
+from jupyterhub_gpuspawner.hub.start.build import JobSettings
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 
-CONNECTION = ("exec_prefix", "query_prefix", "slurm_bin_dir", "wrapper_dir")
-"""Settings without which a job cannot be found, polled or cancelled: stored with it where a group has set them."""
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
 """Times in seconds that JupyterHub reads from this spawner, whichever one starts the server."""
 STATE_VERSION = 2
@@ -207,7 +207,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             groups=self.groups_of_user(),
             server_name=self.name,
             now=datetime.now().astimezone(),
-            defaults=site_defaults(self.site_settings()),
+            defaults=self.defaults(),
         )
         courses = self.course_profiles() if request.profile.slug.startswith(PREFIX) else ()
         course = next((course for course in courses if course.profile.slug == request.profile.slug), None)
@@ -230,6 +230,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         settings = {**profile.traits, **{name: value for name, value in fields.items() if value}}
         if profile.kind == "slurm":
             self._refuse(profile.traits, where=where)
+            self._set_cluster(self.cluster_settings(request.resources.cluster or ""), where=where)
             self._set(settings, where=where)
         else:
             self.child_spawner = self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
@@ -245,9 +246,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         for name in CONNECTION:
             if name in traits:
                 raise ConfigError(
-                    f"{name} is the same for all servers of a hub.",
+                    f"{name} is the same for all servers of a cluster.",
                     where=where,
-                    hint=f"Set c.GPUSlurmSpawner.{name}, and remove it from the profile.",
+                    hint=f"Set it in c.GPUSlurmSpawner.clusters, and slurm.cluster in the profile; or for all servers "
+                    f"as c.GPUSlurmSpawner.{name}.",
                 )
 
     def _set(self, settings: Mapping[str, Any], *, where: str) -> None:
@@ -261,6 +263,12 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
                 self._restore()
                 raise ConfigError(str(error), where=where) from error
             self._before.setdefault(name, before)
+
+    def _set_cluster(self, settings: Mapping[str, Any], *, where: str) -> None:
+        """Be on the cluster with these settings until the next choice; raises ConfigError."""
+        before = {name: getattr(self, name) for name in settings}
+        super()._set_cluster(settings, where=where)
+        self._before = {**before, **self._before}
 
     def _restore(self) -> None:
         """Give settings that the last profile has set the values that they had."""
@@ -304,11 +312,17 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         with self._without_profile():
             return super().site_settings()
 
+    def defaults(self) -> dict[str, Resources]:
+        """Return what a job requests on each cluster where neither profile nor user does; raises ConfigError."""
+        with self._without_profile():
+            return super().defaults()
+
     def settings_of(self, request: JobRequest) -> JobSettings:
         """Return the settings of the job of a request that is not chosen; raises ConfigError."""
         where = f"profile {request.profile.slug}"
         self._refuse(request.profile.traits, where=where)
         with self._without_profile():
+            self._set_cluster(self.cluster_settings(request.resources.cluster or ""), where=where)
             self._set(request.profile.traits, where=where)
             return self.job_settings()
 
@@ -438,8 +452,9 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         profile = {name: value for name, value in asdict(self.chosen).items() if value}
         state: dict[str, Any] = {"version": STATE_VERSION, **profile}
         if self.child_spawner is None:
-            changed = {name: getattr(self, name) for name in CONNECTION}
-            changed = {name: value for name, value in changed.items() if value != self._configured[name]}
+            own = self.cluster_settings(self.cluster) if self.cluster in self.clusters else {}
+            configured = {name: own.get(name, self._configured[name]) for name in CONNECTION}
+            changed = {name: getattr(self, name) for name in CONNECTION if getattr(self, name) != configured[name]}
             return {**state, **super().get_state(), **({"connection": changed} if changed else {})}
         traits = self.request.profile.traits if self.request is not None else self._stored_traits
         connection = delegate.storable(traits) if self.chosen.kind == "other" else {}
@@ -468,9 +483,9 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             settings["start_timeout"] = profile.start_timeout
         try:
             if kind == "slurm":
+                super().load_state(server)
                 self._restore_settings(settings)
                 self._set({name: connection[name] for name in CONNECTION if name in connection}, where="stored state")
-                super().load_state(server)
             else:
                 self.child_spawner = self._stored_delegate(chosen, profile, connection)
                 self.child_spawner.load_state(server)

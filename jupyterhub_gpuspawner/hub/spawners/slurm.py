@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import Any
 
@@ -30,8 +30,9 @@ from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
+from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, StoredState, fault, takes_changes
-from jupyterhub_gpuspawner.hub.site.slurm_settings import STOP_PATIENCE_SECONDS, SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.hooks import SiteHooks
@@ -42,6 +43,7 @@ from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_f
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
@@ -176,6 +178,48 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         """The same as the site has set them, whatever the server's profile sets, and without variables."""
         return self._read_settings(frozenset())
 
+    def defaults(self) -> dict[str, Resources]:
+        """What a job requests on each cluster where neither profile nor user does; raises ConfigError.
+
+        The first is the cluster of a job that names none; its name is empty in a hub that names no clusters.
+        """
+        defaults = {}
+        for name in self.clusters or [""]:
+            with self.on_cluster(name):
+                defaults[name] = build.site_defaults(self._read_settings(frozenset()))
+        return defaults
+
+    @contextmanager
+    def on_cluster(self, name: str) -> Iterator[None]:
+        """Within the block, the settings are those of a cluster, as the site has set them; raises ConfigError."""
+        settings = self.cluster_settings(name)
+        before = {setting: getattr(self, setting) for setting in settings}
+        try:
+            self._assign(settings, where=f"{self.configured_as('clusters')}: {name}")
+            yield
+        finally:
+            for setting, value in before.items():
+                setattr(self, setting, value)
+
+    def connections(self) -> dict[str, Connection]:
+        """The connection to each cluster by its name; to the only one by an empty name."""
+        connections = {}
+        for name in self.clusters or [""]:
+            with self.on_cluster(name):
+                connections[name] = self.connection()
+        return connections
+
+    def _set_cluster(self, settings: Mapping[str, Any], *, where: str) -> None:
+        """Be on the cluster with these settings until the server has ended; raises ConfigError."""
+        self._assign(settings, where=where)
+
+    def _assign(self, settings: Mapping[str, Any], *, where: str) -> None:
+        for name, value in settings.items():
+            try:
+                setattr(self, name, copy.deepcopy(value))
+            except TraitError as error:
+                raise ConfigError(str(error), where=where) from error
+
     def _read_settings(self, variables: frozenset[str]) -> build.JobSettings:
         requests = self.requests()
         own = {
@@ -187,8 +231,10 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
-        build.site_profile(self.site_settings())
-        check_commands(self)
+        for name in self.clusters or [""]:
+            with self.on_cluster(name):
+                build.site_profile(self.site_settings())
+                check_commands(self)
         for gate in (False, True):  # takes a fifth of a second, once: now, not in the hub's loop during a start
             launcher_archive(gate=gate)
 
@@ -530,11 +576,14 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         """The facts of job, start and report; where nothing runs, how the last server ended."""
         states = (part.to_state() for part in (self.watch, self.report, self.extension, self.life))
         state = dict(item for state in states for item in state.items())
+        if self.cluster and self.job_id:
+            state["cluster"] = {"name": self.cluster, **{name: getattr(self, name) for name in CONNECTION}}
         return state | (self.attempt.to_state() if self.job_id else endings.ending_state(self.ending))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
         self._username = self.user.name if self.user else ""
+        self._load_cluster(state.get("cluster"))
         self.watch.load(state)
         self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
         for part in (self.report, self.extension, self.life):
@@ -543,6 +592,22 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
             metrics.restored(self)
             metrics.SERVERS.add(self)
+
+    def _load_cluster(self, stored: object) -> None:
+        """Be on the cluster of a stored server, by today's settings, or where the hub names it no more, by its own."""
+        if not isinstance(stored, dict) or not stored.get("name"):
+            return
+        name = str(stored["name"])
+        if name in self.clusters:
+            settings = self.cluster_settings(name)
+        else:
+            settings = {"cluster": name, **{setting: stored[setting] for setting in CONNECTION if setting in stored}}
+            self.log.warning(
+                "The server of %s is on the cluster %s, which is no longer in %s. It is kept, and watched and stopped "
+                "by the settings that it was started with, until it ends or somebody stops it.",
+                *(self._log_name, name, self.configured_as("clusters")),
+            )
+        self._set_cluster(settings, where="stored state")
 
     def clear_state(self) -> None:
         """Forget the job, whose session is over; only JupyterHub decides when."""
@@ -554,3 +619,4 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.extension):
             part.forget()
+        self._set_cluster(self.cluster_settings(self.first_cluster), where="")

@@ -36,6 +36,10 @@ CERTIFICATE_VARIABLES = {
 """JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/folder.py``)."""
 
 
+_NOT_REQUESTED = ("req_cluster", "req_keepvars_extra")
+"""Settings that are no default of a field: the first says how Slurm's commands reach the cluster."""
+
+
 @dataclass(frozen=True)
 class JobSettings:
     """The settings from which a job is made, read from a spawner; see the reference of ``c.GPUSlurmSpawner``."""
@@ -84,7 +88,7 @@ def site_profile(settings: JobSettings) -> Profile:
 
     A setting that is empty requests nothing.
     """
-    traits = {name: value for name, value in settings.requests.items() if value and name != "req_keepvars_extra"}
+    traits = {name: value for name, value in settings.requests.items() if value and name not in _NOT_REQUESTED}
 
     def where(path: Sequence[str | int]) -> str:
         field = str(path[-1]) if path else "*"

@@ -197,7 +197,7 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
             {"display_name": "No GPU", "slurm": {"gpus": 0, "cpus": 4}},
         ]
     )
-    found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults={"": site})
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
         ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "2 CPUs", "8 GiB memory", "1 h"),

@@ -29,11 +29,9 @@ class Server(GPUSlurmSpawner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster, self.clock = Cluster(), Clock()
+        self.slurm, self.clock = Cluster(), Clock()
         self.polls = list[str]()
-        self.watcher = JobWatcher(
-            self.cluster, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep
-        )
+        self.watcher = JobWatcher(self.slurm, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep)
 
     def connection(self) -> Any:
         return SimpleNamespace(watcher=self.watcher, cluster=SimpleNamespace(latest=None))
@@ -47,7 +45,7 @@ class Server(GPUSlurmSpawner):
 
     def shows(self, state: str) -> None:
         """Slurm shows the job in this state."""
-        self.cluster.held["7"] = own(state)
+        self.slurm.held["7"] = own(state)
 
     async def tell(self) -> None:
         """Let the watcher ask."""
@@ -119,8 +117,8 @@ async def test_a_job_that_is_hidden_since_it_was_pending_is_not_over(server: Ser
     server.shows("PENDING")
     await server.tell()
     watched.serves()
-    server.cluster.held.clear()
-    server.cluster.hides = {"ann"}
+    server.slurm.held.clear()
+    server.slurm.hides = {"ann"}
     await server.tell()
     await server.tell()
 

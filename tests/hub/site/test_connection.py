@@ -199,7 +199,7 @@ def test_pages_say_the_same_whoever_asked(
     watcher: Any = SimpleNamespace(unanswered_since=since)
     cluster: Any = SimpleNamespace(silent=silent, latest=latest)
 
-    known = Connection(unused, watcher, cluster, allocations=unused, operator=unused, shows_jobs=unused)
+    known = Connection("", unused, watcher, cluster, allocations=unused, operator=unused, shows_jobs=unused)
     assert known.silent is told
 
 

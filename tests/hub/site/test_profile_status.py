@@ -65,7 +65,7 @@ def test_the_status_of_every_profile() -> None:
 
 def test_defaults_of_the_site_count() -> None:
     """They fill in what a profile does not say."""
-    found = told(defaults=Resources(cpus=64))
+    found = told(defaults={"": Resources(cpus=64)})
     assert found["one-gpu"] == (
         None,
         "64 cores are more than the 16 of a node",
@@ -87,7 +87,7 @@ def test_a_status_carries_what_the_job_would_ask_for() -> None:
         groups=(),
         snapshot=FOUR,
         now=datetime.fromtimestamp(NOW).astimezone(),
-        defaults=Resources(gpus=1, cpus=2),
+        defaults={"": Resources(gpus=1, cpus=2)},
     )[0]
     assert found.resources is not None
     assert found.availability is not None
@@ -98,7 +98,7 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
     """If the hub's account owns all jobs, the reservation must allow that account, not the user."""
     reserved = Reservation("lab", start=NOW - 60, end=NOW + 3600, nodes=("g1",), users=("jupyter",))
     snapshot = replace(FOUR, reservations=(reserved,))
-    defaults = Resources.model_validate({"reservation": "lab"})
+    defaults = {"": Resources.model_validate({"reservation": "lab"})}
     sentences = [
         told(snapshot=snapshot, defaults=defaults, owner=owner)["one-gpu"][1] for owner in ("jupyter", "", "alice")
     ]

@@ -87,7 +87,8 @@ async def effect_of(template: str = "", **values: Any) -> tuple[object, ...]:
     spawner = spawner_of(template, **values)
     account = SOMEBODY if not spawner.req_homedir else await spawner.account()
     environment = {**spawner.job_environment(account), "JUPYTERHUB_API_TOKEN": ""}
-    return spawner.batch_job(account).script, spawner.as_user(), spawner.start_timeout, environment
+    cluster = spawner.connection().client.installation.cluster
+    return spawner.batch_job(account).script, spawner.as_user(), spawner.start_timeout, environment, cluster
 
 
 @pytest.mark.parametrize("setting", BATCHSPAWNER, ids=lambda setting: setting.name)

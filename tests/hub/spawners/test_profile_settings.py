@@ -355,8 +355,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "another cluster": (
         {"traits": {"slurm_bin_dir": "/opt/b/bin"}},
-        "profile p: slurm_bin_dir is the same for all servers of a hub. "
-        "Set c.GPUSlurmSpawner.slurm_bin_dir, and remove it from the profile.",
+        "profile p: slurm_bin_dir is the same for all servers of a cluster. Set it in c.GPUSlurmSpawner.clusters, and "
+        "slurm.cluster in the profile; or for all servers as c.GPUSlurmSpawner.slurm_bin_dir.",
     ),
     "a class that is none": (
         {"kind": "other", "spawner_class": "os.path"},

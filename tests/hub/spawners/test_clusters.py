@@ -1,0 +1,162 @@
+"""Several clusters behind one hub: which settings a server's cluster has, at its start and after a restart."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+
+CEDAR = {
+    "query_prefix": "ssh cedar",
+    "exec_prefix": "ssh cedar sudo -n -u {username}",
+    "wrapper_dir": "/opt/gpuspawner",
+    "req_partition": "k80",
+}
+CLUSTERS = {"juniper": {"slurm_conf": "/etc/juniper/slurm.conf"}, "cedar": CEDAR}
+PROFILES = [
+    {"display_name": "Either", "slug": "either", "slurm": {"gpus": 1}, "profile_options": {
+        "gpu": {"choices": {
+            "a100": {"display_name": "A100 on juniper", "slurm": {"cluster": "juniper"}, "default": True},
+            "k80": {"display_name": "K80 on cedar", "slurm": {"cluster": "cedar", "gpu_type": "k80"}},
+        }},
+    }},
+    {"display_name": "Plain", "slug": "plain"},
+]  # fmt: skip
+SETTINGS = ("cluster", "exec_prefix", "query_prefix", "req_partition", "slurm_conf")
+
+
+def spawner_of(clusters: dict[str, Any] | None = None, **settings: Any) -> GPUProfilesSpawner:
+    """A spawner of a hub with these clusters."""
+    own = {"req_partition": "gpu", **({"clusters": clusters} if clusters else {}), **settings}
+    return GPUProfilesSpawner(config=Config({"GPUSlurmSpawner": Config(own)}), profiles=PROFILES)
+
+
+def request(spawner: GPUProfilesSpawner, **options: object) -> JobRequest:
+    """The request for the first profile with these options."""
+    return resolve(
+        parse_profiles(PROFILES),
+        {"profile": "either", **options},
+        username="ada",
+        groups=(),
+        server_name="",
+        now=datetime(2026, 11, 25, 10),
+        defaults=spawner.defaults(),
+    )
+
+
+def settings(spawner: GPUProfilesSpawner) -> dict[str, Any]:
+    """What a spawner is set to, as far as it differs between the clusters."""
+    return {name: getattr(spawner, name) for name in SETTINGS}
+
+
+ON_JUNIPER = {
+    "cluster": "juniper",
+    "exec_prefix": "sudo -n -E -u {username}",
+    "query_prefix": "",
+    "req_partition": "gpu",
+    "slurm_conf": "/etc/juniper/slurm.conf",
+}
+ON_CEDAR = {
+    "cluster": "cedar",
+    "exec_prefix": "ssh cedar sudo -n -u {username}",
+    "query_prefix": "ssh cedar",
+    "req_partition": "k80",
+    "slurm_conf": "",
+}
+
+
+def test_a_choice_decides_the_cluster_and_the_next_one_decides_anew() -> None:
+    """A setting that a cluster does not have has the value of the site, not that of the first cluster."""
+    spawner = spawner_of(CLUSTERS)
+    at_first = settings(spawner)
+    spawner.prepare(request(spawner, gpu="k80"))
+    chosen = settings(spawner)
+    spawner.clear_state()
+
+    assert (at_first, chosen, settings(spawner)) == (ON_JUNIPER, ON_CEDAR, ON_JUNIPER)
+
+
+def test_a_job_has_the_defaults_of_its_cluster() -> None:
+    """Its partition is that of the site there."""
+    spawner = spawner_of(CLUSTERS)
+    requested = [request(spawner, gpu=gpu).resources for gpu in ("a100", "k80")]
+
+    assert [(job.cluster, job.partition) for job in requested] == [("juniper", "gpu"), ("cedar", "k80")]
+    assert spawner.settings_of(request(spawner, gpu="k80")).exec_prefix == CEDAR["exec_prefix"]
+    assert spawner.site_settings().exec_prefix == ON_JUNIPER["exec_prefix"]
+
+
+def test_a_hub_without_clusters_has_one_that_has_no_name() -> None:
+    """Nothing changes for it; a profile that names a cluster cannot be started, and says why."""
+    spawner = spawner_of()
+    (plain,) = spawner.defaults().items()
+
+    assert (plain[0], plain[1].partition, spawner.cluster, spawner.get_state()) == ("", "gpu", "", {})
+    with pytest.raises(RequestError, match=r"There is no cluster 'cedar'. This hub names no clusters."):
+        request(spawner, gpu="k80")
+
+
+def test_a_restarted_hub_asks_the_cluster_of_the_server() -> None:
+    """By its settings as they are today."""
+    spawner = spawner_of(CLUSTERS)
+    spawner.prepare(request(spawner, gpu="k80"))
+    spawner.watch.load({"job_id": "7"})
+    state = json.loads(json.dumps(spawner.get_state()))
+    moved = {**CLUSTERS, "cedar": {**CEDAR, "query_prefix": "ssh cedar2"}}
+    restarted = spawner_of(moved)
+    restarted.load_state(state)
+
+    assert settings(restarted) == {**ON_CEDAR, "query_prefix": "ssh cedar2"}
+    restarted.clear_state()
+    assert settings(restarted) == ON_JUNIPER
+
+
+def test_a_server_on_a_cluster_that_was_removed_is_found_by_the_settings_that_it_had(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is not lost, and the log says so."""
+    spawner = spawner_of(CLUSTERS)
+    spawner.prepare(request(spawner, gpu="k80"))
+    spawner.watch.load({"job_id": "7"})
+    restarted = spawner_of({"juniper": CLUSTERS["juniper"]})
+    restarted.load_state(spawner.get_state())
+
+    found = settings(restarted)
+    assert (restarted.job_id, found) == ("7", {**ON_CEDAR, "req_partition": "gpu", "slurm_conf": ""})
+    assert "which is no longer in c.GPUSlurmSpawner.clusters" in caplog.text
+    restarted.clear_state()
+    assert settings(restarted) == ON_JUNIPER
+
+
+@pytest.mark.parametrize(
+    ("clusters", "message"),
+    [
+        (
+            {"cedar": {"exec_prefx": ""}},
+            "clusters: cedar: 'exec_prefx' is no setting of a cluster; did you mean exec_prefix?",
+        ),
+        ({"cedar": {"hub_name": "x"}}, "clusters: cedar: 'hub_name' is no setting of a cluster"),
+        ({"ce dar": {}}, "clusters: 'ce dar'"),
+        ({"cedar": "ssh"}, "clusters: 'cedar': 'ssh' must be"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(clusters: dict[str, Any], message: str) -> None:
+    """With the cluster, the setting, and what would be right."""
+    with pytest.raises(TraitError, match=message.replace("?", r"\?")):
+        spawner_of(clusters)
+
+
+def test_a_value_that_no_start_could_use_is_found_at_its_cluster() -> None:
+    """When the hub starts, and by `check`."""
+    spawner = spawner_of({"juniper": {}, "cedar": {"slurm_timeout": "long"}})
+    with pytest.raises(ConfigError, match=r"c.GPUSlurmSpawner.clusters: cedar: .*slurm_timeout"):
+        spawner.check()
