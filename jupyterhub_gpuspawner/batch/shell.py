@@ -89,15 +89,20 @@ import sys
 sys.excepthook = lambda *_: None
 if sys.version_info < (3, 9):
     sys.exit(99)
-import base64, os, re
+import base64, os, re, tempfile
 lines = re.search(rb"\\n((?:[A-Za-z0-9+/=]{120}\\n){9,}[A-Za-z0-9+/=]+)\\n", open(sys.argv[1], "rb").read())
-file = os.memfd_create("launch.pyz")
-os.write(file, base64.b64decode(lines[1]))
-sys.path.insert(0, "/proc/self/fd/%d" % file)
+try:
+    memory = getattr(os, "memfd_create", None)  # conda builds its Pythons for a libc that lacks it
+    file = open(memory("launch.pyz"), "wb", 0) if memory else tempfile.TemporaryFile("wb", 0)
+except OSError:
+    sys.exit(99)
+file.write(base64.b64decode(lines[1]))
+sys.path.insert(0, "/proc/self/fd/%d" % file.fileno())
 from jupyterhub_gpuspawner.node.failure import main
 main(sys.argv[2:])"""
 
 _FIND_PYTHON = """\
+gpuspawner_fault=launcher
 # Find a Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and similar variables are
 # ignored (-I), and so are functions and aliases called python3
 gpuspawner_server=$(command -v -- @SERVER@ || :)
@@ -193,6 +198,8 @@ def setup_lines(environment: Environment) -> list[str]:
         for name in environment.modules
     ]
     if environment.conda:
+        missing = _fail("conda_command", "", "there is no conda command on this node")
+        steps.append(f"type conda >/dev/null 2>&1 || {missing}")
         failed = _fail("conda", environment.conda, f"conda environment {environment.conda} cannot be activated")
         steps.append(f'eval "$(conda shell.bash hook)" && conda activate {_path(environment.conda)} || {failed}')
     if environment.venv:
@@ -326,10 +333,10 @@ _BOOTSTRAP = """\
 import sys
 if sys.version_info < (3, 9):
     sys.exit(99)
-import base64, os
-file = os.memfd_create('launch.pyz')
-os.write(file, base64.b64decode(os.environ.pop('GPUSPAWNER_ARCHIVE') + os.environ.pop('GPUSPAWNER_ARCHIVE_REST')))
-sys.path.insert(0, '/proc/self/fd/%d' % file)
+import base64, os, tempfile
+file = open(os.memfd_create('launch.pyz'), 'wb', 0) if hasattr(os, 'memfd_create') else tempfile.TemporaryFile('wb', 0)
+file.write(base64.b64decode(os.environ.pop('GPUSPAWNER_ARCHIVE') + os.environ.pop('GPUSPAWNER_ARCHIVE_REST')))
+sys.path.insert(0, '/proc/self/fd/%d' % file.fileno())
 from jupyterhub_gpuspawner.node.other_node import main
 main(sys.argv[1])"""
 

@@ -31,6 +31,10 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
     "module": Explanation(
         "{module} cannot be loaded.", "Correct `environment.modules` of profile {profile}; on {node}: `module avail`."
     ),
+    "conda_command": Explanation(
+        "There is no conda command.",
+        "Install conda on {node}, name its module in profile {profile}, or remove `environment.conda`.",
+    ),
     "conda": Explanation(
         "{conda} cannot be activated.",
         "Correct `environment.conda` of profile {profile}; on {node}: `conda env list`.",

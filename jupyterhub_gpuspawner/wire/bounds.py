@@ -27,8 +27,8 @@ FOLDER_FAULTS = (
 """Faults of a folder that servers write to: the user's home, that of the log, that for temporary files. The server is
 started all the same."""
 FAULTS = (
-    *("module_command", "module_path", "module", "conda", "venv", "setup", "prologue", "script"),
-    *("command", "command_refused", "server"),
+    *("module_command", "module_path", "module", "conda_command", "conda", "venv", "setup", "prologue", "launcher"),
+    *("script", "command", "command_refused", "server"),
     *FOLDER_FAULTS,
 )
 """What keeps a job from running its server, as the job reports it: see :class:`~.documents.StartFailure`.

@@ -108,6 +108,13 @@ CAUSES: dict[str, Cause] = {
         "module",
         login=MODULE,
     ),
+    "noconda": Cause(
+        "the node has no `conda` command",
+        {"environment": {"conda": "course2026"}},
+        "There is no conda command on NODE.",
+        NEEDED,
+        "conda_command",
+    ),
     "conda": Cause(
         "a conda environment that does not exist",
         {"environment": {"conda": "course2026"}},

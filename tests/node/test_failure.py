@@ -86,13 +86,7 @@ CAUSES: dict[str, tuple[Mapping[str, Any], Sequence[str], str, int, StartFailure
         0,
         StartFailure("setup"),
     ),
-    "a conda environment": (
-        {"conda": "no-such-env", "setup": "echo more"},
-        COMMAND,
-        "",
-        1,
-        StartFailure("conda", "no-such-env"),
-    ),
+    "no conda command": ({"conda": "course", "setup": "echo more"}, COMMAND, "", 1, StartFailure("conda_command")),
     "a virtual environment": ({"venv": "/no/such/venv"}, COMMAND, "", 1, StartFailure("venv", "/no/such/venv")),
     "a line of the site": (
         {},
@@ -141,6 +135,54 @@ def test_a_module_is_named_and_nothing_else_is_reported(tmp_path: Path) -> None:
     placement = PlacementDocument(job_id="7", node=NODE)
     assert (ended, reports) == (1, [NodeReport(0, placement, failure=StartFailure("module", "CUDA/99"))])
     assert of_path == [NodeReport(0, placement, failure=StartFailure("module_path", "/sw/my modules"))]
+
+
+CONDA = 'conda() { [ "$1" = shell.bash ] && echo :; }\n'
+
+
+def test_a_conda_environment_that_cannot_be_activated_is_named(tmp_path: Path) -> None:
+    """The command itself is there."""
+    (tmp_path / "conda.sh").write_text(CONDA)
+    text = script({"conda": "no-such-env", "setup": "echo more"}, COMMAND, "")
+    ended, reports, log = run(tmp_path, text, BASH_ENV=str(tmp_path / "conda.sh"))
+
+    assert (ended, [report.failure for report in reports]) == (1, [StartFailure("conda", "no-such-env")])
+    assert log == "gpuspawner: conda environment no-such-env cannot be activated\n"
+
+
+OLD_LIBC = "import os, sys; del os.memfd_create; code = sys.argv.pop(1); exec(code)"
+"""A Python that was built for an older libc, as those of conda are: it makes no files in memory."""
+
+
+def old_python(folder: Path) -> str:
+    """A PATH on which such a Python is the first."""
+    program = folder / "bin" / "python3"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\n"
+        f'while [ "$1" = -I ] || [ "$1" = -S ]; do shift; done\n'
+        f'[ "$1" != -c ] || {{ shift; exec {sys.executable} -I -c \'{OLD_LIBC}\' "$@"; }}\n'
+        f'exec {sys.executable} -I "$@"\n'
+    )
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("prologue", ["", "true"])
+def test_a_launcher_that_fits_nowhere_is_not_blamed_on_the_lines_before_it(tmp_path: Path, prologue: str) -> None:
+    """Neither the profile's setup nor the site's prologue failed: no folder and no memory holds it."""
+    places = "for place in /tmp /dev/shm; do mount --bind $place $place && mount -o remount,ro,bind $place; done; "
+    text = script({}, COMMAND, prologue)
+    ended, reports, log = run(tmp_path, text, mounts=places, PATH=old_python(tmp_path))
+
+    assert (ended, [report.failure for report in reports]) == (1, [StartFailure("launcher")]), log
+
+
+def test_a_python_without_files_in_memory_reports_a_failure(tmp_path: Path) -> None:
+    """It keeps the launcher in a file for temporary files."""
+    _, reports, log = run(tmp_path, script({"modules": ["GCC"]}, COMMAND, ""), PATH=old_python(tmp_path))
+
+    assert [report.failure for report in reports] == [StartFailure("module_command")], log
 
 
 FAILS = "import sys; print('\\x1b[31mstarting\\x1b[0m', file=sys.stderr); import no_such_module"

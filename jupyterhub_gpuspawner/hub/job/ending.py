@@ -224,11 +224,17 @@ _OF_REPORTS: Mapping[str, Words] = {
     "module_command": Words("There is no module command on {node}.", _MISSING),
     "module_path": Words("The modules in {subject} cannot be used on {node}.", _MISSING),
     "module": Words("The module {subject} cannot be loaded on {node}.", _MISSING),
+    "conda_command": Words("There is no conda command on {node}.", _MISSING),
     "conda": Words("The conda environment {subject} cannot be activated on {node}.", _MISSING),
     "venv": Words("The virtual environment {subject} cannot be activated on {node}.", _MISSING),
     "setup": Words("The profile's setup ended the job before your server was started.", _OF_A_LINE, "See `setup`."),
     "prologue": Words(
         "The site's own lines ended the job before your server was started.", _OF_A_LINE, "See `req_prologue`."
+    ),
+    "launcher": Words(
+        "No folder on {node} could hold the program that starts your server.",
+        _ASK,
+        "Make room in /tmp and /dev/shm, and look at TMPDIR and the home folder there; its log says what each lacks.",
     ),
     "script": Words("The site's batch script ended before your server was ready.", _OF_A_LINE, "See `batch_script`."),
     "command": Words(

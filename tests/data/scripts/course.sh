@@ -29,11 +29,15 @@ import sys
 sys.excepthook = lambda *_: None
 if sys.version_info < (3, 9):
     sys.exit(99)
-import base64, os, re
+import base64, os, re, tempfile
 lines = re.search(rb"\n((?:[A-Za-z0-9+/=]{120}\n){9,}[A-Za-z0-9+/=]+)\n", open(sys.argv[1], "rb").read())
-file = os.memfd_create("launch.pyz")
-os.write(file, base64.b64decode(lines[1]))
-sys.path.insert(0, "/proc/self/fd/%d" % file)
+try:
+    memory = getattr(os, "memfd_create", None)  # conda builds its Pythons for a libc that lacks it
+    file = open(memory("launch.pyz"), "wb", 0) if memory else tempfile.TemporaryFile("wb", 0)
+except OSError:
+    sys.exit(99)
+file.write(base64.b64decode(lines[1]))
+sys.path.insert(0, "/proc/self/fd/%d" % file.fileno())
 from jupyterhub_gpuspawner.node.failure import main
 main(sys.argv[2:])
 ' \
@@ -99,6 +103,7 @@ GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher
 
+gpuspawner_fault=launcher
 # Find a Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and similar variables are
 # ignored (-I), and so are functions and aliases called python3
 gpuspawner_server=$(command -v -- apptainer || :)

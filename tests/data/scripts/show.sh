@@ -30,11 +30,15 @@ import sys
 sys.excepthook = lambda *_: None
 if sys.version_info < (3, 9):
     sys.exit(99)
-import base64, os, re
+import base64, os, re, tempfile
 lines = re.search(rb"\n((?:[A-Za-z0-9+/=]{120}\n){9,}[A-Za-z0-9+/=]+)\n", open(sys.argv[1], "rb").read())
-file = os.memfd_create("launch.pyz")
-os.write(file, base64.b64decode(lines[1]))
-sys.path.insert(0, "/proc/self/fd/%d" % file)
+try:
+    memory = getattr(os, "memfd_create", None)  # conda builds its Pythons for a libc that lacks it
+    file = open(memory("launch.pyz"), "wb", 0) if memory else tempfile.TemporaryFile("wb", 0)
+except OSError:
+    sys.exit(99)
+file.write(base64.b64decode(lines[1]))
+sys.path.insert(0, "/proc/self/fd/%d" % file.fileno())
 from jupyterhub_gpuspawner.node.failure import main
 main(sys.argv[2:])
 ' \
@@ -53,6 +57,7 @@ trap gpuspawner_end EXIT
 gpuspawner_fail() { gpuspawner_fault=$1; gpuspawner_subject=$2; echo "gpuspawner: $3" >&2; exit 1; }
 type module >/dev/null 2>&1 || gpuspawner_fail module_command '' 'there is no module command on this node'
 module load CUDA/12.4 || gpuspawner_fail module CUDA/12.4 'module CUDA/12.4 cannot be loaded'
+type conda >/dev/null 2>&1 || gpuspawner_fail conda_command '' 'there is no conda command on this node'
 eval "$(conda shell.bash hook)" && conda activate torch || gpuspawner_fail conda torch 'conda environment torch cannot be activated'
 export COURSE='it'"'"'s 42'
 
@@ -100,6 +105,7 @@ GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher
 
+gpuspawner_fault=launcher
 # Find a Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and similar variables are
 # ignored (-I), and so are functions and aliases called python3
 gpuspawner_server=$(command -v -- /sw/jupyter/bin/jupyterhub-singleuser || :)
