@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
     operator_prefix,
 )
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, is_remote, programs
-from jupyterhub_gpuspawner.slurm.messages import failure, last_line
+from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
 
@@ -223,6 +223,8 @@ async def _as_user(context: Context, where: str, words: Sequence[str]) -> AsyncI
             "Run the check as the account of the hub (`sudo -u jupyterhub gpuspawner check ...`); a hub that runs as "
             "root should use `runuser -u {username} --`.",
         )
+    if isinstance(context.slurm_error, TimedOut):  # it would be as silent as for the hub
+        return
     tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
         if site.wrapper_dir and not is_remote(words) and not is_there(site.wrapper_dir, probe.script):
@@ -307,7 +309,7 @@ CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be
 
 async def check_extending(context: Context) -> AsyncIterator[Finding]:
     """Try the script that raises time limits, without a job."""
-    if all(profile.extend is None for profile in context.profiles):
+    if all(profile.extend is None for profile in context.profiles) or isinstance(context.slurm_error, TimedOut):
         return
     extend_prefix, name = context.spawner.extend_prefix, own_account() or "this account"
     try:

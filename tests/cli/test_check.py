@@ -75,6 +75,37 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     )
 
 
+SILENT = """
+c.GPUSlurmSpawner.slurm_timeout = 1
+c.GPUSlurmSpawner.exec_prefix = "env SOMEBODY={username}"
+c.GPUProfilesSpawner.profiles[0]["extend"] = {"by": "1h"}
+"""
+
+
+def test_a_silent_slurm_is_asked_once(tmp_path: Path) -> None:
+    """One round of questions and one why none is answered: neither as the user nor for other checks again."""
+    log, folder = tmp_path / "asked", tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sinfo", "scontrol", "squeue", "sbatch", "scancel", "sacctmgr"):
+        (folder / name).write_text(
+            f'#!/bin/sh\necho "{name} $*" >>{log}\n[ "$1" != --version ] || exec echo slurm 24.05.1\nexec sleep 60\n'
+        )
+        (folder / name).chmod(0o755)
+    lines = f"{GOOD}{SILENT}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n"
+    checked = run(tmp_path, lines, "check", "--user", "ada", "--submit")
+
+    assert (checked.exit_code, checked.stderr) == (3, "")
+    assert sorted(" ".join(line.split()[:4]) for line in log.read_text().splitlines()) == [
+        "scontrol --local show node",
+        "scontrol --local show partition",
+        "scontrol --local show reservation",
+        "scontrol -vv ping",
+        "scontrol show config",
+        "sinfo --version",
+        "squeue --local -h -a",
+    ]
+
+
 def test_there_is_no_slurm(tmp_path: Path) -> None:
     """Exit code 3, and the setting for the folder of Slurm's commands."""
     checked = run(tmp_path, GOOD + NO_SLURM, "check")
