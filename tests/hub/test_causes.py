@@ -299,6 +299,8 @@ def hook(spawner):  # in the place of the demo's, which writes to homes
         raise OSError(30, "Read-only file system", "/home/hook")
 
 c.Spawner.pre_spawn_hook = hook
+from jupyterhub_gpuspawner.hub.records import keeper
+keeper.FAILING_NODES_SECONDS = 1.0
 """
 
 
@@ -524,3 +526,27 @@ def test_the_administrator_asks_why(hub: HubProcess) -> None:
         ("module", "CUDA/99"),
         ("conda", "course2026"),
     }
+
+
+@pytest.mark.usefixtures("readings")
+def test_the_map_marks_the_nodes_on_which_starts_fail(hub: HubProcess) -> None:
+    """Those that ``gpuspawner failures`` lists, each with how many starts of how many people, and what drains it."""
+    command = [str(Path(sys.executable).with_name("gpuspawner")), "failures", "--json", "--config"]
+    listed = subprocess.run(
+        [*command, str(hub.write_configuration())], cwd=hub.folder, check=True, capture_output=True, timeout=60
+    )
+    nodes = json.loads(listed.stdout)["nodes"]
+    admin = Visitor(hub, "admin")
+
+    def marks() -> list[str]:
+        return [
+            " ".join(mark.get_text(" ").split())
+            for mark in admin.look("/hub/gpuspawner/cluster").soup(class_="failing")
+        ]
+
+    wait_until(lambda: len(marks()) == len(nodes), "the map does not mark them")
+
+    assert nodes
+    for node, mark in zip(nodes, marks(), strict=True):
+        assert f"{node['starts']} starts" in mark
+        assert mark.endswith(node["drain"])
