@@ -103,6 +103,13 @@ def test_why_a_start_failed_is_said_with_what_mends_it(config: Path) -> None:
     assert lines[6] == "  log        /home/ben/.local/share/gpuspawner/logs/jupyterhub-43.log"
 
 
+def test_why_names_gpus_as_the_pages_do(config: Path) -> None:
+    """The server of gil had them, and the records have the driver's name."""
+    on = next(line for line in run(config, "why", "gil").stdout.splitlines() if "ran on" in line)
+
+    assert on.startswith(f"  ran on     {PLACED.node}, {PLACED.gpus} x K80, 12 GB")
+
+
 @pytest.mark.parametrize("command", ["why ben", "failures --since 1h"])
 def test_the_guide_shows_what_the_commands_print(config: Path, command: str) -> None:
     """Line by line, at other times."""
