@@ -23,7 +23,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.estimate import LATEST_WAITS, PastWait, past_waits
-from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ProfileStatus, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -135,7 +135,7 @@ def profiles() -> tuple[Profile, ...]:
 def look(snapshot: ClusterSnapshot) -> tuple[ProfileStatus, ...]:
     """The work for one visitor of the page."""
     now = datetime.fromtimestamp(NOW + 10).astimezone()
-    return profile_statuses(profiles(), username="alice", groups=("ml",), snapshot=snapshot, now=now)
+    return profile_statuses(profiles(), username="alice", groups=("ml",), clusters={"": ClusterNow(snapshot)}, now=now)
 
 
 @pytest.mark.benchmark(timer=time.process_time)
@@ -168,9 +168,11 @@ def test_statuses_with_choices(benchmark: Any) -> None:
     dice = random.Random(1)
     waits = past_waits([PastWait(dice.uniform(60, 86_400), dice.uniform(0, 86_400)) for _ in range(LATEST_WAITS)])
 
+    past = {f"part{n}": waits for n in range(4)}
+
     def look_at_choices() -> tuple[ProfileStatus, ...]:
         return profile_statuses(
-            offered, username="alice", groups=(), snapshot=snapshot, now=now, past={f"part{n}": waits for n in range(4)}
+            offered, username="alice", groups=(), clusters={"": ClusterNow(snapshot, past=past)}, now=now
         )
 
     found = look_at_choices()

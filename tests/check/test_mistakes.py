@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.run import line
-from jupyterhub_gpuspawner.hub.choose.offer import profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, profile_statuses
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from tests.check.mistakes import LISTED, MISTAKES, Mistake
@@ -41,11 +41,11 @@ def read_by_user(where: Context, mistake: Mistake) -> str:
         where.profiles,
         username=mistake.user,
         groups=(),
-        snapshot=where.snapshot,
+        clusters={
+            "": ClusterNow(where.snapshot, job_owner(where.spawner.exec_prefix, mistake.user), {"daemon": False})
+        },
         now=where.now,
         defaults=where.defaults,
-        owner=job_owner(where.spawner.exec_prefix, mistake.user),
-        unix_groups={"daemon": False},
         choice={"profile": where.profiles[0].slug, **mistake.chosen} if where.profiles else {},
     )
     if status.refusal is not None:

@@ -15,7 +15,7 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.choose.api import AskedResources, profiles_document
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, option_fields, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, ProfileStatus, option_fields, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
@@ -54,7 +54,7 @@ def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
         spawner.offered(),
         username="ada",
         groups=(),
-        snapshot=SNAPSHOT,
+        clusters={"": ClusterNow(SNAPSHOT)},
         now=datetime.now().astimezone(),
         defaults=spawner.defaults(),
     )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.choose.offer import profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, profile_statuses
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, FILES_LIMIT, ProfileFolder, read_document
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import options_schema, resolve
@@ -96,7 +96,9 @@ def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, says: s
     assert look(profiles) == (["odd", "good"], [])
     for hours in (-12, 0, 14):
         now = NOW.astimezone(timezone(timedelta(hours=hours)))
-        seen = profile_statuses(profiles.profiles(), username="ada", groups=(), snapshot=None, now=now)
+        seen = profile_statuses(
+            profiles.profiles(), username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now
+        )
         assert [each.refusal for each in seen] == [None, None]
         resolve(profiles.profiles(), {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
 
@@ -340,7 +342,7 @@ def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(
     profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
     assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
     assert len(faults) == (0 if profiles else 1) or read_document(text).value in ([], {"profiles": []})
-    profile_statuses(profiles, username="ada", groups=(), snapshot=None, now=now)
+    profile_statuses(profiles, username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now)
     for profile in profiles:
         options_schema(profile)
         with suppress(RequestError):  # it is not for today

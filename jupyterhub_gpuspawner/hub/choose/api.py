@@ -23,7 +23,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, on_cluster, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -157,21 +157,23 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
     partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
     """
-    connection = spawner.connection()
+    name = request.resources.cluster or ""
+    with spawner.on_cluster(name):
+        connection, prefix = spawner.connection(), spawner.as_user()
     trials = _TRIALS.setdefault(connection, Trials())
     try:
         settings = spawner.settings_of(request)
         by_snapshot = await spawner.availability_of(request, await connection.cluster.recent(), now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
-            return by_snapshot
+            return on_cluster(by_snapshot, name, spawner.clusters)
         if by_snapshot is not None and by_snapshot.partition:
             resources = request.resources.model_copy(update={"partition": by_snapshot.partition})
             request = replace(request, resources=resources)
         if connection.silent:
             return _unknown(SILENT)
-        job = batch_job(settings, request, await spawner.account(settings), start_id="")
-        trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=spawner.as_user())
-        trial = in_the_forms_words(trial, by_snapshot)
+        job = batch_job(settings, request, await spawner.account(settings, connection), start_id="")
+        trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=prefix)
+        trial = on_cluster(in_the_forms_words(trial, by_snapshot), name, spawner.clusters)
         limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)
         return within(trial, limit, now=time.time())
     except ConfigError as error:
@@ -190,6 +192,8 @@ class AskedResources:
 
     partition: str | None = None
     """None: Slurm's default."""
+    cluster: str | None = None
+    """None in a hub that names no clusters."""
     nodes: int = 1
     gpus: int | None = None
     gpu_type: str | None = None
@@ -358,11 +362,10 @@ class ProfilesHandler(OfUser):
         except ConfigError as error:
             self.refuse(error)
             return
-        connection = site.connection
-        snapshot = await connection.cluster.recent() if connection is not None else None
-        statuses = await statuses_of(spawner, offered, site, snapshot)
-        silent = connection is not None and connection.silent
-        self.write(asdict(profiles_document(statuses, snapshot, silent=silent, now=time.time())))
+        snapshots = await site.snapshots()
+        statuses = await statuses_of(spawner, offered, site, snapshots)
+        oldest = min(filter(None, snapshots.values()), key=lambda snapshot: snapshot.taken_at, default=None)
+        self.write(asdict(profiles_document(statuses, oldest, silent=bool(site.silent), now=time.time())))
 
 
 class TrialHandler(OfUser):
@@ -381,7 +384,8 @@ class TrialHandler(OfUser):
             request = spawner.resolve(options)
             trial = NOT_SLURM.get(request.profile.kind) or await trial_of(spawner, request)
             of_slurm = request.profile.kind not in NOT_SLURM
-            gets = what_a_job_gets(request.resources, spawner.connection().cluster.latest) if of_slurm else ()
+            latest = spawner.connections()[request.resources.cluster or ""].cluster.latest if of_slurm else None
+            gets = what_a_job_gets(request.resources, latest) if of_slurm else ()
         except (RequestError, ConfigError) as error:
             self.refuse(error)
             return

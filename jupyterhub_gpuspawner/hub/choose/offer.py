@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -134,11 +135,26 @@ def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
 class Site(NamedTuple):
     """What is known of the site for the profiles of one user; all empty where no profile uses Slurm."""
 
-    connection: Connection | None = None
+    connections: Mapping[str, Connection] = MappingProxyType({})
+    """By cluster."""
     defaults: Defaults | None = None
-    owner: str = ""
-    """The account that owns the user's jobs."""
+    owners: Mapping[str, str] = MappingProxyType({})
+    """The account that owns the user's jobs on each cluster."""
     queue_limit: int | None = None
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """The names of the clusters whose Slurm is not responding."""
+        return tuple(name for name, connection in self.connections.items() if connection.silent)
+
+    async def snapshots(self, *, patience: float = 2.0, first: float = 2.0) -> dict[str, ClusterSnapshot | None]:
+        """The last snapshot of each cluster, once each was asked: ``patience`` seconds at most.
+
+        A cluster of which nothing is known yet is waited for ``first`` seconds.
+        """
+        clusters = [connection.cluster for connection in self.connections.values()]
+        answers = (view.recent(patience=patience if view.latest is not None else first) for view in clusters)
+        return dict(zip(self.connections, await asyncio.gather(*answers), strict=True))
 
 
 NO_SITE = Site()
@@ -148,28 +164,37 @@ def site_of(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> Site:
     """The site of these profiles, for the spawner's user; raises ConfigError."""
     if not any(profile.kind == "slurm" for profile in offered):
         return NO_SITE
-    owner = job_owner(spawner.exec_prefix, spawner.user.name)
-    return Site(spawner.connection(), spawner.defaults(), owner, spawner.site_queue_limit)
+    owners = {}
+    for name in spawner.clusters or [""]:
+        with spawner.on_cluster(name):
+            owners[name] = job_owner(spawner.exec_prefix, spawner.user.name)
+    return Site(spawner.connections(), spawner.defaults(), owners, spawner.site_queue_limit)
 
 
 async def statuses_of(
     spawner: GPUProfilesSpawner,
     offered: Sequence[Profile],
     site: Site,
-    snapshot: ClusterSnapshot | None,
+    snapshots: Mapping[str, ClusterSnapshot | None],
     choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """The status of each of these profiles for the spawner's user now; see :func:`profile_statuses`."""
+    clusters = {
+        name: ClusterNow(
+            snapshot,
+            owner=site.owners[name],
+            unix_groups=await allowed_groups(snapshot, site.owners[name]),
+            past=LEARNED.asked,
+        )
+        for name, snapshot in snapshots.items()
+    }
     return profile_statuses(
         offered,
         username=spawner.user.name,
         groups=spawner.groups_of_user(),
-        snapshot=snapshot,
+        clusters=clusters,
         now=datetime.now().astimezone(),
         defaults=site.defaults,
-        owner=site.owner,
-        past=LEARNED.asked,
-        unix_groups=await allowed_groups(snapshot, site.owner),
         site_queue_limit=site.queue_limit,
         choice=choice,
     )
@@ -327,26 +352,24 @@ def filled_in_with_fault(statuses: Sequence[ProfileStatus], filled_in: FilledIn,
     return FilledIn(note=filled_in.note or words.NO_LONGER.format(reason=closed)) if closed else filled_in
 
 
-def offers(
-    statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
-) -> list[Offer]:
+def offers(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
-    shown = [_offer(status, base_url, snapshot) for status in statuses if status.is_shown]
+    shown = [_offer(status, base_url) for status in statuses if status.is_shown]
     one = chosen(shown, filled_in)
     if one is None:
         return shown
     status = next(status for status in statuses if status.profile == one.profile)
     selected = _with_choice(status, one, filled_in, base_url)
     if status.resources is not None and not filled_in.fault_at_value:
-        selected = replace(selected, gets=what_a_job_gets(status.resources, snapshot))
+        selected = replace(selected, gets=what_a_job_gets(status.resources, status.snapshot))
     return [selected if offer is one else offer for offer in shown]
 
 
-def _offer(status: ProfileStatus, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
+def _offer(status: ProfileStatus, base_url: str) -> Offer:
     profile = status.profile
     return Offer(
         profile,
-        gets=what_you_get(profile, status.resources, snapshot),
+        gets=what_you_get(profile, status.resources, status.snapshot),
         fields=option_fields(profile, {}, choices=status.choices),
         availability=status.availability,
         closed=closed_by(status),
@@ -565,6 +588,8 @@ class ProfileStatus:
     """What that job requests, with the site's defaults; None without a job."""
     choices: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
     """The same for each choice of each option, with the others as they are."""
+    snapshot: ClusterSnapshot | None = None
+    """That of the job's cluster."""
 
     @property
     def is_shown(self) -> bool:
@@ -572,28 +597,55 @@ class ProfileStatus:
         return self.refusal is None or self.refusal.is_shown
 
 
+@dataclass(frozen=True)
+class ClusterNow:
+    """A cluster, as a job of one user would find it now."""
+
+    snapshot: ClusterSnapshot | None
+    """None where Slurm has not responded yet."""
+    owner: str = ""
+    """The account that would own the job; empty if unknown."""
+    unix_groups: Mapping[str, bool] = field(default_factory=dict)
+    """Whether that account is in a group, as far as the hub's machine knows."""
+    past: Mapping[str, PastWaits] = field(default_factory=dict)
+    """Past waits by partition."""
+
+    def availability(self, resources: Resources, username: str, *, now: float) -> Availability:
+        """Whether a job that this user requests would start."""
+        return availability(
+            resources,
+            self.snapshot,
+            now=now,
+            user=self.owner,
+            person=username,
+            groups=self.unix_groups,
+            past=self.past,
+        )
+
+
+def on_cluster(answer: Availability, name: str, clusters: Collection[str]) -> Availability:
+    """The same, in a sentence that says on which of several clusters the job would be."""
+    return replace(answer, sentence=f"{answer.sentence} on {name}") if len(clusters) > 1 else answer
+
+
 def profile_statuses(
     offered: Sequence[Profile],
     *,
     username: str,
     groups: Collection[str],
-    snapshot: ClusterSnapshot | None,
+    clusters: Mapping[str, ClusterNow],
     now: datetime,
     defaults: Defaults | None = None,
-    owner: str = "",
-    unix_groups: Mapping[str, bool] = MappingProxyType({}),
     site_queue_limit: int | None = None,
-    past: Mapping[str, PastWaits] = MappingProxyType({}),
     choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
 
     For the profile of ``choice`` (user options) its options count, if they are allowed.
 
-    ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
-    unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows. A start
-    that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no limit) is that of
-    profiles without one of their own. ``past`` are past waits by partition.
+    ``now`` has a time zone; ``defaults`` are the site's. ``clusters`` are by their names, which is empty in a hub that
+    names none. A start that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no
+    limit) is that of profiles without one of their own.
     """
     choices_left = [CHOICES_AT_MOST]
 
@@ -606,17 +658,9 @@ def profile_statuses(
         )
 
         def availability_of(request: JobRequest) -> Availability:
-            limit = queue_limit(profile.queue_timeout, site_queue_limit)
-            answer = availability(
-                request.resources,
-                snapshot,
-                now=now.timestamp(),
-                user=owner,
-                person=username,
-                groups=unix_groups,
-                past=past,
-            )
-            return within(answer, limit, now=now.timestamp())
+            limit, name = queue_limit(profile.queue_timeout, site_queue_limit), request.resources.cluster or ""
+            answer = clusters[name].availability(request.resources, username, now=now.timestamp())
+            return within(on_cluster(answer, name, clusters), limit, now=now.timestamp())
 
         chosen_options: Mapping[str, object] = {"profile": profile.slug}
         try:
@@ -636,6 +680,7 @@ def profile_statuses(
                 with suppress(RequestError):
                     other = query({**chosen_options, name: key})
                     choices.setdefault(name, {})[key] = availability_of(other)
-        return ProfileStatus(profile, None, availability_of(request), request.resources, choices)
+        snapshot = clusters[request.resources.cluster or ""].snapshot
+        return ProfileStatus(profile, None, availability_of(request), request.resources, choices, snapshot)
 
     return tuple(map(status, offered))

@@ -64,7 +64,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     visit = VISIT.get() or Visit()
     offered: Sequence[Profile] = ()
     courses: Sequence[CourseProfile] = ()
-    site, snapshot = NO_SITE, None
+    site = NO_SITE
     visit.filled_in = FilledIn()
     try:
         offered, courses = spawner.offered(), spawner.course_profiles()
@@ -72,15 +72,13 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
         site = site_of(spawner, offered)
     except ConfigError as error:
         spawner.log.error("Profiles or their availability cannot be shown: %s", error)  # noqa: TRY400 - no traceback
-    if site.connection is not None:
-        cluster = site.connection.cluster
-        snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
+    snapshots = await site.snapshots(patience=PATIENCE, first=FIRST_PATIENCE)
     choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
-    statuses = await statuses_of(spawner, offered, site, snapshot, choice)
+    statuses = await statuses_of(spawner, offered, site, snapshots, choice)
     if visit.posted is None:
         visit.filled_in = filled_in_with_fault(statuses, visit.filled_in, linked=bool(visit.linked))
     base_url = str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
-    profile_offers = offers(statuses, visit.filled_in, base_url=base_url, snapshot=snapshot)
+    profile_offers = offers(statuses, visit.filled_in, base_url=base_url)
     profile_offers = with_courses(profile_offers, courses, visit.filled_in)
     visit.fault_at = fault_at(profile_offers, visit.filled_in)
     visit.closed = nothing_to_start(profile_offers, spawner.contact)
@@ -89,8 +87,8 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     return form_html(
         profile_offers,
         now=time.time(),
-        silent=site.connection is not None and (site.connection.silent or snapshot is None),
-        as_of=snapshot.taken_at if snapshot is not None else None,
+        silent=bool(site.silent) or None in snapshots.values(),
+        as_of=min((snapshot.taken_at for snapshot in snapshots.values() if snapshot is not None), default=None),
         faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
         doubts=[doubt for profile in offered for doubt in doubts_of(profile)] if for_admin else (),
     )

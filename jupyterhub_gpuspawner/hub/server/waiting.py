@@ -87,15 +87,16 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
         wanted = spawner.resolve(spawner.user_options)
     except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
         return ()
-    if site.connection is None:
-        return ()
-    cluster = site.connection.cluster
-    snapshot = await cluster.recent(patience=SWITCH_PATIENCE) if fresh else cluster.latest
-    if snapshot is None or time.time() - snapshot.taken_at > MAX_AGE:
-        return ()
-    statuses = await statuses_of(spawner, offered, site, snapshot)
+    if fresh:
+        await site.snapshots(patience=SWITCH_PATIENCE, first=SWITCH_PATIENCE)
+    latest = {name: connection.cluster.latest for name, connection in site.connections.items()}
+    oldest = time.time() - MAX_AGE
+    recent = {name: view if view is not None and view.taken_at >= oldest else None for name, view in latest.items()}
+    statuses = await statuses_of(spawner, offered, site, recent)
     return tuple(
-        Alternative(status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, snapshot))
+        Alternative(
+            status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, status.snapshot)
+        )
         for status in closest(wanted.resources, statuses)
         if status.resources is not None
     )

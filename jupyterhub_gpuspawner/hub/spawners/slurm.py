@@ -121,7 +121,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         """When this request would start by a snapshot of the cluster; None without one. Asks Slurm nothing."""
         if snapshot is None:
             return None
-        owner = job_owner(self.exec_prefix, self.user.name)
+        with self.on_cluster(request.resources.cluster or ""):
+            owner = job_owner(self.exec_prefix, self.user.name)
         return availability(
             request.resources,
             snapshot,
@@ -244,11 +245,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
 
     # --- the job --------------------------------------------------------------------------------
 
-    async def account(self, settings: build.JobSettings | None = None) -> Account:
+    async def account(self, settings: build.JobSettings | None = None, connection: Connection | None = None) -> Account:
         """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""
         name = self._username or self.user.name
         home = (settings or self).req_homedir.replace("{username}", name)
-        return await account_of(name, home=home, cluster=self.connection().accounts)
+        return await account_of(name, home=home, cluster=(connection or self.connection()).accounts)
 
     def get_env(self) -> dict[str, str]:
         """JupyterHub's variables for a server, without batchspawner's of an account on the hub's machine."""

@@ -16,6 +16,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
+    ClusterNow,
     FilledIn,
     filled_in_with_fault,
     of_a_form,
@@ -141,16 +142,16 @@ def check(options: Mapping[str, object]) -> object:
 def gets(document: Mapping[str, object], snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
     """What the form says that one gets with a profile."""
     profiles = parse_profiles([{"display_name": "It", **document}])
-    found = profile_statuses(profiles, username="ann", groups=(), snapshot=snapshot, now=NOW)
+    found = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
     nothing_selected = FilledIn(fault="There is no such profile.", field="profile")
-    (offer,) = offers(found, nothing_selected, base_url="/hub/", snapshot=snapshot)
+    (offer,) = offers(found, nothing_selected, base_url="/hub/")
     return offer.gets
 
 
 def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
     """The form as the browser receives it."""
-    found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=snapshot, now=NOW)
-    html = form_html(offers(found, filled_in, base_url="/hub/", snapshot=snapshot), now=NOW.timestamp())
+    found = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
+    html = form_html(offers(found, filled_in, base_url="/hub/"), now=NOW.timestamp())
     return BeautifulSoup(html, "html.parser")
 
 
@@ -197,7 +198,9 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
             {"display_name": "No GPU", "slurm": {"gpus": 0, "cpus": 4}},
         ]
     )
-    found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults={"": site})
+    found = profile_statuses(
+        profiles, username="ann", groups=(), clusters={"": ClusterNow(None)}, now=NOW, defaults={"": site}
+    )
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
         ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "2 CPUs", "8 GiB memory", "1 h"),
@@ -362,9 +365,11 @@ def test_a_link_to_what_can_never_start_says_why(
     profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **document}])
     given = of_a_link({"profile": ["big"], **fields}, lambda _: None)
     choice = {"profile": "big", **{name: values[0] for name, values in fields.items()}}
-    found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW, choice=choice)
+    found = profile_statuses(
+        profiles, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW, choice=choice
+    )
     filled_in = filled_in_with_fault(found, given, linked=True)
-    shown = offers(found, filled_in, base_url="/hub/", snapshot=CLUSTER)
+    shown = offers(found, filled_in, base_url="/hub/")
 
     assert (filled_in.fault, filled_in.note) == (fault, "")
     assert [offer.profile.slug for offer in shown if offer.checked] == ([selected] if selected else [])
@@ -373,7 +378,7 @@ def test_a_link_to_what_can_never_start_says_why(
 def test_a_last_choice_that_can_never_start_falls_back_with_a_note() -> None:
     """The cluster has changed: the reason stands in the note, and the form shows the default profile."""
     profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **IMPOSSIBLE}])
-    found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+    found = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
 
     assert filled_in_with_fault(found, FilledIn("big"), linked=False) == FilledIn(
         note="Your last choice is no longer available. 9 GPUs are more than the 4 of a node. The form "
@@ -398,7 +403,7 @@ def test_a_fault_is_told_at_its_field_and_the_values_are_kept(
     """A link and a refused click give the same form."""
     by_link = of_a_link(fields, check)
     by_click = of_a_form(fields, None if by_link.field == "gpus" and len(fields["gpus"]) > 1 else _refusal(fields))
-    found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+    found = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
     shown = offers(found, by_link, base_url="/hub/")
     page = form(by_link)
     told = page.find(id=f"{at}-fault")
@@ -432,10 +437,15 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
     """GPUs of the link, not the range; the other profiles keep theirs."""
     linked = of_a_link({"profile": ["k80"], "gpus": ["2"]}, check)
     found = profile_statuses(
-        PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW, choice={"profile": "k80", "gpus": "2"}
+        PROFILES,
+        username="ann",
+        groups=(),
+        clusters={"": ClusterNow(CLUSTER)},
+        now=NOW,
+        choice={"profile": "k80", "gpus": "2"},
     )
 
-    assert [offer.gets for offer in offers(found, linked, base_url="/hub/", snapshot=CLUSTER)][:1] == [
+    assert [offer.gets for offer in offers(found, linked, base_url="/hub/")][:1] == [
         ("2 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "8 GiB memory", "1 h")
     ]
 
@@ -477,7 +487,7 @@ def test_a_card_is_never_green_after_a_refusal(error: GPUSpawnerError, mark: str
 
 def test_start_is_off_where_nothing_can_be_started() -> None:
     """No profile at all, or none that is open; not where Slurm is silent."""
-    found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+    found = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
     shown = offers(found, FilledIn(), base_url="/hub/")
     closed = [offer for offer in shown if offer.closed]
 

@@ -11,7 +11,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.api import profiles_document
-from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, FilledIn, offers, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, FilledIn, offers, profile_statuses
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -37,7 +37,7 @@ FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
 
 def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     """Return refusal and sentence of each profile."""
-    asked: dict[str, Any] = {"username": "alice", "groups": (), "snapshot": FOUR, **more}
+    asked: dict[str, Any] = {"username": "alice", "groups": (), "clusters": {"": ClusterNow(FOUR)}, **more}
     found = profile_statuses(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
     assert [each.profile for each in found] == list(PROFILES)
     return {
@@ -74,7 +74,7 @@ def test_defaults_of_the_site_count() -> None:
 
 def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
     """Availability is unknown; what can be refused without Slurm still is."""
-    found = told(snapshot=None)
+    found = told(clusters={"": ClusterNow(None)})
     assert found["one-gpu"] == (None, "availability unknown: Slurm has not responded yet")
     assert found["course"] == ("it is reserved for the group ml-course", None)
 
@@ -85,7 +85,7 @@ def test_a_status_carries_what_the_job_would_ask_for() -> None:
         PROFILES[4:5],
         username="alice",
         groups=(),
-        snapshot=FOUR,
+        clusters={"": ClusterNow(FOUR)},
         now=datetime.fromtimestamp(NOW).astimezone(),
         defaults={"": Resources(gpus=1, cpus=2)},
     )[0]
@@ -100,7 +100,8 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
     snapshot = replace(FOUR, reservations=(reserved,))
     defaults = {"": Resources.model_validate({"reservation": "lab"})}
     sentences = [
-        told(snapshot=snapshot, defaults=defaults, owner=owner)["one-gpu"][1] for owner in ("jupyter", "", "alice")
+        told(clusters={"": ClusterNow(snapshot, owner=owner)}, defaults=defaults)["one-gpu"][1]
+        for owner in ("jupyter", "", "alice")
     ]
 
     assert sentences == [
@@ -123,7 +124,11 @@ def test_the_form_and_rest_show_the_same_profiles() -> None:
         [{"display_name": name, "kind": "local", "allow": allow} for name, allow in allowed.items()]
     )
     found = profile_statuses(
-        profiles, username="ann", groups=["lab"], snapshot=FOUR, now=datetime.fromtimestamp(NOW).astimezone()
+        profiles,
+        username="ann",
+        groups=["lab"],
+        clusters={"": ClusterNow(FOUR)},
+        now=datetime.fromtimestamp(NOW).astimezone(),
     )
     form = [offer.profile.display_name for offer in offers(found, FilledIn(), base_url="/hub/")]
     rest = [profile.display_name for profile in profiles_document(found, FOUR, silent=False, now=0.0).profiles]
@@ -141,7 +146,7 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning() -> None
         profiles,
         username="alice",
         groups=(),
-        snapshot=replace(FOUR, reservations=(reserved,)),
+        clusters={"": ClusterNow(replace(FOUR, reservations=(reserved,)))},
         now=datetime.fromtimestamp(NOW).astimezone(),
         site_queue_limit=3600,
     )
@@ -163,7 +168,9 @@ def test_each_choice_of_an_option_has_its_own_start() -> None:
     choices = {str(number): {"slurm": {"gpus": number}} for number in (1, 2, 4, 8)}
     profile = {"display_name": "K80", "slurm": {"cpus": 1}, "profile_options": {"gpus": {"choices": choices}}}
     at = datetime.fromtimestamp(NOW).astimezone()
-    (status,) = profile_statuses(parse_profiles([profile]), username="ada", groups=(), snapshot=busy, now=at)
+    (status,) = profile_statuses(
+        parse_profiles([profile]), username="ada", groups=(), clusters={"": ClusterNow(busy)}, now=at
+    )
     said = {key: words.start_of_choice(found, NOW) for key, found in status.choices["gpus"].items()}
 
     assert said == {"1": ": starts now", "2": ": starts now", "4": ": within 10 min", "8": ": cannot start"}
@@ -176,7 +183,39 @@ def test_so_many_choices_have_a_start_that_a_page_costs_little() -> None:
     profile = {"display_name": "K80", "slurm": {"cpus": 1}, "profile_options": options}
     at = datetime.fromtimestamp(NOW).astimezone()
     (status,) = profile_statuses(
-        parse_profiles([profile]), username="ada", groups=(), snapshot=cluster(node("g1", "gpu:k80:4")), now=at
+        parse_profiles([profile]),
+        username="ada",
+        groups=(),
+        clusters={"": ClusterNow(cluster(node("g1", "gpu:k80:4")))},
+        now=at,
     )
 
     assert sum(map(len, status.choices.values())) == CHOICES_AT_MOST
+
+
+def test_each_profile_and_each_choice_is_judged_on_its_own_cluster() -> None:
+    """Node and partition have the same names on both; only the second one has a GPU left."""
+    juniper, cedar = cluster(node("g1", "gpu:k80:4", "gpu:k80:4(IDX:0-3)")), FOUR
+    places = {name: {"slurm": {"cluster": name}} for name in ("juniper", "cedar")}
+    profile = {"display_name": "Either", "slurm": {"gpus": 1}, "profile_options": {"where": {"choices": places}}}
+    gone = {"display_name": "Gone", "slurm": {"gpus": 1, "cluster": "birch"}}
+    either, without = profile_statuses(
+        parse_profiles([profile, gone]),
+        username="ada",
+        groups=(),
+        clusters={"juniper": ClusterNow(juniper), "cedar": ClusterNow(cedar)},
+        now=datetime.fromtimestamp(NOW).astimezone(),
+        defaults={"juniper": Resources(), "cedar": Resources()},
+    )
+    sentences = {name: answer.sentence for name, answer in either.choices["where"].items()}
+
+    assert sentences["cedar"] == "starts now, 3 of 4 K80 free on cedar"
+    assert sentences["juniper"].endswith(" on juniper")
+    assert either.choices["where"]["juniper"].chance is not Chance.NOW
+    assert either.snapshot is juniper
+    assert without.availability is not None
+    assert (without.availability.chance, without.availability.sentence, without.availability.field) == (
+        Chance.NEVER,
+        "there is no cluster 'birch'. Clusters of this hub are juniper, cedar",
+        "slurm.cluster",
+    )

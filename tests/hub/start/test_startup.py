@@ -40,7 +40,7 @@ class Spawner(GPUSlurmSpawner):
             raise AWAY
         return SimpleNamespace(name="ann", settings={})
 
-    async def account(self, _settings: object = None) -> Any:
+    async def account(self, _settings: object = None, _connection: object = None) -> Any:
         self.away = True
 
     def batch_job(self, _account: object) -> Any:
