@@ -100,7 +100,7 @@ class Reconciliation:
     """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
 
     def __init__(self, site: GPUSlurmSpawner, servers: HubServers, mark: str) -> None:
-        """``site`` is a spawner without a user, with the settings of all servers."""
+        """``site`` is a spawner without a user, with the settings of all servers on one cluster."""
         self._site = site
         self._servers = servers
         self._mark = mark
@@ -252,9 +252,12 @@ def begin_reconciliation(app: JupyterHub) -> None:
         return
 
     def begin() -> None:
-        site = app.spawner_class(config=app.config, hub=app.hub)
-        reconcile = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run_once
-        every(app, slurm_settings.RECONCILE_INTERVAL, reconcile, "The check for jobs without a server")
+        for name in app.spawner_class(config=app.config).clusters or [""]:
+            site = app.spawner_class(config=app.config, hub=app.hub)
+            site.use_cluster(name)
+            reconcile = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run_once
+            check = f"The check for jobs without a server{f' on {name}' if name else ''}"
+            every(app, slurm_settings.RECONCILE_INTERVAL, reconcile, check)
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")
     every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")

@@ -268,10 +268,11 @@ class FleetUpkeep:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
         servers = [server for server in servers_with_jobs(self._app.users.values()) if server.placement is not None]
         self._done &= {server.job_id for server in servers}
-        new = [server for server in servers if server.job_id not in self._done]
+        site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
+        # names of nodes and ids of jobs are those of the first cluster: another one may have the same
+        new = [server for server in servers if server.job_id not in self._done and server.cluster == site.cluster]
         store = FleetStore(self._app.db.get_bind())
         if new:
-            site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
             snapshot = await site.connection().cluster.recent(AGE)
             for server in new:
                 await self._keep_report(store, server, snapshot)

@@ -66,7 +66,7 @@ def filters_of(handler: BaseHandler) -> dict[str, str]:
 
 
 def connection_of(handler: BaseHandler) -> Connection:
-    """The hub's connection to Slurm; raises 404 in a hub that starts no Slurm jobs."""
+    """The hub's connection to Slurm, or to the first of its clusters; raises 404 in a hub without Slurm jobs."""
     spawner_class = handler.settings["spawner_class"]
     if not starts_slurm_jobs(spawner_class):
         raise web.HTTPError(404, "This hub does not start Slurm jobs.")
@@ -83,10 +83,11 @@ async def sight_of(handler: BaseHandler) -> Sight:
         return Sight(None, silent=connection.silent)
     # not older than the snapshot
     allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-    hub_servers = list(servers_with_jobs(handler.settings["users"].values()))
-    filters, servers = filters_of(handler), list(served_jobs(hub_servers))
+    servers = servers_with_jobs(handler.settings["users"].values())
+    hub_servers = [server for server in servers if server.cluster == connection.name]
+    filters, jobs = filters_of(handler), list(served_jobs(hub_servers))
     # takes some hundredths of a second for a thousand nodes: not in the event loop
-    cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**filters))
+    cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, jobs).only(**filters))
     return Sight(
         cluster_map,
         silent=connection.silent,

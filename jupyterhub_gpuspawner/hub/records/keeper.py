@@ -200,9 +200,12 @@ def begin_sessions(app: JupyterHub) -> None:
         return
     recorder, now = Recorder(records_file(app.db_url)), time.time()
     STREAM.subscribe(recorder.take)
-    if not app.spawner_class(config=app.config).clusters:  # records do not tell partitions of two clusters apart
-        waits = promised_to_waiting
-        every(app, LEARN_SECONDS, lambda: recorder.learn(waits(app.users.values())), "Learning from past waits")
+
+    async def learn() -> None:
+        if not app.spawner_class(config=app.config).clusters:  # records do not tell partitions of two clusters apart
+            await recorder.learn(promised_to_waiting(app.users.values()))
+
+    every(app, LEARN_SECONDS, learn, "Learning from past waits")
     every(app, FAILING_NODES_SECONDS, recorder.find_failing_nodes, "The search for nodes on which starts fail")
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(

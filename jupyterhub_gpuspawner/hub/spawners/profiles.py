@@ -230,7 +230,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         settings = {**profile.traits, **{name: value for name, value in fields.items() if value}}
         if profile.kind == "slurm":
             self._refuse(profile.traits, where=where)
-            self._set_cluster(self.cluster_settings(request.resources.cluster or ""), where=where)
+            self.use_cluster(request.resources.cluster or "")
             self._set(settings, where=where)
         else:
             self.child_spawner = self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
@@ -322,7 +322,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         where = f"profile {request.profile.slug}"
         self._refuse(request.profile.traits, where=where)
         with self._without_profile():
-            self._set_cluster(self.cluster_settings(request.resources.cluster or ""), where=where)
+            self.use_cluster(request.resources.cluster or "")
             self._set(request.profile.traits, where=where)
             return self.job_settings()
 

@@ -82,6 +82,8 @@ class Server:
     """The name of its profile's application; empty for Jupyter, for a server that is not active, and if not known."""
     job_id: str = ""
     """Empty for a server that is no Slurm job, or has not been submitted."""
+    cluster: str = ""
+    """The name of its job's cluster; empty in a hub that names none."""
     job: Job | None = None
     """The job as Slurm last reported it; None until it has."""
     placement: PlacementDocument | None = None
@@ -210,6 +212,7 @@ def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Ser
     return replace(
         server,
         job_id=ours.job_id,
+        cluster=ours.cluster,
         job=job,
         placement=with_current_end(report.placement, job) if report.placement is not None else None,
         topology=report.topology,

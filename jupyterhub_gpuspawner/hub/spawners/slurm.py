@@ -210,6 +210,10 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
                 connections[name] = self.connection()
         return connections
 
+    def use_cluster(self, name: str) -> None:
+        """Be on this cluster until the server has ended; raises ConfigError."""
+        self._set_cluster(self.cluster_settings(name), where=f"{self.configured_as('clusters')}: {name}")
+
     def _set_cluster(self, settings: Mapping[str, Any], *, where: str) -> None:
         """Be on the cluster with these settings until the server has ended; raises ConfigError."""
         self._assign(settings, where=where)
@@ -620,4 +624,4 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.extension):
             part.forget()
-        self._set_cluster(self.cluster_settings(self.first_cluster), where="")
+        self.use_cluster(self.first_cluster)
