@@ -86,6 +86,7 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
         "reason": "",
         "resources": {
             "partition": "batch",
+            "cluster": None,
             "nodes": 1,
             "gpus": None,
             "gpu_type": None,
