@@ -158,10 +158,11 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
     """
     name = request.resources.cluster or ""
-    with spawner.on_cluster(name):
-        connection, prefix = spawner.connection(), spawner.as_user()
+    connection = spawner.connections()[name]
     trials = _TRIALS.setdefault(connection, Trials())
     try:
+        with spawner.on_cluster(name):
+            prefix = spawner.as_user()
         settings = spawner.settings_of(request)
         by_snapshot = await spawner.availability_of(request, await connection.cluster.recent(), now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
