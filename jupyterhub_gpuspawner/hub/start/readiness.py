@@ -302,8 +302,10 @@ async def _start(spawner: Any, rest: Coroutine[Any, Any, None], arrived: asyncio
     await _until(lambda: not compat.is_checked(spawner))
     if spawner.server is None:
         raise start_error(Ending(start_failed("timeout")), contact=spawner.contact)
-    # JupyterHub's own check of routes may be minutes away
-    await compat.proxy_of(spawner).add_user(spawner.user, spawner.name)
+    try:  # JupyterHub's own check of routes may be minutes away
+        await compat.proxy_of(spawner).add_user(spawner.user, spawner.name)
+    except Exception:  # noqa: BLE001 - the proxy is being replaced; the server runs, and that check adds its route
+        spawner.log.warning("The proxy has no route to %s's server yet; JupyterHub adds it", spawner.user.name)
 
 
 async def _until(condition: Callable[[], bool]) -> None:

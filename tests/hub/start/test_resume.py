@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner
+from tornado.httpclient import HTTPError
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
@@ -92,6 +93,26 @@ async def test_a_start_that_goes_well_is_pending_until_the_hub_has_checked_it_an
     await settle()
 
     assert (spawner.pending, spawner.failure, spawner.routes) == (None, "", [(spawner.user, "second")])
+
+
+async def test_a_proxy_that_takes_no_route_yet_is_no_failure_of_the_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server runs, and JupyterHub's next check of routes adds its own."""
+
+    async def refuse(*_: object) -> None:
+        raise HTTPError(403)
+
+    spawner = Spawner()
+    monkeypatch.setattr(spawner, "add_user", refuse)
+
+    assert await resume(spawner, asyncio.sleep(0)) is None
+
+    spawner.check_is_over()
+    await settle()
+
+    warning = "The proxy has no route to ann's server yet; JupyterHub adds it"
+    assert (spawner.pending, spawner.failure, caplog.messages[-1]) == (None, "", warning)
 
 
 async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
