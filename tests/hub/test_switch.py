@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import LIGHT, StartHub
 from tests.hub.commands import commands, slow
 from tests.hub.visitor import Page, Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -124,7 +125,7 @@ def test_a_stop_that_takes_long_is_followed_by_the_start(
 
     assert page.soup.select_one("#gpuspawner-stopping") is not None
 
-    hub.wait("flo", ready=True)
+    wait_until(lambda: (hub.server("flo") or {}).get("ready"))  # after the stop there is none for a moment
     model = hub.server("flo")
 
     assert model is not None

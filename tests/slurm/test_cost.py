@@ -80,6 +80,11 @@ async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, que
     return after - before
 
 
+async def least_cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, questions: int) -> Counter[str]:
+    """The lowest of three costs: jobs and hubs of earlier tests may still be ending, and ask this Slurm, too."""
+    return min([await cost(slurm, client, jobs, questions=questions) for _ in range(3)], key=Counter.total)
+
+
 async def test_twenty_who_wait_cost_what_one_costs(
     slurm_cluster: PrivateSlurm, client: SlurmClient, waiting: list[str]
 ) -> None:
@@ -87,8 +92,8 @@ async def test_twenty_who_wait_cost_what_one_costs(
 
     From Slurm 24.05 on nine of those for twenty jobs are for the states alone, to which squeue adds none.
     """
-    one = await cost(slurm_cluster, client, waiting[:1], questions=10)
-    twenty = await cost(slurm_cluster, client, waiting, questions=10)
+    one = await least_cost(slurm_cluster, client, waiting[:1], questions=10)
+    twenty = await least_cost(slurm_cluster, client, waiting, questions=10)
 
     assert (sum(one.values()), sum(twenty.values())) == (20, 11 if twenty["REQUEST_JOB_STATE"] else 20)
     assert sum(one.values()) / 10 / ACTIVE_INTERVAL <= 1.0, "RPCs in a second"
