@@ -45,9 +45,6 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
     "setup": Explanation("A line of the profile's setup failed.", "Correct `environment.setup` of profile {profile}."),
     "prologue": Explanation("The site's own lines failed.", "Correct c.GPUSlurmSpawner.req_prologue."),
     "script": Explanation("The site's own batch script failed.", "Correct c.GPUSlurmSpawner.batch_script."),
-    "python": Explanation(
-        "There is no Python 3.9 or newer.", "Install it on {node}, or load a module that has it in profile {profile}."
-    ),
     "launcher": Explanation(
         "No folder could hold what starts the server.",
         "Make room in /tmp and /dev/shm of {node}: `df -h /tmp /dev/shm`.",
