@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.slurm.text import ignored
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
-_SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")
+_SUBMITTED = re.compile(r"(?P<job>[0-9]{1,10})(?:;(?P<cluster>[\w.-]+))?")
 _LONG = 1 << 15
 """Characters of an answer that is parsed in a thread."""
 _UNKNOWN_JOB = "Invalid job id specified"
@@ -88,8 +88,9 @@ class SlurmClient:
         """Submit a batch script (``prefix sbatch --parsable``, the script on stdin) and return the job id.
 
         ``environment`` is added to sbatch's own, which the job inherits. Raises SubmitRejected with sbatch's message,
-        ConfigError if the prefix does not let sbatch run, SlurmUnavailable if a signal ended sbatch. After any of these
-        errors, and after cancellation of the caller, the job may exist all the same: see :meth:`jobs_of_start`.
+        ConfigError if the prefix does not let sbatch run, or the script ``submit`` has sent the job to another cluster,
+        SlurmUnavailable if a signal ended sbatch. After any of these errors, and after cancellation of the caller, the
+        job may exist all the same: see :meth:`jobs_of_start`.
         """
         if self._slurm.wraps(prefix):
             text = submission(script, environment or {})
@@ -104,7 +105,14 @@ class SlurmClient:
         job = _SUBMITTED.fullmatch(lines[-1].strip()) if lines else None
         if job is None:
             raise SlurmOutputError("sbatch accepted the job but printed no job id.", raw=answer.stdout or answer.stderr)
-        return job[1]
+        wanted, actual = self._slurm.cluster, job["cluster"] or ""
+        if wanted and actual.lower() != wanted.lower():  # the number would be taken for a job of the wanted cluster
+            raise ConfigError(
+                f"Job {job['job']} was submitted to {actual or 'the cluster of slurm.conf'} instead of {wanted}.",
+                where="wrapper_dir",
+                hint=f'Add "SLURM_CLUSTERS": "{wanted}" to the line ENVIRONMENT of each script there.',
+            )
+        return job["job"]
 
     async def test_only(
         self, script: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None

@@ -58,7 +58,7 @@ _VERBOSE_SECONDS = 4.0
 """Seconds in which a command with ``-vv`` says why others time out: munge's library takes 2.4 to fail once."""
 _USING_MUNGE = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr"})
 """Commands that ask slurmctld or slurmdbd, so that their time-out may be munge's; getent and id are run here, too."""
-_OF_A_CLUSTER = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sshare"})
+_OF_A_CLUSTER = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})
 """Commands with ``--clusters``; sacctmgr asks slurmdbd, and names the cluster in its conditions."""
 _DESCENDANTS = 1000
 """Maximum number of descendants that are searched for."""
@@ -468,7 +468,7 @@ class Installation:
         beyond the limit.
         """
         env = {**self._environment, **(environment or {})}
-        arguments = (*self._cluster_option(command), *arguments)
+        arguments = (*self._cluster_option(command, wrapper), *arguments)
         if prefix is None and self.query_prefix:
             before, where = self.query_prefix, SETTING
             wrapper, stdin, arguments = QUERY, request(command, arguments), ()
@@ -515,8 +515,10 @@ class Installation:
             )
         return answer
 
-    def _cluster_option(self, command: str) -> tuple[str, ...]:
-        return (f"--clusters={self.cluster}",) if self.cluster and command in _OF_A_CLUSTER else ()
+    def _cluster_option(self, command: str, wrapper: str) -> tuple[str, ...]:
+        # a script takes no argument: those of another cluster have SLURM_CLUSTERS in their environment
+        has_option = bool(self.cluster) and not wrapper and command in _OF_A_CLUSTER
+        return (f"--clusters={self.cluster}",) if has_option else ()
 
     async def _verbose_messages(self) -> str:
         """What Slurm's commands say of a connection that they try to make, which they print with ``-vv`` alone.

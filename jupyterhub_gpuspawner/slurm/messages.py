@@ -68,6 +68,11 @@ _NO_ANSWER = (
         line=r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
     ),
     _Silence(
+        "slurmdbd does not know where the cluster's slurmctld is",
+        "slurmctld has been shut down, or req_cluster is not the name of a cluster: see `sacctmgr show cluster`.",
+        line=r"'[^']*' can't be reached now, or it is an invalid entry for .*",
+    ),
+    _Silence(
         "slurmctld is not responding",
         "Check `scontrol ping` and slurmctld's log: munge refuses requests if keys or clocks differ.",
         error=r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
@@ -92,6 +97,7 @@ _NO_ANSWER = (
         r"|Job creation temporarily disabled|I/O error writing script/environment to file",
     ),
 )
+_NO_CLUSTER = r"No cluster '[^']*' known by database"
 _OUTCOME = re.compile(
     r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
     re.MULTILINE,
@@ -175,7 +181,7 @@ _REJECTIONS = (
     (r"Invalid license", "licenses", "there is no such licence"),
     (r"Job dependency problem", "dependency", "the job to wait for does not exist, or is not specified correctly"),
     (r"Invalid job array", "array", "the job array is too large, or not valid"),
-    (r"No cluster '|can't be reached now", "clusters", "there is no such cluster"),
+    (rf"{_NO_CLUSTER}|can't be reached now", "clusters", "there is no such cluster"),
     (r"--uid only permitted by root", "uid", "only root may submit for somebody else with --uid"),
     (r"Invalid user id|User not found on host", "exec_prefix", "this account is not allowed to submit jobs here"),
     (
@@ -299,6 +305,8 @@ def _silence_of_sbatch(stderr: str) -> _Silence | None:
     if outcomes:
         return next((row for row in _NO_ANSWER if re.fullmatch(row.error, outcomes[-1])), None)
     lines = _OWN_LINE.findall(stderr)
+    if any(re.match(_NO_CLUSTER, line) for line in lines):  # followed by the line of one that cannot be reached
+        return None
     return next((row for row in _NO_ANSWER if any(re.fullmatch(row.line, line) for line in lines)), None)
 
 

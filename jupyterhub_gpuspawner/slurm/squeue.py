@@ -282,11 +282,12 @@ def _devices(text: str, key: str, times: int, node_count: int) -> tuple[Gres, ..
 
 # ``sbatch --test-only``: when and where Slurm would start a job that is not submitted.
 #
-# The answer comes on stderr, with ``--parsable`` too. 26.05 puts a letter between the time and ``using``.
+# The answer comes on stderr, with ``--parsable`` too. 26.05 puts a letter between the time and ``using``,
+# and before it the name of a cluster that was asked for (``--clusters``).
 
 _WOULD_START = re.compile(
-    r"^sbatch: Job \d+ to start at (?P<time>\S+)(?: [a-z])? using (?P<cpus>\d+) processors on nodes (?P<nodes>\S+)"
-    r" in partition (?P<partition>\S+)$",
+    r"^sbatch: Job \d+ to start at (?P<time>\S+)(?: on cluster \S+)?(?: [a-z])? using (?P<cpus>\d+) processors"
+    r" on nodes (?P<nodes>\S+) in partition (?P<partition>\S+)$",
     re.ASCII | re.MULTILINE,
 )
 

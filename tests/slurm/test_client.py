@@ -118,7 +118,7 @@ async def test_every_recorded_refusal_is_a_rejection(slurm: StandIns, answer: Re
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped", "munge_down", "conf_missing"])
+@pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped", "munge_down", "conf_missing", "other_gone"])
 async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: str) -> None:
     """If Slurm is down, stopped, or without munge or configuration, every command raises the same error."""
     for command in ("sbatch", "scancel", "squeue", "scontrol", "sinfo"):

@@ -189,7 +189,7 @@ def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -
 
 silent = [
     answer
-    for area in ("ctld_down", "ctld_stopped", "munge_down", "conf_missing", "dbd_down")
+    for area in ("ctld_down", "ctld_stopped", "munge_down", "conf_missing", "dbd_down", "other_dbd_down", "other_gone")
     for answer in all_recorded(area)
     if answer.code != 0 and answer.stderr
 ]
@@ -199,7 +199,10 @@ WHY = {
     "munge_down": "munge is not responding, or refuses the request",
     "conf_missing": "Slurm's configuration was not found",
     "dbd_down": "slurmdbd cannot be reached",
+    "other_dbd_down": "slurmdbd cannot be reached",
+    "other_gone": "slurmdbd does not know where the cluster's slurmctld is",
 }
+"""``other``: with ``--clusters``. slurmdbd forgets the address of a slurmctld that has been shut down."""
 
 
 @pytest.mark.parametrize("answer", silent, ids=lambda answer: f"{answer.version}-{answer.area}-{answer.name}")

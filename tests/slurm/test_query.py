@@ -149,6 +149,7 @@ ALLOWED = [
     ("sshare", "-n"),
     ("scontrol", "ping"),
     ("scontrol", "--local", "show", "job", "-o", "7"),
+    ("scontrol", "--clusters=cedar", "--local", "show", "job", "-o", "7"),
     ("sacctmgr", "-n", "-P", "show", "qos"),
     ("getent", "passwd", "ada"),
     ("id",),
@@ -156,6 +157,9 @@ ALLOWED = [
 REFUSED = [
     ("scontrol", "update", "JobId=7", "TimeLimit=1"),
     ("scontrol", "-M", "show", "update", "JobId=7"),
+    ("scontrol", "--clusters", "show", "update", "JobId=7"),
+    ("scontrol", "--clusters=cedar", "update", "JobId=7", "TimeLimit=1"),
+    ("scontrol", "--clusters=show"),
     ("scontrol", "-u", "show", "requeue", "7"),
     ("scontrol",),
     ("scontrol", "--local"),

@@ -380,7 +380,9 @@ def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, t
 
 # sbatch --test-only.
 
-answered = [answer for area in ("test_only", "cluster") for answer in all_recorded(area) if "Job " in answer.stderr]
+answered = [
+    answer for area in ("test_only", "cluster", "other") for answer in all_recorded(area) if "Job " in answer.stderr
+]
 
 
 @pytest.mark.parametrize("answer", answered, ids=lambda answer: f"{answer.version}-{answer.name}")

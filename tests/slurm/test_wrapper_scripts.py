@@ -46,6 +46,33 @@ async def test_all_goes_by_standard_input(client: SlurmClient, tmp_path: Path) -
     }
 
 
+async def test_the_scripts_of_another_cluster_take_no_argument_either(client: SlurmClient, tmp_path: Path) -> None:
+    """Its name is in their own environment; without scripts it is an option."""
+    for name in ("submit", "sbatch", "scancel"):
+        (tmp_path / name).write_text(RECORD.format(folder=tmp_path, then="echo '4711;cedar'"))
+        (tmp_path / name).chmod(0o755)
+    for wrapper_dir in (str(tmp_path), ""):
+        cedar = SlurmClient(Installation(bin_dir=str(tmp_path), cluster="cedar", wrapper_dir=wrapper_dir))
+        await cedar.submit("#!/bin/sh\n", prefix=PREFIX)
+        await cedar.cancel("4711", prefix=PREFIX)
+    names = ("submit", "cancel", "sbatch", "scancel")
+
+    assert {name: (tmp_path / f"{name}.seen").read_text().splitlines()[0] for name in names} == {
+        "submit": f"{tmp_path}/submit ",
+        "cancel": f"{tmp_path}/cancel ",
+        "sbatch": f"{tmp_path}/sbatch --clusters=cedar --parsable",
+        "scancel": f"{tmp_path}/scancel --clusters=cedar 4711",
+    }
+
+
+async def test_a_script_that_submits_to_another_cluster_is_wrong(client: SlurmClient) -> None:
+    """Where SLURM_CLUSTERS is missing from it, sbatch names no cluster: the number is not that of a job there."""
+    cedar = SlurmClient(Installation(cluster="cedar", wrapper_dir=client.installation.wrapper_dir))
+
+    with pytest.raises(ConfigError, match=r"Job 4711 was submitted to the cluster of slurm.conf instead of cedar\."):
+        await cedar.submit("#!/bin/sh\n", prefix=PREFIX)
+
+
 async def test_without_a_prefix_there_is_nobody_to_become(client: SlurmClient, tmp_path: Path) -> None:
     """Jobs of the hub's own account need no wrapper."""
     assert await client.log_end("1", prefix=()) == ""

@@ -396,6 +396,14 @@ class SlurmSettings(SlurmSpawner):
             raise TraitError(f"{proposal['trait'].name}: {value} must be at least 1 second.")
         return value
 
+    @validate("req_cluster")
+    def _one_cluster(self, proposal: Any) -> str:
+        """Slurm takes several names, and ``all``; the jobs of all would be printed as if they were one's."""
+        name: str = proposal["value"]
+        if name and (name == "all" or not _CLUSTER.fullmatch(name)):
+            raise TraitError(f"req_cluster: {name!r} must be the name of one cluster.")
+        return name
+
     @default("hub_name")
     def _hub_name_default(self) -> str:
         port = self.hub.port if self.hub is not None else JUPYTERHUB_PORT

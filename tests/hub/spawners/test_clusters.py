@@ -160,3 +160,10 @@ def test_a_value_that_no_start_could_use_is_found_at_its_cluster() -> None:
     spawner = spawner_of({"juniper": {}, "cedar": {"slurm_timeout": "long"}})
     with pytest.raises(ConfigError, match=r"c.GPUSlurmSpawner.clusters: cedar: .*slurm_timeout"):
         spawner.check()
+
+
+@pytest.mark.parametrize("names", ["juniper,cedar", "all", "-a"])
+def test_a_command_asks_one_cluster(names: str) -> None:
+    """Slurm would print the jobs of several as if they were one's."""
+    with pytest.raises(TraitError, match=f"req_cluster: '{names}' must be the name of one cluster"):
+        spawner_of(req_cluster=names)

@@ -1,0 +1,105 @@
+"""The client with a real slurmdbd: what is asked of another cluster by its name, and never of this machine's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from tests.fixtures.accounting import two_clusters
+from tests.fixtures.login_node import write_wrappers
+
+pytestmark = pytest.mark.slurm
+
+SCRIPT = "#!/bin/sh\n#SBATCH --chdir=/ --output=/dev/null --mem=100 --partition=batch --hold --comment=hub\n:\n"
+
+
+@pytest.fixture(scope="module")
+def clusters(needs_slurm: None, public_folder: Path) -> Iterator[tuple[PrivateSlurm, PrivateSlurm]]:
+    """``juniper``, which is this machine's, and ``cedar``; the first job of each has the number 1."""
+    with two_clusters(public_folder / "two") as both:
+        yield both
+
+
+def client_of(juniper: PrivateSlurm, *, wrapper_dir: str = "") -> SlurmClient:
+    """A client of cedar on juniper's login node."""
+    conf = str(juniper.conf)
+    return SlurmClient(Installation(bin_dir=juniper.bin_dir, slurm_conf=conf, cluster="cedar", wrapper_dir=wrapper_dir))
+
+
+async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
+    clusters: tuple[PrivateSlurm, PrivateSlurm],
+) -> None:
+    """Submit, watch, extend and cancel; the job of this cluster stays as it was."""
+    juniper, cedar = clusters
+    client = client_of(juniper)
+    own = juniper.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--comment=own", "--wrap", "true")
+    job, second = await client.submit(SCRIPT), await client.submit(SCRIPT)
+    trial = await client.test_only(SCRIPT.replace("--hold ", ""))
+    seen = await client.jobs([job, second])
+    again = await client.jobs([job, second])  # by their states alone, where squeue can
+    details = await client.job(job)
+    snapshot = await client.snapshot()
+    config = await client.config()
+
+    assert (own, job, second) == ("1", "1", "2")
+    assert trial.nodes == ("c1",)
+    assert {number: seen[number].tag for number in seen} == {"1": "hub", "2": "hub"}
+    assert again == seen
+    assert details is not None
+    assert details.state == "PENDING"
+    assert (config.cluster_name, sorted(snapshot.job_by_id)) == ("cedar", ["1", "2"])
+    assert await client.address("g1") == "127.0.0.1"
+    assert await client.licenses() == {}
+
+    assert await client.extend(job, 5)
+    await client.cancel(job)
+
+    assert cedar.run("squeue", "-h", "-t", "all", "-o", "%i %T %l", "-j", job) == "1 CANCELLED 1:05:00"
+    assert juniper.run("squeue", "-h", "-t", "all", "-o", "%i %T %l") == "1 PENDING 1:00:00"
+
+
+@pytest.mark.users
+async def test_scripts_with_the_clusters_name_in_their_environment(
+    clusters: tuple[PrivateSlurm, PrivateSlurm], two_users: tuple[str, str], public_folder: Path
+) -> None:
+    """They take no argument, so the name is at their lines marked SITE; without it no server counts as started."""
+    juniper, cedar = clusters
+    folder = public_folder / "scripts"
+    folder.mkdir()
+    wrappers, _ = write_wrappers(folder, juniper, *two_users)
+    client, prefix = client_of(juniper, wrapper_dir=str(wrappers)), ("runuser", "-u", two_users[1], "--")
+    with pytest.raises(ConfigError, match=r"submitted to the cluster of slurm\.conf instead of cedar"):
+        await client.submit(SCRIPT, prefix=prefix)
+    for script in ("submit", "trial", "cancel"):
+        text = (wrappers / script).read_text()
+        (wrappers / script).write_text(text.replace('"SLURM_CONF"', '"SLURM_CLUSTERS": "cedar", "SLURM_CONF"'))
+    before = juniper.run("squeue", "-h", "-t", "all", "-o", "%i %T")
+    job = await client.submit(SCRIPT, prefix=prefix, environment={"A": "1"})
+    trial = await client.test_only(SCRIPT.replace("--hold ", ""), prefix=prefix)
+    user = (await client.jobs([job]))[job].user
+    await client.cancel(job, prefix=prefix)
+
+    assert (user, trial.nodes) == (two_users[1], ("c1",))
+    assert cedar.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job) == "CANCELLED"
+    assert juniper.run("squeue", "-h", "-t", "all", "-o", "%i %T") == before
+
+
+async def test_a_cluster_that_was_shut_down_is_silent(clusters: tuple[PrivateSlurm, PrivateSlurm]) -> None:
+    """slurmdbd no longer knows its address, which is neither a refusal nor a job that is gone."""
+    juniper, cedar = clusters
+    client = client_of(juniper)
+    cedar.stop_controller()
+    try:
+        for question in (client.submit(SCRIPT), client.test_only(SCRIPT), client.cancel("1"), client.jobs(["1"])):
+            with pytest.raises(SlurmUnavailable, match=r"slurmdbd does not know where the cluster's slurmctld is"):
+                await question
+    finally:
+        cedar.start_controller()
+
+    assert sorted(await client.jobs(["1", "2"])) == ["1", "2"]
