@@ -20,7 +20,7 @@ from playwright.sync_api import Page, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import shoot, sign_in
+from tests.browser.seeing import sign_in
 from tests.fixtures.hubs import StartHub
 from tests.fixtures.slurm import processes_of
 
@@ -159,16 +159,12 @@ def test_a_dashboard_is_started_opened_and_used_as_jupyterlab_is(
     page = start
     card = page.locator(".gpuspawner-profile").filter(has=page.locator(f"#profile-{profile}"))
     expect(card).to_contain_text(name)
-    shoot(page, "application-choose")
     begin(page, profile)
     heading = page.get_by_role("heading", name=re.compile("^GPUs "))
     expect(heading).to_be_visible(timeout=120_000)
     page.get_by_role("button", name="Count").click()
     expect(page.get_by_text("Pressed 1")).to_be_visible()
-    shoot(page, f"application-{profile}")
     its_placement_is_at_home_and_it_is_for_ada_alone(hub, slurm_cluster, page, open_page)
-    page.locator("summary").first.click()
-    shoot(page, "application-home")
 
 
 @pytest.mark.timeout(600)
@@ -186,5 +182,4 @@ def test_vs_code_opens_a_file_and_a_terminal_that_has_the_gpus(
     page.keyboard.type("echo $CUDA_VISIBLE_DEVICES > seen.txt\n")
     page.get_by_role("treeitem", name="seen.txt").dblclick(timeout=60_000)
     expect(page.locator(".editor-instance .view-lines")).to_contain_text(re.compile(r"^(GPU-|\d)"), timeout=60_000)
-    shoot(page, "application-code-server")
     its_placement_is_at_home_and_it_is_for_ada_alone(hub, slurm_cluster, page, open_page)

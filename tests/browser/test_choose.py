@@ -345,8 +345,6 @@ def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, phone: bo
     page = open_page(phone=phone, dark=dark)
     sign_in(page, course, "lars")
     form_of(page, course)
-    if phone != dark:
-        shoot(page, "choose-phone" if phone else "choose-dark")
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     bar = page.locator(".gpuspawner-start")
 
@@ -400,7 +398,6 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
     expect(page.get_by_role("status").filter(has_text="Nothing has been started yet")).to_be_visible()
     expect(page.locator("[name='profile-option-k80--gpus']")).to_have_value("3")
     expect(page.locator("[name='profile-option-k80--software']")).to_have_value("jax")
-    shoot(page, "choose-link")
     assert course.server("sven") is None
 
 
@@ -497,7 +494,6 @@ def test_slurm_is_silent(course: HubProcess, slurm_cluster: PrivateSlurm, page: 
     slurm_cluster.stop_controller()
     try:
         expect_fresh(page, course, "slurm is not responding at the moment")
-        shoot(page, "choose-silent")
         expect(page.locator("#profile-k80")).to_be_enabled()
     finally:
         slurm_cluster.start_controller()

@@ -19,7 +19,7 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
-from tests.browser.seeing import DESK, axe_faults, shoot, sign_in, width_left_over
+from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
 from tests.fixtures.hubs import COMMAND, new_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
@@ -190,8 +190,6 @@ def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: b
     for name, size in (("phone", NARROW), ("projector", WIDE)):
         page.set_viewport_size(size)
         excess[name] = width_left_over(page)
-        if name == "projector" and not dark:
-            shoot(page, "course-projector")
     last_tile = tiles(page).last.bounding_box()
 
     assert faults == []
@@ -301,11 +299,6 @@ def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     page.get_by_role("button", name="Stop 2 servers").click()
     expect(page.locator("#gpuspawner-totals")).to_have_text("1 running, 2 without a server", timeout=3 * PATIENCE)
     expect(tile(page, "ada")).to_contain_text(re.compile("was stopped at .* by grace"))
-
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size(NARROW)
-    shoot(page, "course-phone-dark")
-    page.set_viewport_size(DESK)
 
     participant, colleague = open_page(), open_page()
     sign_in(participant, hub, "ada")

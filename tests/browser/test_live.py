@@ -55,6 +55,10 @@ PROFILES = f"""
   slug: p100
   slurm: {{partition: gpu, gpus: 4, gpu_type: p100, cpus: 20, memory: 4G, time: "2:00:00"}}
   command: {COMMAND}
+- display_name: Two nodes
+  slug: two-nodes
+  slurm: {{partition: gpu, nodes: 2, gpus: 2, cpus: 4, memory: 1G, time: "1:00:00"}}
+  command: {COMMAND}
 - display_name: Here
   slug: here
   kind: local
@@ -162,7 +166,22 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
     dark = open_page(dark=True)
     sign_in_again(dark, hub, "ada")
     well_made(dark)
-    shoot(dark, "home-cards-dark")
+
+
+def test_a_server_on_two_nodes_shows_what_it_has_on_each(hub: HubProcess, page: Page) -> None:
+    """The other node is folded, with a picture of its own; on a phone, too."""
+    hub.spawn("amy", {"profile": "two-nodes"})
+    sign_in_again(page, hub, "amy")
+    other = card(page).locator("details", has_text=re.compile(r"^\s*Node \w+: 2 "))
+    return_until(page, lambda: other.count() == 1)
+    expect(card(page)).to_contain_text("1 more node")
+    card(page).locator("summary").first.click()
+    other.locator("summary").first.click()
+    expect(card(page).locator("svg:visible").filter(has=page.locator("rect.gpu.own"))).to_have_count(2)
+    shoot(page, "home-several-nodes")
+    well_made(page)
+    page.set_viewport_size(PHONE)
+    well_made(page)
 
 
 MEANS: tuple[tuple[float | None, ...], ...] = ((0, 20, 85, 92, None, 95, 40, 83), (0, 0, 0, 0, 0, 0, 12, 60))
@@ -195,7 +214,6 @@ def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, 
     shoot(page, "home-use")
     page.set_viewport_size(PHONE)
     well_made(page)
-    shoot(page, "home-use-phone")
     use.get_by_text("The chart in words").click()
     well_made(page)
 
@@ -239,8 +257,6 @@ def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage,
     )
     assert hidden > 0
     well_made(phone)
-    if width == PHONE["width"] and not dark:
-        shoot(phone, "home-phone")
 
 
 def test_the_cards_are_the_page(hub: HubProcess, page: Page) -> None:
@@ -423,7 +439,6 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(
     expect(page.locator("main")).to_contain_text(re.compile(r"It has been running for \d+ (s|min)[^,]*, since \d.*\."))
     if javascript:
         well_made(page)
-        shoot(page, "home-stop")
     page.get_by_role("link", name="Keep it running").click()
     assert ready_servers(hub, user) == ["", "lab"]
 
@@ -586,7 +601,6 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     assert ends_at < placed["ends_at"]
     assert card(page).locator("time").get_attribute("datetime") is not None
     well_made(page)
-    shoot(page, "home-warning")
 
     slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=5")
     return_until(page, lambda: warning.inner_text() == "It ends in a few minutes. Save your work now.")
@@ -615,7 +629,6 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     expect(page.locator("#gpuspawner-news")).to_contain_text("P100 (server ends): ended.")
     expect(card(page)).to_contain_text("running")
     well_made(page)
-    shoot(page, "home-states")
 
     card(page, "ends").get_by_role("link", name="Log").click()
     expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
@@ -636,7 +649,6 @@ def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPag
     expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
     expect(page.locator("#gpuspawner-log-page pre")).to_contain_text("no <b>module</b> jupyterhub")
     well_made(page)
-    shoot(page, "log")
 
     hub.spawn("ida", {"profile": "k80"}, server="lab")
     admin = open_page()
@@ -664,7 +676,6 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
         admin.reload()
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
-        shoot(admin, "cluster-silent")
 
 
 # --- the map ---------------------------------------------------------------------------------------
@@ -743,13 +754,11 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     sign_in(dark, hub, "admin")
     dark.goto(hub.url + MAP)
     well_made(dark)
-    shoot(dark, "cluster-dark")
     phone = open_page(phone=True)
     sign_in(phone, hub, "admin")
     phone.goto(hub.url + MAP)
     well_made(phone)
     assert small_targets(phone, "#gpuspawner-cluster") == []
-    shoot(phone, "cluster-phone")
 
 
 @pytest.mark.usefixtures("busy")
@@ -776,12 +785,11 @@ def test_health_shows_what_servers_report_and_which_nodes_differ(
     expect(first).to_contain_text("4 of 12 with a slower ring than was free")
     well_made(page)
     shoot(page, "health")
-    for name, window in (("health-dark", open_page(dark=True)), ("health-phone", open_page(phone=True))):
+    for window in (open_page(dark=True), phone := open_page(phone=True)):
         sign_in(window, hub, "admin")
         window.goto(hub.url + MAP)
         well_made(window)
-        assert name != "health-phone" or small_targets(window, "#gpuspawner-health") == []
-        shoot(window, name)
+    assert small_targets(phone, "#gpuspawner-health") == []
     bare = open_page(javascript=False)
     sign_in(bare, hub, "admin")
     bare.goto(hub.url + MAP)

@@ -42,7 +42,6 @@ def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubP
     page.wait_for_url(re.compile("/(spawn-pending|user)/pia"))
     if "spawn-pending" in page.url:
         expect(page.locator('[data-fact="job"]')).to_have_text(re.compile("[0-9]+"))
-        shoot(page, "wait")
     page.wait_for_url(re.compile("/user/pia/lab"), timeout=120_000)
     visible = run_in_notebook(page, 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])')
 

@@ -203,7 +203,6 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         look(other, hub, "ada")
         expect(fact(other, "place")).to_have_text("1 person ahead of you")
         well_made(other)
-        shoot(other, "-".join(["wait", *look_at_it]))
         assert stages(other) == told
 
 
@@ -222,7 +221,6 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     expect(page.locator('[aria-current="step"]')).to_contain_text("In line")
     expect(page.locator("h1")).to_have_text("Waiting in line")
     expect(lasts(page)).to_have_text(re.compile(r"^for \d+ (s|min)$"))
-    shoot(page, "wait-without-javascript")
     slurm_cluster.run("scancel", blocker)
 
     page.wait_for_url(re.compile("/user/eva"), timeout=LONG)
@@ -248,7 +246,6 @@ def test_what_is_free_now_is_offered_and_one_click_starts_it(
         look(phone, hub, "sam")
         expect(phone.locator("#gpuspawner-instead strong")).to_have_count(2)
         well_made(phone)
-        shoot(phone, "wait-free-now-dark-phone")
         assert low_targets(phone) == []
 
     slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=down")
@@ -299,7 +296,6 @@ def open_of(open_page: OpenPage, hub: HubProcess, user: str) -> Page:
     sign_in(page, hub, user)
     look(page, hub, user)
     expect(page.locator("h1")).to_have_text("You have no running server")
-    shoot(page, "not-running-dark-phone")
     return page
 
 
@@ -357,7 +353,6 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
         page.reload()  # in the HTML that the hub sends
         expect(fact(page, "answered")).to_contain_text(told)
         well_made(page)
-        shoot(page, "wait-silent")
     expect(page.locator("h1")).to_contain_text(WAITS, timeout=LONG)
     expect(fact(page, "answered")).to_be_hidden()
 
@@ -423,7 +418,6 @@ def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, 
         look(page, hub, "zoe")
         expect(page.locator("h1")).to_have_text("Your server is stopping")
         well_made(page)
-        shoot(page, "stop")
     finally:
         (hub.folder / "hold").unlink()
         stopping.join()
@@ -453,7 +447,6 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     sign_in(dark, hub, "bea")
     look(dark, hub, "bea")
     well_made(dark)
-    shoot(dark, "failed-dark-phone")
     plain = open_page(javascript=False)
     sign_in(plain, hub, "bea")
     plain.goto(f"{hub.url}/hub/gpuspawner/log/bea")
@@ -488,7 +481,6 @@ def test_a_server_that_ended_says_how_also_after_a_restart_of_the_hub(
     expect(page.locator("#gpuspawner-what")).to_have_text(told)
     expect(page.locator(NOT_RUNNING)).to_contain_text("If you did not cancel it yourself, contact your administrator.")
     well_made(page)
-    shoot(page, "ended")
     hub.restart()
     page.reload()
     expect(page.locator("#gpuspawner-what")).to_have_text(told)

@@ -87,6 +87,17 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> 
     assert missing == []
 
 
+def test_every_picture_is_shown_by_a_page() -> None:
+    """And every picture that a page shows is there: one that no page shows is soon of an earlier layout."""
+    shown = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in _LINK.findall(_prose(page))
+        if "pictures/" in target and not re.match(r"[a-z]+:", target)
+    }
+    assert shown == set((ROOT / "docs" / "pictures").iterdir())
+
+
 @cache
 def _anchors(path: Path) -> frozenset[str]:
     return frozenset(anchor(title.replace("`", "")) for title in re.findall(r"^#+ (.+)$", _prose(path), re.MULTILINE))
