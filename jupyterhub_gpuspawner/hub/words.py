@@ -142,9 +142,10 @@ def title(name: str, display_name: str, profile: str = "") -> str:
     return f"Server {display_name}" if name else "My server"
 
 
-def job_in(job_id: str, partition: str) -> str:
-    """A job and its partition."""
-    return f"{job_id}, partition {partition}" if partition else job_id
+def job_in(job_id: str, partition: str, cluster: str) -> str:
+    """A job, with its partition and its cluster as far as they have a name."""
+    places = (f"partition {partition}" if partition else "", f"cluster {cluster}" if cluster else "")
+    return ", ".join(filter(None, (job_id, *places)))
 
 
 def gpus(devices: Iterable[PlacedGpu]) -> tuple[str, ...]:

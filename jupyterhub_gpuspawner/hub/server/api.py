@@ -275,7 +275,7 @@ def session_document(
 ) -> SessionDocument:
     """The document of this server; ``titles``: of courses by slug; ``course``: its own."""
     placement = server.placement
-    facts = server_facts(placement, server.topology) if placement is not None else None
+    facts = server_facts(placement, server.topology, cluster=server.cluster) if placement is not None else None
     return SessionDocument(
         version=VERSION,
         now=utc(now),

@@ -66,27 +66,33 @@ def server_facts(
     placement: PlacementDocument,
     topology: Mapping[str, Any] | None,
     node_topologies: Mapping[str, Mapping[str, Any]] = NO_TOPOLOGIES,
+    *,
+    cluster: str = "",
 ) -> ServerFacts:
-    """The rows and the pictures for a placement: the server's node, then the job's other nodes."""
-    facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
+    """The rows and the pictures for a placement: the server's node, then the job's other nodes.
+
+    ``cluster`` is the name of the job's, empty in a hub that names none.
+    """
+    job = words.job_in(placement.job_id or "", placement.partition or "", cluster)
+    facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes), job=job)
     placements = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
     silent = [words.NOT_REPORTED.format(node=grant.node) for grant in placement.other_nodes if grant.placement is None]
     others = []
     for other in placements:
         new = replace(other, problems=tuple(text for text in other.problems if text not in placement.problems))
-        others.append(_node_facts(new, parsed(node_topologies.get(other.node)), several=True, of_job=False))
+        others.append(_node_facts(new, parsed(node_topologies.get(other.node)), several=True))
     return replace(facts, others=tuple(others), problems=(*facts.problems, *silent))
 
 
 def _node_facts(
-    placement: PlacementDocument, node: NodeTopology | None, *, several: bool, of_job: bool = True
+    placement: PlacementDocument, node: NodeTopology | None, *, several: bool, job: str | None = None
 ) -> ServerFacts:
-    """One node's part; ``of_job``: with what is about the whole job."""
-    job = words.job_in(placement.job_id or "", placement.partition or "")
+    """One node's part; with ``job``, its name in words, also what is about the whole job."""
+    of_job = job is not None
     yes_no = {True: words.YES, False: words.NO, None: words.UNDETERMINED}[placement.aligned]
     rows = [
         (words.NODE, placement.node if of_job else ""),
-        (words.JOB, job if of_job else ""),
+        (words.JOB, job or ""),
         (words.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or words.NONE),
         (words.CPUS, placement.cpus or words.UNDETERMINED),
         (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.UNDETERMINED),
@@ -447,7 +453,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         return card
     return replace(
         card,
-        facts=server_facts(placement, server.topology, server.node_topologies),
+        facts=server_facts(placement, server.topology, server.node_topologies, cluster=server.cluster),
         left=time_left(placement.ends_at, now),
         more_time=server.more_time,
     )

@@ -98,6 +98,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         return self.watch.job_id
 
     @property
+    def _log_job(self) -> str:
+        """The job in a line of the log; with its cluster, in a hub that names them."""
+        return f"{self.job_id} on {self.cluster}" if self.cluster else self.job_id
+
+    @property
     def ending(self) -> endings.Ending | None:
         """How the last server ended, or why the last start failed; kept until the next start."""
         return self.explained.last
@@ -334,7 +339,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             self.life.waited_for(tuple(self.attempt.reasons))
         self._serves()
         address, self.port = self.report.address, self.report.port
-        self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, address, self.port)
+        self.log.info("Job %s of %s serves at %s:%d", self._log_job, self._log_name, address, self.port)
         return address, self.port
 
     def _begin(self) -> None:
@@ -387,7 +392,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.watch.notify()
         self.life.submitted(job_id, self.request)
         self.row.store_soon()
-        self.log.info("Submitted %s as job %s", self._log_name, job_id)
+        self.log.info("Submitted %s as job %s", self._log_name, self._log_job)
         if DEADLINE in job.script:
             self._deadline_task = asyncio.ensure_future(self._read_deadline(job_id, self.attempt))
 
@@ -477,7 +482,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
 
     async def _resume(self) -> None:
         """The rest of a start that a restart of the hub interrupted."""
-        self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
+        self.log.info("Job %s of %s was starting when the hub ended: taking it up", self._log_job, self._log_name)
         metrics.adopted(self, "starting")
         try:
             await self._readiness().wait()
@@ -518,7 +523,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         first, self._ended_job = self._ended_job != self.job_id, self.job_id  # several polls may see the same end
         if first and status.phase is not Phase.ENDED:
             self.log.warning(
-                "Slurm requeued job %s of %s; its server is gone: cancelling it", self.job_id, self._log_name
+                "Slurm requeued job %s of %s; its server is gone: cancelling it", self._log_job, self._log_name
             )
             self.cancel_in_background()
         session = self.life.session
@@ -526,7 +531,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         if first:
             ending = self.ending
             why = endings.words_of(ending) if ending is not None and ending.served else job_words(status)
-            self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, why.sentence)
+            self.log.info("Job %s of %s has ended: %s", self._log_job, self._log_name, why.sentence)
         code = status.exit_code.partition(":")[0]
         return int(code) if code.isdigit() and int(code) else 1
 
@@ -550,7 +555,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
 
     async def _end_job(self, *, now: bool) -> None:
         self.watch.stopping = True
-        self.log.info("Stopping %s: cancelling job %s", self._log_name, self.job_id)
+        self.log.info("Stopping %s: cancelling job %s", self._log_name, self._log_job)
         username = self._username or self.user.name
         cancel = self.cancellation(username, self.watch.identity, trusted_until=self.watch.trusted_until)
         try:

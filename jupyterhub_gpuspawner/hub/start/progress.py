@@ -70,6 +70,8 @@ class StartFacts:
     """The job is pending, and everything that it needs was free when it was asked for, a moment ago."""
     kept_until: float | None = None
     """When the start is given up, where Slurm has not taken its job since it does not answer; None: it has."""
+    cluster: str = ""
+    """The name of the job's cluster; empty in a hub that names none."""
 
     @property
     def waits(self) -> bool:
@@ -97,6 +99,7 @@ def start_facts(
         matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
     return StartFacts(
         job_id=watch.job_id,
+        cluster=watch.spawner.cluster,
         reached=dict(attempt.reached),
         job=job,
         placement=placement,
@@ -247,7 +250,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "headline": _headline(facts),
         "sentence": "" if is_usual else text[:1].upper() + text[1:],
         "stages": [{**asdict(stage), "at": _iso(stage.at)} for stage in stages(facts)],
-        "job": words.job_in(facts.job_id, partition) if facts.job_id else "",
+        "job": words.job_in(facts.job_id, partition, facts.cluster) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
         "reason": about_job.sentence,

@@ -48,6 +48,11 @@ def test_a_gpu_server_in_words() -> None:
     )
 
 
+def test_in_a_hub_of_several_clusters_the_job_has_its_cluster() -> None:
+    """The same number exists on each."""
+    assert dict(server_facts(K80, None, cluster="cedar").rows)["Job"] == "12, partition gpu, cluster cedar"
+
+
 def test_the_other_nodes_of_a_job_are_told() -> None:
     """A job of several nodes has a line for each node other than the server's."""
     placement = PlacementDocument(

@@ -127,6 +127,13 @@ def test_each_stage_has_its_time(facts: StartFacts, times: list[float | None], t
     assert [stage.took for stage in stages(facts) if stage.took is not None] == took
 
 
+def test_in_a_hub_of_several_clusters_the_job_has_its_cluster() -> None:
+    """The same number exists on each."""
+    facts = StartFacts("7", job=QUEUED, cluster="cedar")
+
+    assert document(facts, now=NOON)["job"] == "7, partition gpu, cluster cedar"
+
+
 async def test_a_stream_has_one_event_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """News without a change are none; after a while the same is sent again, without its message."""
     facts, watch = [StartFacts("7")], SimpleNamespace(changed=asyncio.Event())
