@@ -143,6 +143,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         names = (*delegate.SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
         self._before: dict[str, Any] = {}  # the values of settings that the profile has set
+        self._before_cluster: dict[str, Any] = {}  # those of settings that the server's cluster has as its own
         self._stored_traits: Mapping[str, Any] = {}  # of a delegate that was restored
 
     def _environment_of(self, classes: Sequence[type]) -> dict[str, Any]:
@@ -221,7 +222,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
         refuse_choice_of_others(self, request)  # here, since an admin may set another apply_user_options
         self._forget_choice()
-        self._choose(request)
+        try:
+            self._choose(request)
+        except ConfigError:
+            self._restore()
+            raise
 
     def _choose(self, request: JobRequest) -> None:
         profile = request.profile
@@ -260,7 +265,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             try:
                 setattr(self, name, copy.deepcopy(own))
             except TraitError as error:
-                self._restore()
+                self._restore_profile()
                 raise ConfigError(str(error), where=where) from error
             self._before.setdefault(name, before)
 
@@ -268,10 +273,17 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Be on the cluster with these settings until the next choice; raises ConfigError."""
         before = {name: getattr(self, name) for name in settings}
         super()._set_cluster(settings, where=where)
-        self._before = {**before, **self._before}
+        self._before_cluster = {**before, **self._before_cluster}
 
     def _restore(self) -> None:
-        """Give settings that the last profile has set the values that they had."""
+        """Give settings that the last profile and its cluster have set the values that they had."""
+        self._restore_profile()
+        for name, value in self._before_cluster.items():
+            setattr(self, name, value)
+        self._before_cluster = {}
+
+    def _restore_profile(self) -> None:
+        """Give settings that the last profile has set the values that they have on its cluster."""
         for name, value in self._before.items():
             setattr(self, name, value)
         self._before = {}
@@ -301,10 +313,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Names of settings that a hook, a group or the configuration of this class has set, not that of Slurm jobs."""
         configured = {name for cls in self._own_classes() for name in self.config.get(cls.__name__, {})}
         changed = {name for name, value in self._configured.items() if getattr(self, name) != value}
-        return frozenset(configured | (changed - set(self._before)))
+        return frozenset(configured | (changed - {*self._before, *self._before_cluster}))
 
     def site_value(self, name: str) -> Any:
-        """Return the value of a setting as the site has set it, whatever the chosen profile sets."""
+        """Return a setting as the site has set it for the server's cluster, whatever the chosen profile sets."""
         return self._before.get(name, getattr(self, name))
 
     def site_settings(self) -> JobSettings:
@@ -329,7 +341,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     @contextmanager
     def _without_profile(self) -> Iterator[None]:
         """Within the block, what the chosen profile sets is as the site has set it; afterwards it is set again."""
-        chosen, before = {name: getattr(self, name) for name in self._before}, self._before
+        before, before_cluster = self._before, self._before_cluster
+        chosen = {name: getattr(self, name) for name in {**before, **before_cluster}}
         self._restore()
         try:
             yield
@@ -337,7 +350,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             self._restore()
             for name, value in chosen.items():
                 setattr(self, name, value)
-            self._before = before
+            self._before, self._before_cluster = before, before_cluster
 
     def check(self) -> None:
         """Raise ConfigError for what would fail every start: a configured profile, or a missing folder."""

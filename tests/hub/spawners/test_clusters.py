@@ -22,7 +22,7 @@ CEDAR = {
     "req_partition": "k80",
 }
 CLUSTERS = {"juniper": {"slurm_conf": "/etc/juniper/slurm.conf"}, "cedar": CEDAR}
-PROFILES = [
+PROFILES: list[dict[str, Any]] = [
     {"display_name": "Either", "slug": "either", "slurm": {"gpus": 1}, "profile_options": {
         "gpu": {"choices": {
             "a100": {"display_name": "A100 on juniper", "slurm": {"cluster": "juniper"}, "default": True},
@@ -118,6 +118,32 @@ def test_a_restarted_hub_asks_the_cluster_of_the_server() -> None:
     assert settings(restarted) == {**ON_CEDAR, "query_prefix": "ssh cedar2"}
     restarted.clear_state()
     assert settings(restarted) == ON_JUNIPER
+
+
+async def test_a_cluster_has_one_connection_with_its_own_time_out() -> None:
+    """Whichever spawner has it, so that each look asks the cluster once."""
+    clusters = {**CLUSTERS, "cedar": {**CEDAR, "slurm_timeout": 30.0}}
+    spawner, other = spawner_of(clusters), spawner_of(clusters)
+    spawner.prepare(request(spawner, gpu="k80"))
+    own = spawner.connection()
+    spawner.load_state(json.loads(json.dumps(spawner.get_state())))
+
+    assert own.client.installation.timeout == 30
+    assert all(connection is own for connection in (spawner.connection(), other.connections()["cedar"]))
+    assert other.connection().client.installation.timeout == 10
+
+
+def test_a_profile_that_is_no_longer_valid_does_not_move_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    """After a restart, too, it is on its own cluster."""
+    spawner = spawner_of(CLUSTERS)
+    spawner.prepare(request(spawner, gpu="k80"))
+    spawner.watch.load({"job_id": "7"})
+    restarted = spawner_of(CLUSTERS)
+    restarted.profiles = [PROFILES[0] | {"traits": {"lab_notices": [0]}}]
+    restarted.load_state(json.loads(json.dumps(spawner.get_state())))
+
+    assert "A running server of" in caplog.text
+    assert (restarted.job_id, settings(restarted)) == ("7", ON_CEDAR)
 
 
 def test_a_server_on_a_cluster_that_was_removed_is_found_by_the_settings_that_it_had(
