@@ -1,48 +1,213 @@
-"""One hub and two private Slurms: servers on both, with the same job number, and a restart between."""
+"""One hub and two private Slurms, of which root's tests reach the second by ssh: what is of one touches no other."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
-from tests.fixtures.hubs import LIGHT, start_hub
-from tests.hub.servers import in_the_end, state, stored
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.accounting import SMALL
+from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, scrape, start_hub, stop_servers
+from tests.fixtures.login_node import login_node, missing
+from tests.fixtures.slurm import hanging
+from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
-PROFILES = "".join(LIGHT.replace("slug: ", f"slug: {name}-").replace("slurm: {", f"slurm: {{cluster: {name}, ")
-                   for name in ("juniper", "cedar"))  # fmt: skip
-"""The same profiles for each cluster, by its name."""
+LINES = f"{ASKS_OFTEN}\n{AT_ONCE}\nc.JupyterHub.init_spawners_timeout = 1"  # a start under way is not waited for
+UNANSWERED = 3
+"""Unanswered questions about a cluster's jobs after which another spawner would have given its servers up."""
+
+
+def profiles(*names: str, command: str) -> str:
+    """The same profiles for each cluster, by its name."""
+    text = LIGHT.replace(COMMAND, command)
+    own = (
+        text.replace("slug: ", f"slug: {name}-").replace("slurm: {", f"slurm: {{cluster: {name}, ") for name in names
+    )
+    return "".join(own)
+
+
+@dataclass
+class Two:
+    """The hub, its clusters, and the person who has servers on each of them."""
+
+    hub: HubProcess
+    juniper: PrivateSlurm
+    cedar: PrivateSlurm
+    people: dict[str, str]
+    settings: dict[str, dict[str, Any]]
+    command: str
+
+    def configure(self, *names: str) -> None:
+        """Kill the hub, and start it again with these clusters alone."""
+        self.hub.kill()
+        (self.hub.folder / "profiles" / "own.yaml").write_text(profiles(*names, command=self.command))
+        lines = self.hub.config.read_text().splitlines()
+        clusters = {name: self.settings[name] for name in names}
+        self.hub.config.write_text("\n".join([*lines[:-1], f"c.GPUSlurmSpawner.clusters = {clusters!r}"]) + "\n")
+        self.hub.start()
 
 
 @pytest.fixture
-def two(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterator[dict[str, PrivateSlurm]]:
-    """Two Slurms whose job numbers begin with 1."""
+def two(clusters: Two) -> Iterator[Two]:
+    """The hub without servers; those of a test that failed do not stay."""
+    yield clusters
+    stop_servers(clusters.hub)
+
+
+@pytest.fixture(scope="module")
+def clusters(
+    needs_slurm: None, site_folder: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Two]:
+    """A hub on the login node of juniper, with cedar elsewhere where root can make that, or else beside it."""
+    people, command = {"juniper": "juniper", "cedar": "cedar"}, COMMAND
     with ExitStack() as stack:
-        folders = {name: public_folder / f"{name}-{tmp_path.name[-20:]}" for name in ("juniper", "cedar")}
-        yield {name: stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder)) for name, folder in folders.items()}
+        slurms = {name: stack.enter_context(PrivateSlurm(SMALL, site_folder / name)) for name in ("juniper", "cedar")}
+        settings: dict[str, dict[str, Any]] = {name: {"slurm_conf": str(slurm.conf)} for name, slurm in slurms.items()}
+        settings["cedar"]["topology_file"] = slurms["cedar"].topology_pattern
+        if not missing():
+            users, command = request.getfixturevalue("two_users"), request.getfixturevalue("public_command")
+            people["cedar"] = users[1]
+            node = stack.enter_context(login_node(site_folder / "login", slurms["cedar"], users))
+            keys = node.folder / "authorized_keys"
+            keys.write_text(keys.read_text().replace(node.hub_address, node.address))  # this hub is on this host
+            settings["cedar"] |= {
+                "slurm_conf": "",
+                "req_homedir": "",
+                "query_prefix": node.query_prefix,
+                "exec_prefix": f"{node.query_prefix} sudo -n -u {{username}}",
+                "wrapper_dir": str(node.wrappers),
+                "slurm_timeout": 3.0,
+            }
+        lines = f"{LINES}\nc.GPUSlurmSpawner.clusters = {settings!r}"
+        hub = start_hub(
+            stack,
+            slurms["juniper"],
+            tmp_path_factory.mktemp("hub"),
+            lines=lines,
+            profiles=profiles(*slurms, command=command),
+        )
+        yield Two(hub, slurms["juniper"], slurms["cedar"], people, settings, command)
 
 
-def test_servers_on_two_clusters_have_the_same_number_and_one_stops_alone(
-    two: dict[str, PrivateSlurm], tmp_path: Path
-) -> None:
-    """Each is submitted, watched, found again by a restarted hub, and cancelled on its own cluster."""
-    confs = {name: {"slurm_conf": slurm.environment["SLURM_CONF"]} for name, slurm in two.items()}
-    with ExitStack() as stack:
-        lines = f"c.GPUSlurmSpawner.clusters = {confs!r}"
-        hub = start_hub(stack, two["juniper"], tmp_path / "hub", lines=lines, profiles=PROFILES)
-        jobs = {name: hub.spawn(name, {"profile": f"{name}-light"})["job_id"] for name in two}
-        assert jobs == {"juniper": "1", "cedar": "1"}
-        assert {name: stored(hub, name)["cluster"]["name"] for name in two} == {name: name for name in two}
+def next_number(slurm: PrivateSlurm) -> int:
+    """The number of the next job."""
+    return int(slurm.run("scontrol", "show", "config").partition("NEXT_JOB_ID")[2].split()[1])
 
-        hub.restart()
-        hub.end("cedar")
 
-        assert in_the_end(two["cedar"], "1") == "CANCELLED"
-        assert state(two["juniper"], "1") == "RUNNING"
-        hub.wait("juniper", ready=True)
-        hub.end("juniper")
+def advance(slurm: PrivateSlurm, number: int) -> None:
+    """Have the next job get this number."""
+    while next_number(slurm) < number:
+        slurm.run("scancel", slurm.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"))
+
+
+def spawn_both(two: Two, server: str = "") -> str:
+    """Start a server on each cluster; the number that both jobs have."""
+    number = max(map(next_number, (two.juniper, two.cedar)))
+    for name, slurm in (("juniper", two.juniper), ("cedar", two.cedar)):
+        advance(slurm, number)
+        assert two.hub.spawn(two.people[name], {"profile": f"{name}-light"}, server=server)["job_id"] == str(number)
+    return str(number)
+
+
+def test_servers_on_two_clusters_have_the_same_number_and_one_stops_alone(two: Two) -> None:
+    """Each is found again by a restarted hub, with a start that was under way, and cancelled on its own cluster."""
+    hub, (ann, bea) = two.hub, two.people.values()
+    number = spawn_both(two)
+    assert [stored(hub, user)["cluster"]["name"] for user in (ann, bea)] == ["juniper", "cedar"]
+    blocker = two.cedar.run("sbatch", "--parsable", "-p", "gpu", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
+    start(hub, bea, "cedar-k80-node", "waits")
+    waiting = job_id(hub, bea, "waits")
+
+    hub.restart()
+    two.cedar.run("scancel", blocker)
+    hub.end(bea)
+
+    assert in_the_end(two.cedar, number) == "CANCELLED"
+    assert state(two.juniper, number) == "RUNNING"
+    hub.wait(ann, ready=True)
+    hub.wait(bea, "waits", ready=True)
+    assert [len(alive(slurm)) for slurm in (two.juniper, two.cedar)] == [1, 1]
+    hub.end(bea, "waits")
+    hub.end(ann)
+    assert in_the_end(two.cedar, waiting) == "CANCELLED"
+
+
+def unanswered(hub: HubProcess) -> float:
+    """How many questions about the hub's jobs have got no answer."""
+    failures = [(labels, count) for (name, labels), count in scrape(hub).items() if name == "slurm_failures_total"]
+    return sum(count for labels, count in failures if {"squeue", "silent"} <= set(labels))
+
+
+def active(hub: HubProcess, user: str) -> dict[str, Any]:
+    """The user's servers that run or are being started, by name."""
+    servers: dict[str, Any] = hub.api("GET", f"/users/{user}").json()["servers"]
+    return servers
+
+
+def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: Two) -> None:
+    """A start on the silent one is kept, and goes on when it answers."""
+    hub, (ann, bea) = two.hub, two.people.values()
+    number = spawn_both(two)
+    with hanging(two.cedar):
+        before = unanswered(hub)
+        start(hub, bea, "cedar-light", "later")
+        wait_until(lambda: unanswered(hub) >= before + UNANSWERED, hub.log_end, seconds=60)
+        hub.spawn(ann, {"profile": "juniper-light"}, server="meanwhile")
+        hub.end(ann, "meanwhile")
+        ready = {(user, name): server["ready"] for user in (ann, bea) for name, server in active(hub, user).items()}
+
+    assert ready == {(ann, ""): True, (bea, ""): True, (bea, "later"): False}
+    assert f"The start of {bea}:later is kept until Slurm answers" in hub.log.read_text()
+    hub.wait(bea, "later", ready=True)
+    assert stored(hub, bea)["job_id"] == number
+    for names in ((bea, "later"), (bea,), (ann,)):
+        hub.end(*names)
+
+
+def test_a_cluster_whose_numbers_start_over_ends_its_own_servers_alone(two: Two) -> None:
+    """The number belongs to a later server of the same person, and to a server on the other cluster: both run on."""
+    hub, (ann, bea) = two.hub, two.people.values()
+    number = spawn_both(two)
+    two.cedar.stop_controller()
+    shutil.rmtree(two.cedar.layout.folder / "state")
+    (two.cedar.layout.folder / "state").mkdir()
+    two.cedar.start_controller()
+    advance(two.cedar, int(number))
+    again = hub.spawn(bea, {"profile": "cedar-light"}, server="again")["job_id"]
+    hub.wait(bea, ready=False)
+
+    assert again == number
+    assert [state(slurm, number) for slurm in (two.juniper, two.cedar)] == ["RUNNING", "RUNNING"]
+    hub.wait(bea, "again", ready=True)
+    hub.wait(ann, ready=True)
+    hub.end(bea, "again")
+    hub.end(ann)
+
+
+def test_a_server_on_a_cluster_that_was_removed_is_kept_and_can_be_stopped(two: Two) -> None:
+    """The log says so once; it is stopped on its cluster, and not the other's of the same number."""
+    hub, (ann, bea) = two.hub, two.people.values()
+    number = spawn_both(two)
+    logged = len(hub.log.read_text())
+    two.configure("juniper")
+    try:
+        hub.wait(bea, ready=True)
+        hub.end(bea)
+        log = hub.log.read_text()[logged:]
+    finally:
+        two.configure("juniper", "cedar")
+
+    assert log.count(f"The server of {bea} is on the cluster cedar, which is no longer in") == 1
+    assert in_the_end(two.cedar, number) == "CANCELLED"
+    assert state(two.juniper, number) == "RUNNING"
+    hub.end(ann)
