@@ -230,8 +230,12 @@ class HomePage(HomeHandler):
         except ConfigError as error:  # logged where the profiles are read
             return "", error.for_user
         name = request.profile.display_name
-        gets = what_a_job_gets(request.resources, profiles.connection().cluster.latest)
-        return (f"{name}: {' · '.join(gets)}" if request.profile.kind == "slurm" and gets else name), ""
+        if request.profile.kind != "slurm":
+            return name, ""
+        gets = what_a_job_gets(
+            request.resources, profiles.connections()[request.resources.cluster or ""].cluster.latest
+        )
+        return (f"{name}: {' · '.join(gets)}" if gets else name), ""
 
     async def _free_name(self, user: Any, slug: str) -> str:
         """A name for one more server, made of a profile's; empty where there may be none."""
