@@ -515,11 +515,15 @@ class NodeFit:
         """Whether everything requested is free once the jobs counted in ``freed`` have ended."""
         return self.count_after(need, freed) > 0
 
-    def count_after(self, need: Need, freed: Freed) -> int:
-        """How many such jobs fit at the same time once the jobs counted in ``freed`` have ended."""
+    def count_after(self, need: Need, freed: Freed, taken: Sequence[tuple[Need, int]] = ()) -> int:
+        """How many such jobs fit at the same time once the jobs counted in ``freed`` have ended.
+
+        And once so many jobs with each need of ``taken`` have begun here.
+        """
         empty = self.complete and freed.jobs >= len(self.jobs)
+        begun = [(other, number) for other, number in taken if number]
         if need.exclusive or need.all_memory:
-            return int(empty and self.offers(need))
+            return int(empty and not begun and self.offers(need))
         cpus, memory = self.used_by(need)
         if empty:
             gpus, shards = self.gpus.get(need.gpu_type, 0), self.shards
@@ -528,8 +532,16 @@ class NodeFit:
             gpus = self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type]
             shards = self.free_shards + freed.shards
             free_cpus, free_memory = self.free_cpus + freed.cpus, self.free_memory + freed.memory
+        for other, number in begun:
+            other_cpus, other_memory = self.used_by(other)
+            if other.all_memory:
+                return 0
+            if ANY in (need.gpu_type, other.gpu_type) or need.gpu_type == other.gpu_type:
+                gpus -= number * other.gpus
+            shards -= number * other.shards
+            free_cpus, free_memory = free_cpus - number * other_cpus, free_memory - number * other_memory
         amounts = (gpus, need.gpus), (shards, need.shards), (free_cpus, cpus), (free_memory, memory)
-        return min((free // requested for free, requested in amounts if requested), default=0)
+        return max(0, min((free // requested for free, requested in amounts if requested), default=0))
 
     def open_at(self, moment: float, length: float) -> float:
         """The first moment from ``moment`` on at which ``length`` seconds overlap no reservation for others."""

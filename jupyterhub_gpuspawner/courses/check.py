@@ -323,30 +323,29 @@ def rank_of_next(
     # whose server runs has a seat
     plan = replace(plan, requests=tuple(requests), at=max(plan.at, now), own_jobs=frozenset())
     for rank, count in enumerate(_estimates(plan, snapshot)):
-        unplaced -= count.fit
+        unplaced -= count
         if unplaced < 0:
             return rank
     return len(requests) - 1
 
 
-def _estimates(plan: SessionPlan, snapshot: ClusterSnapshot, why: str = "") -> Iterator[SeatCount]:
-    """For each of a plan's requests, how many of its servers there is room for if all make it."""
-    for request in plan.requests:
-        yield estimate(request.resources, snapshot, len(plan.people), why, at=plan.at, own_jobs=plan.own_jobs)
+def _estimates(plan: SessionPlan, snapshot: ClusterSnapshot) -> list[int]:
+    """How many servers start with each of a plan's requests, by estimate."""
+    resources = [request.resources for request in plan.requests]
+    return estimate(resources, snapshot, len(plan.people), at=plan.at, own_jobs=plan.own_jobs)
 
 
 def estimated(plan: SessionPlan, snapshot: ClusterSnapshot, why: str) -> SeatCount | None:
     """Seats counted by hand, ``why`` in sentences; None for a plan without a request."""
     if not plan.requests:
         return None
-    counts, number = [count.fit for count in _estimates(plan, snapshot, why)], len(plan.people)
-    fit = min(tries(number), sum(counts))
-    return SeatCount(number, tries(number), fit, by_profile=by_profile(plan, counts), estimate=why)
+    counts, number = _estimates(plan, snapshot), len(plan.people)
+    return SeatCount(number, tries(number), sum(counts), by_profile=by_profile(plan, counts), estimate=why)
 
 
 def ranks_of_people(plan: SessionPlan, snapshot: ClusterSnapshot) -> dict[str, int]:
     """Which of a plan's requests each of its people makes, by estimate, if they start in the order of the roster."""
-    ranks = [rank for rank, count in enumerate(_estimates(plan, snapshot)) for _ in range(count.fit)]
+    ranks = [rank for rank, count in enumerate(_estimates(plan, snapshot)) for _ in range(count)]
     return dict(zip(plan.people, chain(ranks, repeat(len(plan.requests) - 1)), strict=False))
 
 

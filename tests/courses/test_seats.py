@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, smaller_values, with_value
+from jupyterhub_gpuspawner.courses.seats import estimate, smaller_values, with_value
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Reservation
 from tests.snapshots import NOW, cluster, node, running
@@ -19,9 +19,8 @@ FOUR = node("g1", "gpu:k80:4", memory_mib=60 * 1024)
 def fit(snapshot: ClusterSnapshot, people: int = 20, **asked: Any) -> int:
     """How many of so many people's servers would start."""
     wanted = {"partition": "gpu", "memory": "1G", "time": "2:00:00", **asked}
-    count = estimate(Resources.model_validate(wanted), snapshot, people, "by hand", at=START)
-    assert count == SeatCount(people, 30, count.fit, estimate="by hand")
-    return count.fit
+    (count,) = estimate([Resources.model_validate(wanted)], snapshot, people, at=START)
+    return count
 
 
 SEATS: dict[str, tuple[list[NodeState], dict[str, Any], int]] = {
@@ -45,6 +44,23 @@ SEATS: dict[str, tuple[list[NodeState], dict[str, Any], int]] = {
 def test_an_estimate_counts_node_by_node(nodes: list[NodeState], asked: dict[str, Any], expected: int) -> None:
     """What each node has, divided by what one participant requests."""
     assert fit(cluster(*nodes), **asked) == expected
+
+
+SEVERAL: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
+    "the second gets what the first leaves": ([{"gpus": 3, "cpus": 2}, {"gpus": 1, "cpus": 2}], [1, 1]),
+    "the first leaves no cores": ([{"gpus": 1, "cpus": 8}, {"cpus": 1}], [2, 0]),
+    "a whole node is left to nobody": ([{"exclusive": True, "cpus": 1}, {"gpus": 1, "cpus": 1}], [1, 0]),
+    "and is not had where others are": ([{"gpus": 4, "cpus": 1}, {"exclusive": True, "cpus": 1}], [1, 0]),
+    "whoever has a seat needs no other": ([{"cpus": 1}, {"cpus": 1}], [3, 0]),
+}
+
+
+@pytest.mark.parametrize(("asked", "expected"), SEVERAL.values(), ids=SEVERAL.keys())
+def test_profiles_that_share_a_node_count_it_once(asked: list[dict[str, Any]], expected: list[int]) -> None:
+    """Each next profile gets what the ones before it leave."""
+    wanted = {"partition": "gpu", "memory": "1G", "time": "2:00:00"}
+    requests = [Resources.model_validate({**wanted, **more}) for more in asked]
+    assert estimate(requests, cluster(FOUR), 2, at=START) == expected
 
 
 def test_jobs_of_others_keep_their_seats_until_they_end() -> None:
