@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import job_of
+from jupyterhub_gpuspawner.site.courses import jobs_of
 
 
 @click.command()
@@ -90,14 +90,14 @@ def show(
 ) -> None:
     """Print the complete batch script for PROFILE, without submitting it.
 
-    For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next;
-    of several profiles it is that of the first.
+    For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next; with
+    several profiles it is one script for each, in the order in which their seats are filled.
     """
     choice = choice_of(profile, options)
-    job = asyncio.run(job_of(load_site(config), choice, user=user, groups=group, server=server))
-    for note in job.notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(job.script, nl=False)
+    for job in asyncio.run(jobs_of(load_site(config), choice, user=user, groups=group, server=server)):
+        for note in job.notes:
+            click.echo(f"note: {note}", err=True)
+        click.echo(job.script, nl=False)
 
 
 # ``gpuspawner migrate``: converts the configuration of an older spawner.

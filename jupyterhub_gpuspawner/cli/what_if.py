@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, OPTION, choice_of, t
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
-from jupyterhub_gpuspawner.site.courses import job_of
+from jupyterhub_gpuspawner.site.courses import jobs_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
 from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
@@ -124,7 +124,7 @@ async def _requests(
         allow = next((profile.allow for profile in spawner.offered() if profile.slug == choice["profile"]), None)
         if allow is not None and not groups:
             user, groups = next(iter(allow.users), ""), allow.groups
-    job = await job_of(site, choice, user=user or SOMEBODY.name, groups=groups, account=SOMEBODY)
+    job, *_ = await jobs_of(site, choice, user=user or SOMEBODY.name, groups=groups, account=SOMEBODY)
     lines = (line.removeprefix("#SBATCH").strip() for line in directives(job.script))
     options = tuple(line for line in lines if any(name in PLACEMENT_OPTIONS for name, _ in options_of(line)))
     return [Request(str(number), options) for number in range(1, people + 1)], job.notes

@@ -40,6 +40,8 @@ class CourseProfile:
     """Its slug."""
     profile: Profile
     """What they start."""
+    base: str
+    """The slug of the admin's profile that it narrows."""
     session: CourseDate | None
     """The session that is open, or else the next one; None after the last."""
     opens: datetime | None
@@ -103,7 +105,7 @@ def course_profile(
             "allow": _allow(course, base.allow, opens if only_sessions else None),
         }
     )
-    return CourseProfile(file.slug, profile, session, _later(opens, base.allow), is_open)
+    return CourseProfile(file.slug, profile, base.slug, session, _later(opens, base.allow), is_open)
 
 
 def participants_link(slug: str, course: Course, hub: str) -> str:

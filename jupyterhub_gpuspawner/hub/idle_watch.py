@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import profiles_of, slug_of
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
@@ -66,11 +66,7 @@ class Rules:
     """By the slugs of their profiles."""
 
     def rule(self, profile: str) -> IdleRule:
-        """The policy for the servers of a profile; the site's for one that is offered no longer."""
-        course = self.courses.get(profile)
-        if course is not None and course.course is not None:
-            session = course.session_at() or course.next_session()
-            profile = profiles_of(course.course, session)[0].slug  # of several the first decides
+        """The policy for the servers of an admin's profile; the site's for one that is offered no longer."""
         return self.profiles.get(profile, self.site)
 
     def session(self, profile: str, now: float) -> tuple[bool, float]:
@@ -252,7 +248,7 @@ def _looked_at(
     return before.looked_at(
         server.usage,
         server.placement,
-        rules.rule(server.profile),
+        rules.rule(server.admin_profile),
         now=now,
         last_activity=activity.get((server.user, server.name)),
         in_session=in_session,

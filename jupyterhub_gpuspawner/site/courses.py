@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import stat
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, members, plans, plans_beside
 from jupyterhub_gpuspawner.courses.course import Course, CourseDate
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
@@ -235,7 +235,7 @@ def _may_be_folder(path: str) -> bool:
 # The job that a user would get for a choice on the form.
 
 
-async def job_of(
+async def jobs_of(
     site: Site,
     choice: Mapping[str, object],
     *,
@@ -243,35 +243,39 @@ async def job_of(
     groups: Sequence[str] = (),
     server: str = "",
     account: Account | None = None,
-) -> BatchJob:
-    """The job for a user's ``choice``; that of a course is as of its session. Raises ConfigError or RequestError.
+) -> list[BatchJob]:
+    """The job for a user's ``choice``; of a course, as of its session, one for each profile of several.
 
-    ``account`` is for where the account's home does not matter; the user's own need not exist then.
+    ``account`` is for where the account's home does not matter; the user's own need not exist then. Raises ConfigError
+    or RequestError.
     """
     spawner = site.spawner(user, groups, server)
-    notes = tuple[str, ...]()
+    requests: list[tuple[JobRequest, tuple[str, ...]]]
     if isinstance(spawner, GPUProfilesSpawner):
         slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
         if spawner.courses_dir and slug.startswith(PREFIX) and slug not in offered:
-            request, notes = _course_request(site, choice, user, groups, server)
+            requests = list(_course_requests(site, choice, user, groups, server))
         else:
-            request = spawner.resolve(choice)
-        if request.profile.kind != "slurm":
+            requests = [(spawner.resolve(choice), ())]
+        if any(request.profile.kind != "slurm" for request, _ in requests):
             raise RequestError(f"Profile {slug!r} is not a Slurm job and has no batch script.", field="profile")
-        settings = spawner.settings_of(request)
+        settings = [spawner.settings_of(request) for request, _ in requests]
     else:
-        settings = spawner.job_settings()
-        request = plain_request(settings, username=user, server_name=server)
-    job = batch_job(settings, request, account or await spawner.account(settings), start_id="")
-    return replace(job, notes=(*notes, *job.notes))
+        settings = [spawner.job_settings()]
+        requests = [(plain_request(settings[0], username=user, server_name=server), ())]
+    jobs = []
+    for own, (request, notes) in zip(settings, requests, strict=True):
+        job = batch_job(own, request, account or await spawner.account(own), start_id="")
+        jobs.append(replace(job, notes=(*notes, *job.notes)))
+    return jobs
 
 
-def _course_request(
+def _course_requests(
     site: Site, choice: Mapping[str, object], user: str, groups: Sequence[str], server: str
-) -> tuple[JobRequest, tuple[str, ...]]:
+) -> Iterator[tuple[JobRequest, tuple[str, ...]]]:
     """What a participant requests who chooses a course's profile in the session that is open, or else the next one.
 
-    And what is worth a note. Raises ConfigError or RequestError.
+    With each profile of the session, and what is worth a note. Raises ConfigError or RequestError.
     """
     spawner, now = spawner_of(site), datetime.now().astimezone()
     file = course_file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
@@ -280,17 +284,24 @@ def _course_request(
     if session is None:
         raise no_session(file, "from now on")
     moment, defaults = max(now, opens_at(file.course, session)), spawner.defaults()
-    offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session)
-    request = resolve(
-        (offered.profile,),
-        choice,
-        username=user,
-        groups=groups,
-        server_name=server,
-        now=moment,
-        defaults=defaults,
-    )
-    notes = [f"This is the script at {moment:%Y-%m-%d %H:%M %Z}, for the session {session.name}."]
-    if user not in members(file, people_of(site.config).groups):
-        notes.append(f"{user} is not on the roster of course {file.slug}, as far as is known here.")
-    return replace(request, course=file.slug), tuple(notes)
+    profiles = profiles_of(file.course, session)
+    for rank in range(len(profiles)):
+        offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session, rank=rank)
+        request = resolve(
+            (offered.profile,),
+            choice,
+            username=user,
+            groups=groups,
+            server_name=server,
+            now=moment,
+            defaults=defaults,
+        )
+        notes = list[str]()
+        if not rank and user not in members(file, people_of(site.config).groups):
+            notes.append(f"{user} is not on the roster of course {file.slug}, as far as is known here.")
+        notes.append(f"This is the script at {moment:%Y-%m-%d %H:%M %Z}, for the session {session.name}.")
+        if len(profiles) > 1:
+            notes.append(
+                f"Profile {offered.base}, number {rank + 1} of {len(profiles)} in the order in which seats are filled."
+            )
+        yield replace(request, course=file.slug, base=offered.base), tuple(notes)

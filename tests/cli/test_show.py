@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import job_of
+from jupyterhub_gpuspawner.site.courses import jobs_of
 from tests.cli.runner import cli_runner, run
 
 GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"
@@ -201,7 +201,8 @@ def test_the_hub_is_the_configured_one(tmp_path: Path, lines: str, address: str,
     config.write_text(SITE.replace("c.GPUSlurmSpawner.hub_name", "# c.GPUSlurmSpawner.hub_name") + lines)
     site = load_site(config)
     told = site.spawner("ada").get_env()
-    script = asyncio.run(job_of(site, {"profile": "open"}, user="ada")).script
+    (job,) = asyncio.run(jobs_of(site, {"profile": "open"}, user="ada"))
+    script = job.script
 
     assert (told["JUPYTERHUB_API_URL"], told["JUPYTERHUB_BASE_URL"]) == (address, base)
     assert told["JUPYTERHUB_OAUTH_CALLBACK_URL"] == f"{base}user/ada/oauth_callback"
@@ -259,8 +260,29 @@ def test_show_prints_the_script_of_a_course_as_of_its_session(user: str, notes: 
         [("reservation", "ml-1"), ("time", "3:09:00"), ("gres", "gpu:2")],
     )
     assert shown.stderr.splitlines() == [
-        "note: This is the script at 2999-03-04 08:50 UTC, for the session 2999-03-04.",
         *([f"note: {notes}, as far as is known here."] if notes else []),
+        "note: This is the script at 2999-03-04 08:50 UTC, for the session 2999-03-04.",
+    ]
+
+
+def test_show_prints_a_script_for_each_profile_of_a_session(tmp_path: Path) -> None:
+    """In the order in which their seats are filled, with a note that says which it is."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    two = "profile: [{slug: lesson, options: {gpus: 2}}, {slug: lesson, gpus: 1}]"
+    (courses / "deep.yaml").write_text(COURSE.replace("profile: {slug: lesson, options: {gpus: 2}}", two))
+    lines = f"{SITE}{LESSON}c.GPUProfilesSpawner.courses_dir = {str(courses)!r}\n"
+
+    shown = run(tmp_path, lines, "show", "course-deep", "--user", "bob")
+
+    assert re.findall("^#SBATCH --gres=(.*)", shown.stdout, re.MULTILINE) == ["gpu:2", "gpu:1"]
+    moment = "note: This is the script at 2999-03-04 08:50 UTC, for the session 2999-03-04."
+    assert shown.stderr.splitlines() == [
+        "note: bob is not on the roster of course deep, as far as is known here.",
+        moment,
+        "note: Profile lesson, number 1 of 2 in the order in which seats are filled.",
+        moment,
+        "note: Profile lesson, number 2 of 2 in the order in which seats are filled.",
     ]
 
 

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import Kind, settings_text
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
-from jupyterhub_gpuspawner.site.courses import job_of
+from jupyterhub_gpuspawner.site.courses import jobs_of
 from tests.check.sites import of_configuration
 from tests.migrate.conftest import Migrated, write_result
 
@@ -82,7 +82,8 @@ def new_script(folder: Path, slug: str, **options: str) -> str:
     """The batch script of a profile of the new hub."""
     site = load_site(folder / "jupyterhub_config.py")
     site.config.GPUSlurmSpawner.update({"hub_name": "hub", "req_homedir": "/home/{username}"})
-    return asyncio.run(job_of(site, {"profile": slug, **options}, user=USER)).script
+    (job,) = asyncio.run(jobs_of(site, {"profile": slug, **options}, user=USER))
+    return job.script
 
 
 def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:

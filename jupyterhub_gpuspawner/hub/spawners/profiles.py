@@ -62,6 +62,8 @@ class ChosenProfile:
     """Its slug; empty in state that names none."""
     kind: str
     """``slurm``, ``local`` or ``other``."""
+    base: str = ""
+    """The slug of the admin's profile that a course's one narrows; empty for any other profile."""
     spawner_class: str = ""
     """Dotted name of the spawner's class, for kind ``other``."""
     display_name: str = ""
@@ -216,7 +218,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             return request
         session = course.session if course.is_open else None
         ends_at = session.end.timestamp() if session is not None else None
-        return replace(request, course=course.course, session_ends_at=ends_at)
+        return replace(request, course=course.course, base=course.base, session_ends_at=ends_at)
 
     def prepare(self, request: JobRequest) -> None:
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
@@ -242,7 +244,9 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             self._share_times(settings)
         self.request, self.child_profile = request, profile.slug
         app = profile.app.title if profile.app is not None else ""
-        self.chosen = ChosenProfile(profile.slug, profile.kind, profile.spawner_class or "", profile.display_name, app)
+        self.chosen = ChosenProfile(
+            profile.slug, profile.kind, request.base, profile.spawner_class or "", profile.display_name, app
+        )
 
     @staticmethod
     def _refuse(traits: Mapping[str, Any], *, where: str) -> None:
@@ -486,7 +490,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if not isinstance(server, dict) or not {"kind", "child_state", "job_id"} & set(state):
             return
         names = {"spawner_class": state.get("class", "")} | dict(state)
-        texts = {name: str(names.get(name, "")) for name in ("profile", "spawner_class", "display_name", "app")}
+        texts = {name: str(names.get(name, "")) for name in ("profile", "base", "spawner_class", "display_name", "app")}
         chosen = ChosenProfile(kind=kind, **texts)
         profile = self._profile_today(chosen)
         connection = state.get("connection")
@@ -531,8 +535,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         return self._delegate(chosen.kind, chosen.spawner_class, {}, where="stored state")
 
     def _profile_today(self, chosen: ChosenProfile) -> Profile | None:
-        """Return the profile of a stored server as it is today; None if it is gone or of another kind."""
-        stored = (chosen.profile, chosen.kind, chosen.spawner_class)
+        """Return the admin's profile of a stored server as it is today; None if it is gone or of another kind."""
+        stored = (chosen.base or chosen.profile, chosen.kind, chosen.spawner_class)
         try:
             profiles = self.source.profiles()
         except ConfigError:  # reported where profiles are offered

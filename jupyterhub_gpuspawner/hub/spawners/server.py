@@ -71,6 +71,8 @@ class Server:
     """It runs, and has answered the hub."""
     profile: str = ""
     """The slug of the profile that was chosen; empty where there is none."""
+    admin_profile: str = ""
+    """The same, for that of a course the slug of the admin's profile that it narrows."""
     profile_name: str = ""
     """The profile's display name as it was when it was chosen, also after the server has ended.
 
@@ -196,6 +198,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         pending=spawner.pending,
         ready=spawner.ready,
         profile=chosen.profile if chosen is not None else "",
+        admin_profile=chosen.base or chosen.profile if chosen is not None else "",
         profile_name=next(filter(None, chain(*names)), ""),
         last_profile=next(filter(None, slugs), ""),
         app=chosen.app if chosen is not None else "",

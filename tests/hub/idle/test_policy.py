@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.hub.idle import (
 from jupyterhub_gpuspawner.hub.idle_watch import IdleWatch, idle_record
 from jupyterhub_gpuspawner.hub.job.ending import words_of
 from jupyterhub_gpuspawner.hub.report.server_report import Use
+from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
@@ -212,6 +213,22 @@ def test_a_hub_that_is_restarted_goes_on_with_what_it_knew(session: Session) -> 
     (row,) = due_since(session.connection(), 0.0)
     assert (row.since, row.seen, row.due_at) == (START, START + 5400, START + 5400)
     assert (row.gpus, row.keeps, row.kept, row.action) == (2, 1, 1800.0, "tell")
+
+
+def test_a_server_of_a_course_is_judged_by_the_profile_that_it_has(session: Session) -> None:
+    """Of several that a session has; the other one's policy is another."""
+    profiles = [
+        {"display_name": slug, "slug": slug, "idle": {"gpu": gpu}} for slug, gpu in (("first", "60min"), ("next", None))
+    ]
+    server = Server("ada")
+    watch = hub(session, server)
+    watch._app.spawner_class = GPUProfilesSpawner
+    watch._app.config.GPUProfilesSpawner.profiles = profiles
+    states = {}
+    for base in ("first", "next"):
+        server.chosen = ChosenProfile("course-deep", "slurm", base)
+        states[base] = look(watch, server, 5, 5)
+    assert states == {"first": [IDLE], "next": [State.EXEMPT]}
 
 
 def test_a_pass_over_many_servers_writes_once(session: Session) -> None:

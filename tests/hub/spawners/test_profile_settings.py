@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +110,18 @@ def test_a_restarted_hub_knows_the_application(fields: dict[str, Any], app: str)
 
     assert after.chosen == before.chosen
     assert (server_of(before, with_start=False).app, server_of(after, with_start=False).app) == (app, app)
+
+
+def test_a_restarted_hub_finds_the_profile_that_a_courses_server_narrows() -> None:
+    """The course's own is none of the hub's; what the admin's sets, the server keeps."""
+    before, after = spawner_of(), spawner_of()
+    after.profiles = [{"display_name": "K80", "slug": "k80", "start_timeout": 900}]
+    before.prepare(replace(request(slug="course-deep"), course="deep", base="k80"))
+    after.load_state(json.loads(json.dumps({**before.get_state(), "job_id": "7"})))
+
+    assert (after.chosen, after.start_timeout) == (before.chosen, 900)
+    of_server = server_of(after, with_start=False)
+    assert (of_server.profile, of_server.admin_profile) == ("course-deep", "k80")
 
 
 def test_what_the_hubs_class_is_given_reaches_the_server() -> None:

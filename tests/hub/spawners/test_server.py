@@ -76,6 +76,7 @@ OF_THE_JOB = Server(
     "ada",
     ready=True,
     profile="k80",
+    admin_profile="k80",
     last_profile="k80",
     job_id="12",
     job=RUNNING,
