@@ -395,8 +395,11 @@ def report_of(
 
 def _of_seats(plan: SessionPlan, snapshot: ClusterSnapshot, seats: SeatCount) -> Iterator[Problem]:
     """Why not everybody's server starts."""
-    resources = plan.requests[-1].resources
-    text = in_words(seats, cpus_per_core=cpus_per_core_of(resources, snapshot))
+    resources, profile = plan.requests[-1].resources, ""
+    if seats.smaller is not None and len(plan.requests) > 1:
+        resources = plan.requests[seats.smaller.rank].resources
+        profile = plan.session.profiles[seats.smaller.rank].slug
+    text = in_words(seats, cpus_per_core=cpus_per_core_of(resources, snapshot), profile=profile)
     if not text:
         return
     fault = fault_of(resources, snapshot, now=plan.at) if not seats.fit else None

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.words import cpus, memory, sentence
 CPUS, MEMORY = "cpus-per-task", "mem"
 """Options of sbatch of which a course can request less."""
 PARTS = 6
-"""Smaller values that are tried of one option."""
+"""Smaller values that are tried of one option, of all profiles of a session together."""
 MOST_ON_A_NODE = 64
 """Jobs without GPUs on a node, for which such values are looked for."""
 _GIB = 1024
@@ -39,6 +39,8 @@ class Smaller:
     """CPUs, or MiB, for each person."""
     fit: int
     """How many people's servers start with it."""
+    rank: int = 0
+    """Which of several profiles requests less, from 0."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,11 @@ def tries(people: int) -> int:
 
 
 def smaller_values(
-    options: Mapping[str, str], resources: Resources, snapshot: ClusterSnapshot
+    options: Mapping[str, str], resources: Resources, snapshot: ClusterSnapshot, *, limit: int = PARTS
 ) -> tuple[tuple[str, int], ...]:
     """Smaller requests that are worth a try, the largest first: the option, and CPUs or MiB.
 
-    They are the parts of a node, or of a socket, at which one more job finds room: at most :data:`PARTS` for each
+    They are the parts of a node, or of a socket, at which one more job finds room: at most ``limit`` for each
     option, and none where no node is in service. ``options`` are sbatch's by their long names.
     """
     requested = {CPUS: _number(options.get(CPUS, "")), MEMORY: _mib(options.get(MEMORY, ""))}
@@ -101,7 +103,7 @@ def smaller_values(
     tried = []
     for option, values in parts.items():
         smaller = sorted((value for value in values if 0 < value < requested[option]), reverse=True)
-        tried += [(option, value) for value in smaller[:: max(1, -(-len(smaller) // PARTS))]]
+        tried += [(option, value) for value in smaller[:: max(1, -(-len(smaller) // limit))]]
     return tuple(tried)
 
 
@@ -121,26 +123,28 @@ def with_value(options: Mapping[str, str], option: str, value: int) -> dict[str,
     return {**options, option: format_memory(value) if option == MEMORY else str(value)}
 
 
-def in_words(count: SeatCount, *, cpus_per_core: int) -> str:
+def in_words(count: SeatCount, *, cpus_per_core: int, profile: str = "") -> str:
     """``48 of 50 start; 2 wait: Resources. With 5 cores each: all 50.``; for ``cpus_per_core`` see :func:`words.cpus`.
 
-    Empty where everybody's server starts.
+    ``profile`` is the slug of that which would request less, of several. Empty where everybody's server starts.
     """
-    if count.refusal:
+    if count.refusal and not count.fit:
         return sentence(f"Slurm refuses every job: {count.refusal}")
     if count.fit >= count.wanted:
         return ""
-    missing = count.wanted - count.fit
+    missing = sum(count.waiting.values())
     reasons = [f"{reason}{_explained(reason)}" for reason in count.waiting]
     if len(reasons) > 1:
         reasons = [f"{text} ({number})" for text, number in zip(reasons, count.waiting.values(), strict=True)]
     waits = f"; {missing} wait{'s' * (missing == 1)}: {', '.join(reasons)}" if reasons else ""
+    if count.refusal:
+        waits += f"; Slurm refuses the jobs of others: {count.refusal}"
     text = f"{'By estimate ' if count.estimate else ''}{count.fit} of {count.wanted} start{waits}."
     if (smaller := count.smaller) is not None:
         requested = f"{memory(smaller.value)} of memory" if smaller.option == MEMORY else ""
         requested = requested or cpus(smaller.value, per_core=cpus_per_core)
         many = f"all {count.wanted}" if smaller.fit >= count.wanted else f"{smaller.fit}"
-        text += f" With {requested} each: {many}."
+        text += f" With {requested} each{f' in profile {profile}' if profile else ''}: {many}."
     return text
 
 

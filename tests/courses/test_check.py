@@ -421,6 +421,18 @@ def test_the_report_says_how_many_get_each_profile() -> None:
     assert texts(report_of(two_profiles(cluster(*NODES)), snapshot(), None, {})) == ["There is no reservation ml."]
 
 
+def test_the_report_names_the_profile_that_would_have_to_request_less() -> None:
+    """And what becomes of people whom Slurm refuses the last of the profiles."""
+    plan, smaller = two_profiles(snapshot()), Smaller("cpus-per-task", 1, 8, rank=0)
+    few = replace(ALL, fit=6, waiting={"Resources": 2}, smaller=smaller)
+    refused = replace(ALL, fit=6, refusal="there is no such licence")
+
+    assert [texts(report_of(plan, snapshot(), seats, {})) for seats in (few, refused)] == [
+        ["6 of 8 start; 2 wait: Resources. With 1 core each in profile two: all 8."],
+        ["6 of 8 start; Slurm refuses the jobs of others: there is no such licence."],
+    ]
+
+
 SAME_TIME: dict[str, tuple[dict[str, Any], list[str]]] = {
     "another at the same time": ({}, ["ada"]),
     "another that is started ahead of it": ({"start_ahead": "10min", "slug": "zoe"}, ["zoe"]),

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from jupyterhub_gpuspawner.courses.check import SessionPlan, by_profile, estimated, report_of
 from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller, smaller_values, tries, with_value
+from jupyterhub_gpuspawner.courses.seats import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -223,9 +223,9 @@ async def count_seats(
     """Ask Slurm's scheduler how many servers of a session start; where it cannot be asked, estimate.
 
     ``scripts``: one for each of its profiles, in the order in which their seats are filled. Where not everybody's
-    server starts, and there is one profile, it is asked again with fewer cores and with less memory. ``site`` is an
-    error where the site's answers could not be had. ``first`` are the scripts and the number of people of sessions that
-    are served before; ``users`` are the accounts as which the servers are submitted.
+    server starts, it is asked again with fewer cores and with less memory, for one profile after the other. ``site`` is
+    an error where the site's answers could not be had. ``first`` are the scripts and the number of people of sessions
+    that are served before; ``users`` are the accounts as which the servers are submitted.
     """
     if isinstance(site, GPUSpawnerError):
         return estimated(plan, snapshot, f"Counted by hand, as an estimate: {site}")
@@ -248,9 +248,10 @@ async def count_seats(
             requests += own if at_last else own[: counts[-1]]
         return requests, counts, replace(every, answers=every.answers[len(before) :])
 
-    async def with_less(option: str, value: int) -> Smaller:
-        _, counts, _ = await in_order(served, [with_value(profiles[0], option, value)], wanted)
-        return Smaller(option, value, sum(counts))
+    async def with_less(rank: int, option: str, value: int) -> Smaller:
+        less = [*profiles[:rank], with_value(profiles[rank], option, value), *profiles[rank + 1 :]]
+        _, counts, _ = await in_order(served, less, wanted)
+        return Smaller(option, value, sum(counts), rank)
 
     served = list[Request]()
     try:
@@ -259,10 +260,16 @@ async def count_seats(
             served += requests
         _, counts, every = await in_order(served, profiles, tries(wanted))
         count = replace(_counted(every, wanted, site), by_profile=by_profile(plan, counts))
-        if count.fit >= wanted or count.refusal or len(profiles) > 1:
+        if count.fit >= wanted or count.refusal:
             return count
-        smaller = smaller_values(profiles[0], plan.requests[0].resources, snapshot)
-        helpful = [tried for tried in await together(with_less(*each) for each in smaller) if tried.fit > count.fit]
+        smaller = [
+            with_less(rank, option, value)
+            for rank, (options, request) in enumerate(zip(profiles, plan.requests, strict=True))
+            for option, value in smaller_values(
+                options, request.resources, snapshot, limit=max(1, PARTS // len(profiles))
+            )
+        ]
+        helpful = [tried for tried in await together(smaller) if tried.fit > count.fit]
     except GPUSpawnerError as error:
         return estimated(plan, snapshot, f"Counted by hand, as an estimate: {error}")
     best = max((tried.fit for tried in helpful), default=0)

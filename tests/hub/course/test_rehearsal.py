@@ -158,6 +158,23 @@ async def test_whom_the_first_profile_has_no_seat_for_gets_the_next() -> None:
     assert count == SeatCount(6, 9, 6, by_profile={"wide": 2, "narrow": 4}, waiting={}, with_gpu=4, beside=4)
 
 
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+async def test_each_of_several_profiles_is_tried_with_less() -> None:
+    """The first takes three of a node's GPUs; the second wants more cores than that leaves, and fits with fewer."""
+    session = replace(plan(TWO, 6), session=replace(plan(TWO, 6).session, profiles=(WIDE, NARROW)))
+    session = replace(session, requests=session.requests * 2)
+    common = ("--partition=gpu", "--mem=1000", "--time=120")
+    scripts = [script(*common, "--gres=gpu:k80:3", "-c 2"), script(*common, "-c 23")]
+    count = await count_seats(session, scripts, snapshot_of(TWO), TWO, Installation())
+    assert count is not None
+    assert (count.fit, count.by_profile, count.smaller) == (
+        2,
+        {"wide": 2, "narrow": 0},
+        Smaller("cpus-per-task", 6, 6, rank=1),
+    )
+
+
 async def test_an_estimate_takes_its_place_where_slurm_cannot_be_asked() -> None:
     """It is called so, with what would be needed."""
     fault = SlurmUnavailable("slurmctld is not installed on this machine.", hint="Install it.")
