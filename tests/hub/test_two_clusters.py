@@ -73,7 +73,7 @@ def clusters(
     with ExitStack() as stack:
         slurms = {name: stack.enter_context(PrivateSlurm(SMALL, site_folder / name)) for name in ("juniper", "cedar")}
         settings: dict[str, dict[str, Any]] = {name: {"slurm_conf": str(slurm.conf)} for name, slurm in slurms.items()}
-        settings["cedar"]["topology_file"] = slurms["cedar"].topology_pattern
+        settings["cedar"] |= {"topology_file": slurms["cedar"].topology_pattern, "slurm_timeout": 3.0}
         if not missing():
             users, command = request.getfixturevalue("two_users"), request.getfixturevalue("public_command")
             people["cedar"] = users[1]
@@ -86,7 +86,6 @@ def clusters(
                 "query_prefix": node.query_prefix,
                 "exec_prefix": f"{node.query_prefix} sudo -n -u {{username}}",
                 "wrapper_dir": str(node.wrappers),
-                "slurm_timeout": 3.0,
             }
         lines = f"{LINES}\nc.GPUSlurmSpawner.clusters = {settings!r}"
         hub = start_hub(
