@@ -197,14 +197,15 @@ def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
 
 
 class HubServers:
-    """The servers of a running hub."""
+    """The servers of a running hub, of which those on one cluster are asked for their jobs."""
 
-    def __init__(self, app: JupyterHub) -> None:
+    def __init__(self, app: JupyterHub, cluster: str) -> None:
         self._app = app
+        self._cluster = cluster
 
     def job_ids(self) -> set[str]:
         """The job ids of the servers in memory, which are all that have run since the hub started, and more."""
-        return job_ids_of(self._app.users.values())
+        return job_ids_of(self._app.users.values(), self._cluster)
 
     def stored_job_ids(self, user: str, server: str) -> set[str]:
         """The job ids of one server in the database."""
@@ -255,7 +256,7 @@ def begin_reconciliation(app: JupyterHub) -> None:
         for name in app.spawner_class(config=app.config).clusters or [""]:
             site = app.spawner_class(config=app.config, hub=app.hub)
             site.use_cluster(name)
-            reconcile = Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run_once
+            reconcile = Reconciliation(site, HubServers(app, name), hub_mark(app.cookie_secret)).run_once
             check = f"The check for jobs without a server{f' on {name}' if name else ''}"
             every(app, slurm_settings.RECONCILE_INTERVAL, reconcile, check)
 

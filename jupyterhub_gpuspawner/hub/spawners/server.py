@@ -238,13 +238,13 @@ def servers_with_jobs(users: Iterable[Any]) -> Iterator[Server]:
                 yield server_of(spawner, with_start=False)
 
 
-def job_ids_of(users: Iterable[Any]) -> set[str]:
-    """The ids of the Slurm jobs of all servers that the hub has in memory; reads no row of the database.
+def job_ids_of(users: Iterable[Any], cluster: str) -> set[str]:
+    """The ids of the jobs on a cluster of all servers that the hub has in memory; reads no row of the database.
 
     After a rollback each row is read anew, one query after the other, in the hub's event loop.
     """
     spawners = [job_spawner(spawner) for user in users for spawner in list(user.spawners.values())]
-    return {ours.job_id for ours in spawners if ours is not None and ours.job_id}
+    return {ours.job_id for ours in spawners if ours is not None and ours.job_id and ours.cluster == cluster}
 
 
 def has_job(spawner: Any) -> bool:

@@ -255,7 +255,7 @@ async def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
     queued.life.promised(PROMISES[0])
     users = [SimpleNamespace(spawners={"": queued, "second": Unread()}), SimpleNamespace(spawners={})]
 
-    assert job_ids_of(users) == {"12"}
+    assert (job_ids_of(users, ""), job_ids_of(users, "cedar")) == ({"12"}, set())
     assert (waits_in_queue(queued), waits_in_queue(Unread())) == (True, False)
     assert promised_to_waiting(users) == [PROMISES[:1]]
 
