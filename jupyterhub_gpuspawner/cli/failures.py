@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, since, utc
 from jupyterhub_gpuspawner.cli.records import DATABASE, file_of
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
+from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
 from jupyterhub_gpuspawner.hub.records.last_server import BEFORE_SECONDS, LastServer, last_server
@@ -130,7 +130,7 @@ def _lines(last: LastServer, now: float) -> Iterator[str]:
         yield _line("asked for", f"{parse_time(record.begun_at):%Y-%m-%d %H:%M}, {duration(now - record.begun_at)} ago")
         yield _line("waited", _waited(record, now))
         if record.node:
-            gpus = f", {record.gpus} x {gpu_model(record.gpu_model)}" if record.gpus else ""
+            gpus = f", {record.gpus} x {device_model(record.gpu_model)}" if record.gpus else ""
             yield _line("ran on", f"{record.node}{gpus}{_for(record, now)}")
     if shown.sentence:
         at = f"{parse_time(last.ended_at):%H:%M}: " if last.ended_at is not None else ""

@@ -36,6 +36,8 @@ MEMORY_GB = {
 }
 """GB of models sold with a single memory size, from the vendors' data sheets; half a K80 is one GPU."""
 _MIG = re.compile(r"(?:^|[-_])(?P<profile>\d+g\.(?P<memory>\d+)gb(?:[.+]\w+)*)$", re.ASCII)
+_MIG_IN_NAME = " MIG "
+"""Between a GPU's name and the profile in NVML's name of a MIG device: ``NVIDIA A100-SXM4-80GB MIG 1g.10gb``."""
 _SIZE = re.compile(r"(\d+)gb?", re.ASCII)
 _NO_MODEL = frozenset({"nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "pcie", "nvl", "graphics"})
 _FORM = re.compile(r"sxm\d*|hbm\d*e?", re.ASCII)
@@ -61,11 +63,17 @@ class GpuModel:
 
 
 def device_model(name: str, mig: str | None = None, memory_mib: int | None = None) -> GpuModel:
-    """The model of a device by NVML's name, its MIG profile (None: a whole GPU) and its memory in MiB."""
-    whole = gpu_model(name.partition(" MIG ")[0])
+    """The model of a device by NVML's name, its MIG profile (None: as in the name) and its memory in MiB."""
+    of_whole, _, in_name = name.partition(_MIG_IN_NAME)
+    whole, mig = gpu_model(of_whole), mig or in_name
     if mig:
         return _slice_of(whole.name, gpu_model(mig).memory_gb or gpu_gigabytes(memory_mib))
     return GpuModel(whole.name or "GPU", gpu_gigabytes(memory_mib) or whole.memory_gb)
+
+
+def device_name(name: str, mig: str | None = None) -> str:
+    """NVML's name of a device, with its MIG profile, so that :func:`device_model` can read both from it."""
+    return f"{name}{_MIG_IN_NAME}{mig}" if mig and name and _MIG_IN_NAME not in name else name or mig or ""
 
 
 def _slice_of(model: str, memory_gb: int | None) -> GpuModel:

@@ -104,10 +104,17 @@ def test_why_a_start_failed_is_said_with_what_mends_it(config: Path) -> None:
 
 
 def test_why_names_gpus_as_the_pages_do(config: Path) -> None:
-    """The server of gil had them, and the records have the driver's name."""
-    on = next(line for line in run(config, "why", "gil").stdout.splitlines() if "ran on" in line)
+    """The server of gil had GPUs, and that of hal a slice; the records have the driver's names."""
+    sliced = replace(PLACED, gpus=1, gpu_model="NVIDIA A100-SXM4-80GB MIG 1g.10gb")
+    with closing(SessionStore(config.parent / "sessions.sqlite")) as store:
+        for event in (WORKS, sliced, READY):
+            store.take(replace(event, session="h", username="hal", at=NOW - 600))
+    on = [
+        next(line for line in run(config, "why", user).stdout.splitlines() if "ran on" in line).rpartition(",")[0]
+        for user in ("gil", "hal")
+    ]
 
-    assert on.startswith(f"  ran on     {PLACED.node}, {PLACED.gpus} x K80, 12 GB")
+    assert on == [f"  ran on     {PLACED.node}, {what}" for what in ("2 x K80, 12 GB", "1 x A100 slice, 10 GB")]
 
 
 @pytest.mark.parametrize("command", ["why ben", "failures --since 1h"])

@@ -19,6 +19,7 @@ from jupyterhub.app import JupyterHub
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.cluster.gpu_model import device_name
 from jupyterhub_gpuspawner.cpulist import count_cpus
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -219,7 +220,7 @@ class Life:
             return
         self.session = replace(session, placed=True, used_at=self.clock())
         others = placement.other_nodes
-        models = [gpu.mig or gpu.name for gpu in placement.gpus] or [
+        models = [device_name(gpu.name, gpu.mig) for gpu in placement.gpus] or [
             node.gpu_type or "" for node in others if node.gpus
         ]
         self.stream.publish(

@@ -207,6 +207,16 @@ def test_the_gpus_of_all_nodes_count() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"])
+def test_a_slice_is_told_with_the_gpu_that_is_divided(name: str) -> None:
+    """As the driver names the device; the name of the GPU and the profile may come in one."""
+    server = Server()
+    server.begin()
+    server.life.placed(PlacementDocument(node="g3", gpus=(PlacedGpu(0, name=name, mig="1g.10gb"),)), None)
+
+    assert [getattr(event, "gpu_model", "") for event in server.told] == ["NVIDIA A100-SXM4-80GB MIG 1g.10gb"]
+
+
 def test_stages_are_told_only_where_they_are_known() -> None:
     """Slurm does not show the job to the hub."""
     server = Server()
