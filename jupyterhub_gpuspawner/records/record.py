@@ -139,6 +139,8 @@ class Event:
     """Empty for the default server."""
     job_id: str = ""
     """Slurm's job id; empty where there is none."""
+    cluster: str = ""
+    """The cluster's name in ``clusters``; empty in a hub that names none, where the event's data do not have it."""
     at: float
     """Seconds since the epoch, by the hub's clock."""
 
@@ -151,6 +153,8 @@ class Event:
         """The event's data, without its time, which the event log adds."""
         values = asdict(self)
         del values["at"]
+        if not self.cluster:
+            del values["cluster"]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
@@ -295,6 +299,8 @@ class SessionRecord:
     username: str
     servername: str = ""
     job_id: str = ""
+    cluster: str = ""
+    """The name of the cluster of job, partition and node; empty in a hub that names none."""
     profile: str = ""
     course: str = ""
     begun_at: float = 0.0
@@ -412,7 +418,7 @@ def lost(record: SessionRecord) -> SessionRecord:
 
 
 def _new(event: Submitted | Ended) -> SessionRecord:
-    names = ("session", "username", "servername", "job_id", "profile", "course", "begun_at")
+    names = ("session", "username", "servername", "job_id", "cluster", "profile", "course", "begun_at")
     return SessionRecord(**{name: getattr(event, name) for name in names}, seen_at=event.at)
 
 

@@ -46,6 +46,7 @@ _CREATE = (
 STEPS: tuple[str, ...] = (
     "ALTER TABLE sessions ADD COLUMN promises TEXT NOT NULL DEFAULT '[]'",
     "ALTER TABLE sessions ADD COLUMN subject TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN cluster TEXT NOT NULL DEFAULT ''",
 )
 """The statements that lead from version 1 of the format to the next, and so on; the file's is in ``user_version``."""
 _WRITE = (

@@ -33,6 +33,14 @@ def test_a_session_from_its_submission_to_its_end() -> None:
     assert (record.wait_seconds, record.run_seconds, record.gpu_seconds_held) == (45.0, 600.0, 2 * 614.0)
 
 
+def test_a_record_names_the_cluster_of_its_session() -> None:
+    """Of a start that had a job, and of one that had none."""
+    submitted, ended = (replace(event, cluster="cedar") for event in (SUBMITTED, ENDED))
+    records = [reduce(applied, (submitted, ended), None), applied(None, replace(ended, job_id=""))]
+
+    assert [record is not None and record.cluster for record in records] == ["cedar", "cedar"]
+
+
 def test_use_is_summed_and_its_peaks_are_kept() -> None:
     """An unknown energy adds nothing."""
     more = replace(

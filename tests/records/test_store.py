@@ -125,22 +125,24 @@ def test_a_step_that_fails_changes_nothing(path: Path, monkeypatch: pytest.Monke
         assert database.execute("PRAGMA user_version").fetchone() == (len(STEPS) + 2,)
 
 
-@pytest.mark.parametrize(("version", "missing"), [(1, ("promises", "subject")), (2, ("subject",))])
+@pytest.mark.parametrize(
+    ("version", "missing"), [(1, ("promises", "subject", "cluster")), (2, ("subject", "cluster")), (3, ("cluster",))]
+)
 def test_a_file_of_an_earlier_version_is_brought_up_to_date(path: Path, version: int, missing: tuple[str, ...]) -> None:
     """What it did not know is empty in its sessions, and kept of new ones."""
     filled(path, "ada").close()
     with closing(sqlite3.connect(path)) as database:
-        for column in missing:
+        for column in ("promises", "subject", "cluster")[version - 1 :]:
             database.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
         database.execute(f"PRAGMA user_version = {version}")
         database.commit()
 
     with closing(filled(path, "ben")) as store:
-        store.take(replace(ENDED, session="new", username="cyd", job_id="", subject="CUDA/99"))
-        assert {each.username: (each.promises, each.subject) for each in store.sessions()} == {
-            "ada": (() if version == 1 else PROMISES, ""),
-            "ben": (PROMISES, ""),
-            "cyd": (PROMISES, "CUDA/99"),
+        store.take(replace(ENDED, session="new", username="cyd", job_id="", subject="CUDA/99", cluster="cedar"))
+        assert {each.username: (each.promises, each.subject, each.cluster) for each in store.sessions()} == {
+            "ada": (() if version == 1 else PROMISES, "", ""),
+            "ben": (PROMISES, "", ""),
+            "cyd": (PROMISES, "CUDA/99", "cedar"),
         }
 
 

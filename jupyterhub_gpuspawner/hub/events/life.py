@@ -118,6 +118,8 @@ class Session:
     begun_at: float
     """Seconds since the epoch."""
     job_id: str = ""
+    cluster: str = ""
+    """The name of the job's cluster; empty in a hub that names none."""
     profile: str = ""
     course: str = ""
     session_ends_at: float | None = None
@@ -156,12 +158,13 @@ class Life:
         servername: str,
         begun_at: float,
         request: JobRequest | None = None,
+        cluster: str = "",
     ) -> None:
-        """A start of this request begins. One that nobody has ended is over."""
+        """A start of this request begins on this cluster. One that nobody has ended is over."""
         if self.session is not None:
             self.ended()
         self.stopper = None
-        self.session = Session(session, username, servername, begun_at)
+        self.session = Session(session, username, servername, begun_at, cluster=cluster)
         if request is not None:
             self.session = replace(
                 self.session,
@@ -325,6 +328,7 @@ class Life:
             "username": session.username,
             "servername": session.servername,
             "job_id": session.job_id,
+            "cluster": session.cluster,
             "at": self.clock(),
         }
 

@@ -360,6 +360,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             servername=self.name,
             begun_at=self.attempt.reached[Stage.SUBMITTED],
             request=self.request,
+            cluster=self.cluster,
         )
 
     async def _submit(self) -> None:

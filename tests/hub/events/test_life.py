@@ -226,6 +226,21 @@ def test_stages_are_told_only_where_they_are_known() -> None:
     assert server.told == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON, profile="two-k80")]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_each_event_names_the_cluster_of_its_server(restarted: bool) -> None:
+    """Also after a restart of the hub."""
+    server = Server()
+    server.life.begin("0a1b-7", username="ada", servername="", begun_at=NOON, request=REQUEST, cluster="cedar")
+    for _, step in server.steps()[1:]:
+        step()
+        if restarted:
+            server.restarted()
+
+    assert {(type(event).__name__, event.cluster) for event in server.told} == {
+        (name, "cedar") for name in ("Submitted", "Placed", "Ready", "Usage", "Ended")
+    }
+
+
 def test_a_session_is_found_in_a_stored_state() -> None:
     """With and without a child; anything else is none."""
     server = Server()
