@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWait, PastWaits, past_waits
@@ -102,16 +103,16 @@ def accuracy(of: Sequence[Outcome]) -> Accuracy | None:
 
 
 class Learned(NamedTuple):
-    """Past waits by partition."""
+    """Past waits on one cluster, by partition."""
 
-    asked: Mapping[str, PastWaits]
+    asked: Mapping[str, PastWaits] = MappingProxyType({})
     """Of what was said before a job was submitted."""
-    queued: Mapping[str, PastWaits]
+    queued: Mapping[str, PastWaits] = MappingProxyType({})
     """Of what Slurm said while a job was pending."""
 
 
 def learned(of: Iterable[Outcome]) -> Learned:
-    """What these teach, the oldest first."""
+    """What these, of one cluster, teach, the oldest first."""
     waits: tuple[dict[str, list[PastWait]], ...] = {}, {}
     for promise, started in of:
         planned = promise.estimate.planned

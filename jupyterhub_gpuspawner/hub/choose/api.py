@@ -99,7 +99,9 @@ class Trials:
     Equal questions of one user share one trial.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, cluster: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``cluster`` is the connection's name; ``clock`` returns seconds since any fixed time."""
+        self._cluster = cluster
         self._clock = clock
         self._cached: dict[tuple[Hashable, ...], tuple[float, asyncio.Future[Availability]]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_TRIALS)
@@ -139,7 +141,7 @@ class Trials:
             except GPUSpawnerError as error:
                 self.log(error)
                 return of_error(error)
-        return of_start(answer, now=time.time(), past=LEARNED.asked.get(answer.partition))
+        return of_start(answer, now=time.time(), past=LEARNED[self._cluster].asked.get(answer.partition))
 
     def log(self, error: GPUSpawnerError) -> None:
         """Log, once, a fault that only the administrator can repair."""
@@ -159,7 +161,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     """
     name = request.resources.cluster or ""
     connection = spawner.connections()[name]
-    trials = _TRIALS.setdefault(connection, Trials())
+    trials = _TRIALS.setdefault(connection, Trials(name))
     try:
         with spawner.on_cluster(name):
             prefix = spawner.as_user()

@@ -184,7 +184,7 @@ async def statuses_of(
             snapshot,
             owner=site.owners[name],
             unix_groups=await allowed_groups(snapshot, site.owners[name]),
-            past=LEARNED.asked,
+            past=LEARNED[name].asked,
         )
         for name, snapshot in snapshots.items()
     }

@@ -161,7 +161,7 @@ class ClusterPage(BaseHandler):
             cluster_map,
             now=time.time(),
             rights=rights,
-            past=LEARNED.queued,
+            past=LEARNED[connection_of(self).name].queued,
             failing=FAILING_NODES,
             filtered=any(filters.values()),
         )

@@ -9,10 +9,10 @@ import asyncio
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import TypeVar
@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.server import promised_to_waiting, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.records.failures import IN_A_ROW, FailingNode, failing_nodes
-from jupyterhub_gpuspawner.records.promises import Promise, learned, outcomes
+from jupyterhub_gpuspawner.records.promises import Outcome, Promise, learned, outcomes
 from jupyterhub_gpuspawner.records.record import Event
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
@@ -117,15 +117,21 @@ class Recorder:
         """Delete the records of sessions that ended before this time."""
         await asyncio.wrap_future(self._thread.submit(self._run, lambda store: store.expire(before)))
 
-    async def learn(self, waiting: Iterable[Sequence[Promise]] = ()) -> None:
-        """Have the hub expect the next waits to be like the latest ones that were recorded.
+    async def learn(self, waiting: Iterable[tuple[str, Sequence[Promise]]] = (), *, first: str = "") -> None:
+        """Have the hub expect the next waits on each cluster to be like the latest ones that were recorded there.
 
-        ``waiting`` is what was said to those who still wait: a wait that has been longer than that teaches, too.
+        ``waiting`` is what was said to those who still wait, with their cluster: a wait that has been longer than that
+        teaches, too. ``first`` is the cluster of the records from before the hub named its clusters.
         """
         work = self._thread.submit(self._run, lambda store: store.promised(PROMISES_AT_MOST))
         records, now = await asyncio.wrap_future(work) or (), time.time()
-        recorded = (outcome for record in records for outcome in record.promise_outcomes)
-        LEARNED.learn(learned(chain(recorded, *(outcomes(promises, None, now) for promises in waiting))))
+        taught: dict[str, list[Outcome]] = defaultdict(list)
+        for record in records:
+            taught[record.cluster or first].extend(record.promise_outcomes)
+        for cluster, promises in waiting:
+            taught[cluster].extend(outcomes(promises, None, now))
+        LEARNED.clear()
+        LEARNED.update({cluster: learned(of_cluster) for cluster, of_cluster in taught.items()})
 
     async def find_failing_nodes(self) -> None:
         """Find the nodes on which the last starts of several people failed (:data:`FAILING_NODES`)."""
@@ -199,11 +205,11 @@ def begin_sessions(app: JupyterHub) -> None:
     if not starts_slurm_jobs(app.spawner_class) or not settings.enabled:
         return
     recorder, now = Recorder(records_file(app.db_url)), time.time()
+    first = app.spawner_class(config=app.config).first_cluster
     STREAM.subscribe(recorder.take)
 
     async def learn() -> None:
-        if not app.spawner_class(config=app.config).clusters:  # records do not tell partitions of two clusters apart
-            await recorder.learn(promised_to_waiting(app.users.values()))
+        await recorder.learn(promised_to_waiting(app.users.values()), first=first)
 
     every(app, LEARN_SECONDS, learn, "Learning from past waits")
     every(app, FAILING_NODES_SECONDS, recorder.find_failing_nodes, "The search for nodes on which starts fail")

@@ -259,10 +259,10 @@ def waits_in_queue(spawner: Any) -> bool:
     return ours is not None and bool(ours.job_id) and ours.attempt.in_queue
 
 
-def promised_to_waiting(users: Iterable[Any]) -> list[tuple[Promise, ...]]:
-    """What was said of each start whose job is pending now; reads no row of the database."""
+def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, ...]]]:
+    """Cluster of each start whose job is pending now, and what was said of it; reads no row of the database."""
     starters = (job_spawner(spawner) for user in users for spawner in list(user.spawners.values()))
-    return [ours.life.promises for ours in starters if ours is not None and ours.attempt.in_queue]
+    return [(ours.cluster, ours.life.promises) for ours in starters if ours is not None and ours.attempt.in_queue]
 
 
 def keeps_ending(spawner: Any) -> bool:

@@ -135,7 +135,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             user=owner,
             person=self.user.name,
             groups=await allowed_groups(snapshot, owner),
-            past=LEARNED.asked,
+            past=LEARNED[request.resources.cluster or ""].asked,
         )
 
     def accept_report(self, report: NodeReport) -> None:

@@ -86,7 +86,7 @@ class StartFacts:
         """
         if self.job is None or not self.waits or never_clears(self.job.reason):
             return UNKNOWN
-        estimate = expected_start(self.job, self.queue_position, now=now)
+        estimate = expected_start(self.job, self.queue_position, now=now, cluster=self.cluster)
         return self.at_click if estimate is UNKNOWN and self.at_click.is_conditional(now) else estimate
 
 

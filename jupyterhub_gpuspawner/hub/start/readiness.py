@@ -95,7 +95,7 @@ class Readiness:
         if position is not None:
             snapshot = self.spawner.connection().cluster.latest
         partition = position.partition if position is not None else status.partition
-        estimate = expected_start(status, position, now=now)
+        estimate = expected_start(status, position, now=now, cluster=self.spawner.cluster)
         promise = self.attempt.wait.follow(self.job.job_id, estimate, snapshot, partition, now=now)
         if promise is not None:
             self.life.promised(promise)

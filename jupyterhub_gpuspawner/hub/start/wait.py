@@ -5,6 +5,7 @@ Nothing here asks Slurm: a start is expected by what the watcher and the shared 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, queue_view
@@ -28,19 +29,11 @@ _TIMED = ("BeginTime", "Reservation")
 """Reasons for which the expected start is a set time, not an estimate."""
 
 
-class LearnedWaits:
-    """Past waits by partition, as the session records tell; none where no records are kept."""
+LEARNED: defaultdict[str, Learned] = defaultdict(Learned)
+"""Past waits on each cluster, as the session records tell; none where no records are kept.
 
-    def __init__(self) -> None:
-        self.learn(Learned({}, {}))
-
-    def learn(self, learned: Learned) -> None:
-        """Expect the next waits to be like these."""
-        self.asked, self.queued = learned
-
-
-LEARNED = LearnedWaits()
-"""Those of the hub of this process."""
+The only cluster of a hub that names none has an empty name.
+"""
 
 
 def planned_start(job: Job, position: QueuePosition | None) -> float | None:
@@ -49,14 +42,15 @@ def planned_start(job: Job, position: QueuePosition | None) -> float | None:
     return planned if planned is not None else job.starts_at
 
 
-def expected_start(job: Job, position: QueuePosition | None, *, now: float) -> Estimate:
-    """When a pending job is expected to start; UNKNOWN for one that does not start by itself."""
+def expected_start(job: Job, position: QueuePosition | None, *, now: float, cluster: str = "") -> Estimate:
+    """When a job that is pending on this cluster is expected to start; UNKNOWN if it does not start by itself."""
     planned = planned_start(job, position)
     if planned is None or never_clears(job.reason):
         return UNKNOWN
     if job.reason in _TIMED:
         return not_before(planned)
-    return expected(planned, now=now, past=LEARNED.queued.get(position.partition if position else job.partition))
+    partition = position.partition if position is not None else job.partition
+    return expected(planned, now=now, past=LEARNED[cluster].queued.get(partition))
 
 
 @dataclass

@@ -31,11 +31,11 @@ from jupyterhub_gpuspawner.hub.records.keeper import (
     stored_sessions,
 )
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
-from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.record import Cause, Kind
+from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
+from jupyterhub_gpuspawner.records.record import Cause, Kind, Placed
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore
 from tests.fixtures.databases import hub_session
-from tests.records.a_session import ENDED, LIFE, PLACED, READY, SUBMITTED
+from tests.records.a_session import ENDED, LIFE, NOON, PLACED, READY, SUBMITTED
 
 
 class App:
@@ -119,15 +119,32 @@ async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path)
         Promise(now - 900, PromiseMoment.QUEUED, expected(now - left, now=now - 900), "gpu") for left in (600, -600)
     )
     try:
-        await recorder.learn([(late,), (in_time,)])
-        assert LEARNED.asked == {}
-        recorded, goes_on = LEARNED.queued["gpu"].waits
+        await recorder.learn([("", (late,)), ("", (in_time,))])
+        assert LEARNED[""].asked == {}
+        recorded, goes_on = LEARNED[""].queued["gpu"].waits
         assert recorded.ratio == 0.75
         assert goes_on.planned == 300
         assert 900 <= goes_on.actual < 1000
     finally:
-        LEARNED.learn(Learned({}, {}))
+        LEARNED.clear()
         await asyncio.to_thread(recorder.close)
+
+
+async def test_a_hub_learns_from_waits_on_each_cluster_for_itself(tmp_path: Path) -> None:
+    """Their partitions have the same name; sessions from before the hub named its clusters were on the first one."""
+    recorder = Recorder(tmp_path / "sessions.sqlite")
+    for session, cluster, started in (("a", "", 31), ("b", "juniper", 46), ("c", "cedar", 16)):
+        for event in LIFE[:2]:
+            named = replace(event, session=session, cluster=cluster)
+            recorder.take(replace(named, allocated_at=NOON + started) if isinstance(named, Placed) else named)
+    try:
+        await recorder.learn(first="juniper")
+        ratios = {name: [wait.ratio for wait in waits.queued["gpu"].waits] for name, waits in LEARNED.items()}
+    finally:
+        LEARNED.clear()
+        await asyncio.to_thread(recorder.close)
+
+    assert ratios == {"juniper": [0.75, 0.875], "cedar": [0.625]}
 
 
 async def test_a_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -257,7 +257,7 @@ async def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
 
     assert (job_ids_of(users, ""), job_ids_of(users, "cedar")) == ({"12"}, set())
     assert (waits_in_queue(queued), waits_in_queue(Unread())) == (True, False)
-    assert promised_to_waiting(users) == [PROMISES[:1]]
+    assert promised_to_waiting(users) == [("", PROMISES[:1])]
 
 
 # --- who stopped it ---------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
     """The wait for the server of this job."""
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
-    watch.spawner, spawner.contact, spawner._log_name = spawner, "", "ada"
+    watch.spawner, spawner.contact, spawner._log_name, spawner.cluster = spawner, "", "ada", ""
     ending = ServerEnding(watch, SimpleNamespace(), SimpleNamespace(failure=None))  # type: ignore[arg-type]
     return Readiness(
         **{

@@ -46,16 +46,19 @@ def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
     assert said == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
 
 
-def test_the_range_is_that_of_past_waits_in_the_partition() -> None:
-    """The plan is that of the view of the queue, which shows the people ahead as well, where it has one."""
+def test_the_range_is_that_of_past_waits_in_the_partition_of_the_cluster() -> None:
+    """Another cluster has a partition of that name. The plan is that of the view of the queue, where it has one."""
     waits = tuple(PastWait(7200 - 60, part * 72 - 60) for part in range(10, 51))  # a tenth to a half
-    LEARNED.learn(Learned({}, {"gpu": PastWaits(waits)}))
+    LEARNED["juniper"] = Learned(queued={"gpu": PastWaits(waits)})
     try:
-        words = expected_start(JOB, QueuePosition(1, 1, "gpu", starts_at=NOW + 7200), now=NOW).span(NOW)
+        words, elsewhere = (
+            expected_start(JOB, QueuePosition(1, 1, "gpu", starts_at=NOW + 7200), now=NOW, cluster=cluster).span(NOW)
+            for cluster in ("juniper", "cedar")
+        )
     finally:
-        LEARNED.learn(Learned({}, {}))
+        LEARNED.clear()
 
-    assert words == "in 10 min to 1 h"
+    assert (words, elsewhere) == ("in 10 min to 1 h", "within 2 h")
     assert expected_start(JOB, None, now=NOW).span(NOW) == "within 1 h"
 
 
