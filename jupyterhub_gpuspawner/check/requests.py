@@ -145,7 +145,7 @@ def faults_of(profile: Profile, context: Context) -> Iterator[Finding]:
             where = context.location_of(case, fault.field)
             yield code.error(where, f"{fault.clause}.", _up_to(case, context) or fix)
         elif case.option:  # without an option there is no job at all, which is a finding of its own
-            yield REFUSED.error(context.location(profile, *case.path), fault.message, fault.hint)
+            yield _without_request(REFUSED, context.location(profile, *case.path), fault)
 
 
 def _fault_of(case: Case, context: Context) -> Fault | RequestError | None:
@@ -189,7 +189,10 @@ def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
 
 def dated_reservation(profile: Profile, context: Context) -> ReservationRule | None:
     """The rule for the reservation of a profile, if its name changes with the day."""
-    rule = with_defaults(profile.slurm, context.defaults).reservation
+    try:
+        rule = with_defaults(profile.slurm, context.defaults).reservation
+    except RequestError:  # on a cluster that does not exist, which is a finding of its own
+        return None
     return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
 
 
@@ -232,6 +235,9 @@ def _highest(range_: Range, runs: Callable[[int | float], bool]) -> int | float 
 FILE = Code("profile-file", "A file in `profiles_dir` is not valid, may not be read, or sets a field it may not set.")
 SLUG_USED_TWICE = Code("slug-taken", "A file has a profile whose slug another profile had before; it is left out.")
 PROFILE = Code("profile", "A profile results in a job that can be submitted, and would run with each of its options.")
+UNKNOWN_CLUSTER = Code(
+    "cluster-unknown", "A profile, or a choice of an option, names a cluster that is not in `clusters`."
+)
 NO_JOB = Code("profile-no-job", "No job can be made from a profile, or with a value of one of its options.")
 DOUBT = Code("value-doubtful", "A value is valid and almost surely a mistake.")
 REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_script` for each job.")
@@ -306,13 +312,19 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
         except RequestError as error:
             if case.option:  # the judgement says it
                 continue
-            yield NO_JOB.error(context.location(profile, *error.field.split(".")), error.message, error.hint)
+            yield _without_request(NO_JOB, context.location(profile, *error.field.split(".")), error)
             return
         except ConfigError as error:
             yield NO_JOB.error(context.location(profile, *case.path), error.message, error.hint)
             return
         for note in notes:
             yield REPAIRED.warning(context.setting("batch_script"), note, "Correct the template.")
+
+
+def _without_request(code: Code, where: str, error: RequestError) -> Finding:
+    """The finding for what is no request; ``code`` is that of faults other than a cluster that does not exist."""
+    code = UNKNOWN_CLUSTER if error.field == "slurm.cluster" else code
+    return code.error(where, error.message, error.hint)
 
 
 def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
@@ -348,7 +349,8 @@ def with_defaults(resources: Resources, defaults: Defaults) -> Resources:
     name = resources.cluster or next(iter(defaults))
     if name not in defaults:
         named = f"Clusters of this hub are {', '.join(defaults)}." if any(defaults) else "This hub names no clusters."
-        raise RequestError(f"There is no cluster {name!r}.", field="slurm.cluster", hint=named)
+        similar = "".join(f"Did you mean {near}? " for near in get_close_matches(name, defaults, 1))
+        raise RequestError(f"There is no cluster {name!r}.", field="slurm.cluster", hint=f"{similar}{named}")
     return over_defaults(resources, defaults[name]).model_copy(update={"cluster": name or None})
 
 
