@@ -165,6 +165,8 @@ def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: 
         hub.end(ann, "meanwhile")
         ready = {(user, name): server["ready"] for user in (ann, bea) for name, server in active(hub, user).items()}
 
+    silent = [line.split()[3] for line in hub.log.read_text().splitlines() if "Slurm is not responding" in line]
+    assert set(silent) == {"JupyterHub.cedar"}
     assert ready == {(ann, ""): True, (bea, ""): True, (bea, "later"): False}
     assert f"The start of {bea}:later is kept until Slurm answers" in hub.log.read_text()
     hub.wait(bea, "later", ready=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class SharedView(Generic[Answer]):
         *,
         clock: Callable[[], float] = time.monotonic,
         on_silence: Callable[[], None] = lambda: None,
+        log: logging.Logger | None = None,
     ) -> None:
         """``clock`` returns seconds since any fixed time; ``on_silence`` is called for each question without answer."""
         self.latest: Answer | None = None
@@ -55,6 +57,7 @@ class SharedView(Generic[Answer]):
         self._ask = ask
         self._clock = clock
         self._on_silence = on_silence
+        self._log = log or get_logger()
         self._asked_at = 0.0
         self._answered_at = 0.0
         self._failures = 0
@@ -100,11 +103,11 @@ class SharedView(Generic[Answer]):
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a page works without an answer, whatever the error
             if not self._failures:
-                get_logger().exception("The cluster cannot be shown")
+                self._log.exception("The cluster cannot be shown")
             self._failed(GPUSpawnerError(f"{type(error).__name__}: {error}"), logged=True)
         else:
             if self._failures:
-                get_logger().info("Slurm is responding to queries about the cluster again")
+                self._log.info("Slurm is responding to queries about the cluster again")
             self.latest, self.fault, self._failures = answer, None, 0
             self._answered_at = self._asked_at
         finally:
@@ -113,7 +116,7 @@ class SharedView(Generic[Answer]):
 
     def _failed(self, error: GPUSpawnerError, *, logged: bool = False) -> None:
         if not self._failures and not logged:
-            get_logger().warning("The cluster cannot be shown as it is now: %s", error)
+            self._log.warning("The cluster cannot be shown as it is now: %s", error)
         self._failures = min(self._failures + 1, 10)
         self.fault = error
         self._on_silence()
@@ -139,7 +142,8 @@ REMEMBERED = 10_000
 class UnreadRecords:
     """Takes what a :class:`SlurmClient` reports. Logs the names of records and fields, never a field's text."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: logging.Logger | None = None) -> None:
+        self._log = log or get_logger()
         self._logged: dict[Unread, None] = {}
 
     def report(self, unread: Sequence[Unread]) -> None:
@@ -153,7 +157,7 @@ class UnreadRecords:
         if new:
             named = ", ".join(_named(record) for record in new[:NAMED])
             more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
-            get_logger().warning(
+            self._log.warning(
                 "Slurm's answer was not understood for %s%s; the rest of the answer is used.", named, more
             )
 
@@ -204,7 +208,8 @@ def connection(
 ) -> Connection:
     """Return the connection of this event loop for these settings, which is made on first use.
 
-    ``name`` is the cluster's in ``clusters``; ``cluster`` is Slurm's name of it, where the commands need it (``-M``).
+    ``name`` is the cluster's in ``clusters``, which lines of the log have beside the logger's; ``cluster`` is Slurm's
+    name of it, where the commands need it (``-M``).
     """
     connections = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     settings = (name, bin_dir, slurm_conf, cluster, wrapper_dir, query_prefix, timeout, limit)
@@ -219,17 +224,18 @@ def connection(
             limit=limit,
             observe=metrics.slurm_command,
         )
-        client = SlurmClient(installation, report=UnreadRecords().report)
-        jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL)
+        log = logging.getLogger(f"{get_logger().name}.{name}" if name else get_logger().name)
+        client = SlurmClient(installation, report=UnreadRecords(log).report)
+        jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL, log=log)
         connections[settings] = Connection(
             name,
             client,
             jobs,
             # a page that gets no answer has the watcher ask at once, so that all pages say the same
-            cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon),
-            allocations=SharedView(client.allocations),
-            operator=SharedView(client.may_extend),
-            shows_jobs=SharedView(client.sees_jobs_of),
+            cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
+            allocations=SharedView(client.allocations, log=log),
+            operator=SharedView(client.may_extend, log=log),
+            shows_jobs=SharedView(client.sees_jobs_of, log=log),
             accounts=LoginNodeAccounts(installation) if query_prefix else None,
         )
     return connections[settings]
