@@ -309,7 +309,7 @@ CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be
 
 async def check_extending(context: Context) -> AsyncIterator[Finding]:
     """Try the script that raises time limits, without a job."""
-    if all(profile.extend is None for profile in context.profiles) or isinstance(context.slurm_error, TimedOut):
+    if all(profile.extend is None for profile in context.of_slurm()) or isinstance(context.slurm_error, TimedOut):
         return
     extend_prefix, name = context.spawner.extend_prefix, own_account() or "this account"
     try:
