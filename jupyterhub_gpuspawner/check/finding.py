@@ -48,6 +48,8 @@ class Finding:
     """One sentence: the fault, or for OK what was found in order."""
     fix: str = ""
     """One sentence: the remedy; empty where ``text`` implies it, and for OK."""
+    cluster: str = ""
+    """The cluster that it is of; empty for the hub, for what is the same on all, and in a hub that names none."""
 
 
 CODES: dict[str, Code] = {}
@@ -102,6 +104,8 @@ class Options:
     """The only profile to try, and to count the seats of; empty: each."""
     submit: bool = False
     """Submit one small job of the user in each partition, and look at its node."""
+    cluster: str = ""
+    """The only cluster to look at; empty: each."""
 
 
 DEFAULTS = Options()
@@ -143,11 +147,11 @@ def values_of(option: ProfileOption) -> list[tuple[tuple[str, ...], str | int | 
 
 @dataclass(frozen=True)
 class Context:
-    """A site at one moment."""
+    """A site at one moment, and one of its clusters."""
 
     site: Site
     spawner: Any
-    """The spawner of a user ``nobody``, with the settings of all Slurm servers."""
+    """The spawner of a user ``nobody``, with the settings of all Slurm servers on the cluster."""
     client: SlurmClient
     profiles: tuple[Profile, ...]
     """None in a hub without profiles."""
@@ -163,30 +167,50 @@ class Context:
     """None if Slurm did not answer, or not so that it can be read; then :attr:`slurm_error` says why."""
     slurm_error: SlurmUnavailable | SlurmOutputError | None = None
     options: Options = DEFAULTS
+    others: Mapping[str, ClusterSnapshot | None] = field(default_factory=dict)
+    """The snapshots of the hub's other clusters, as far as they were asked."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name; empty in a hub that names none."""
+        return str(self.spawner.cluster)
+
+    def cluster_of(self, case: Case) -> str:
+        """The cluster that a request names, or else the first; it need not exist."""
+        return case.profile.cluster_with(case.options) or str(self.spawner.first_cluster)
+
+    def cases(self, profile: Profile) -> Iterator[Case]:
+        """The requests that users can make with a profile on this cluster: see :func:`cases_of`."""
+        return (case for case in cases_of(profile) if self.cluster_of(case) == self.cluster)
+
+    def snapshot_of(self, case: Case) -> ClusterSnapshot | None:
+        """The cluster where a request would run, which may be another one than this; None where it is not known."""
+        name = self.cluster_of(case)
+        return self.snapshot if name == self.cluster else self.others.get(name)
 
     @cached_property
     def requests(self) -> tuple[tuple[Case, Resources], ...]:
-        """All that users can request with the Slurm profiles, each profile unchanged first.
+        """All that users can request with the Slurm profiles on this cluster, each profile unchanged first.
 
         What is no request at all is left out: a finding of the check of requests.
         """
         requests = []
         for profile in self.of_slurm():
-            for case in cases_of(profile):
+            for case in self.cases(profile):
                 with suppress(RequestError):
                     requests.append((case, self.request(case).resources))
         return tuple(requests)
 
     def of_slurm(self) -> Iterator[Profile]:
-        """The profiles whose servers are jobs."""
-        return (profile for profile in self.profiles if profile.kind == "slurm")
+        """The profiles whose servers are jobs, or may be, on this cluster."""
+        return (profile for profile in self.profiles if profile.kind == "slurm" and any(self.cases(profile)))
 
     def chosen(self) -> Iterator[Profile]:
         """The same; the one alone that the command line names, if it names one."""
         return (profile for profile in self.of_slurm() if self.options.profile in ("", profile.slug))
 
     def unchanged(self, profile: Profile) -> Resources | None:
-        """What a profile requests where the user chooses nothing; None where that is no request, or no job."""
+        """What a profile requests where the user chooses nothing; None where that is no job on this cluster."""
         pairs = (resources for case, resources in self.requests if case.profile is profile and not case.option)
         return next(pairs, None)
 
@@ -252,7 +276,8 @@ class Context:
 
     def setting(self, name: str) -> str:
         """A setting of Slurm servers as the admin wrote it, such as ``c.SlurmSpawner.req_partition``."""
-        return str(self.spawner.configured_as(name))
+        own = name in self.spawner.clusters.get(self.cluster, {})
+        return f"{self.spawner.configured_as('clusters')}: {name}" if own else str(self.spawner.configured_as(name))
 
     @cached_property
     def _documents(self) -> dict[Path, Document | None]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, cases_of
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance
@@ -44,7 +44,7 @@ async def check_trials(context: Context) -> AsyncIterator[Finding]:
         return
     groups_of_user = sorted(name for name, members in context.people.groups.items() if user in members)
     groups = context.options.groups or tuple(groups_of_user)
-    spawner = context.site.spawner(user, groups)
+    spawner = context.site.spawner(user, groups, cluster=context.cluster)
     try:
         await refuse_root(user)
     except ConfigError as error:
@@ -59,7 +59,7 @@ async def check_trials(context: Context) -> AsyncIterator[Finding]:
         if closed is not None:
             yield NOT_OFFERED.ok(f"{context.location(profile)}, user {user}", f"{closed.text}.")
             continue
-        for case in cases_of(profile):
+        for case in context.cases(profile):
             if case.option and not fields_set(profile.profile_options[case.option]) & _TRIED:
                 continue
             where = f"{context.location(profile, *case.path)}, user {user}"
@@ -115,6 +115,8 @@ async def check_seats(context: Context) -> AsyncIterator[Finding]:
         return
     rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client)
     for profile in context.chosen():
+        if context.cluster_of(Case(profile)) != context.cluster:
+            continue
         async for finding in _seats(profile, rehearsal, context):
             yield finding
 
@@ -172,7 +174,7 @@ SOON = timedelta(days=7)
 
 async def check_courses(context: Context) -> AsyncIterator[Finding]:
     """Check each course that has a session from now on."""
-    if not context.has_profiles or not context.spawner.courses_dir:
+    if not context.has_profiles or not context.spawner.courses_dir or context.cluster != context.spawner.first_cluster:
         return
     folder = CourseFolder(context.spawner.courses_dir)
     files = sorted(await asyncio.to_thread(folder.courses), key=lambda file: file.slug)

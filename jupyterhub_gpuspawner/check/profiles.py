@@ -102,7 +102,7 @@ AT_MOST = 500
 
 
 async def check_allowed(context: Context) -> AsyncIterator[Finding]:
-    """Look at each profile's `allow`, unless the profile is over."""
+    """Look for the users and groups of each profile's `allow`, unless the profile is over."""
     for profile in context.profiles:
         if is_over(profile, context):
             continue
@@ -115,8 +115,14 @@ async def check_allowed(context: Context) -> AsyncIterator[Finding]:
                     f"{name!r} is neither an account of this machine nor a user of JupyterHub.",
                     "Correct the name, unless this user is still to sign in for the first time.",
                 )
-        async for finding in _of_slurm(profile, context):
-            yield finding
+
+
+async def check_admitted(context: Context) -> AsyncIterator[Finding]:
+    """Look whether Slurm admits those whom each profile's `allow` names, unless the profile is over."""
+    for profile in context.of_slurm():
+        if not is_over(profile, context):
+            async for finding in _of_slurm(profile, context):
+                yield finding
 
 
 def _of_groups(profile: Profile, context: Context) -> Iterator[Finding]:
@@ -172,7 +178,8 @@ async def check_reservations(context: Context) -> AsyncIterator[Finding]:
     if snapshot is None or any(record.kind == "reservation" for record in snapshot.unread):
         return  # one may be among those that were not understood
     for profile in context.of_slurm():
-        rule = dated_reservation(profile, context)
+        here = context.cluster_of(Case(profile)) == context.cluster
+        rule = dated_reservation(profile, context) if here else None
         for finding in _of_rule(profile, rule, context, snapshot) if rule is not None else ():
             yield finding
 

@@ -135,7 +135,7 @@ def faults_of(profile: Profile, context: Context) -> Iterator[Finding]:
     are considered. What is wrong with the unchanged profile is not repeated for each of its options.
     """
     unchanged: Fault | RequestError | None = None
-    for case in cases_of(profile):
+    for case in context.cases(profile):
         fault = _fault_of(case, context)
         if fault is None or (case.option and _same(fault, unchanged)):
             continue
@@ -144,8 +144,8 @@ def faults_of(profile: Profile, context: Context) -> Iterator[Finding]:
             code, fix = BY_FAULT[fault.field, fault.kind]
             where = context.location_of(case, fault.field)
             yield code.error(where, f"{fault.clause}.", _up_to(case, context) or fix)
-        elif case.option:  # without an option there is no job at all, which is a finding of its own
-            yield _without_request(REFUSED, context.location(profile, *case.path), fault)
+        elif case.option and fault.field != "slurm.cluster":  # no option: no job at all, a finding of its own
+            yield REFUSED.error(context.location(profile, *case.path), fault.message, fault.hint)
 
 
 def _fault_of(case: Case, context: Context) -> Fault | RequestError | None:
@@ -177,22 +177,20 @@ def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
         resources = context.request(case).resources
     except RequestError as error:
         return error
-    if context.snapshot is None:
+    snapshot = context.snapshot_of(case)
+    if snapshot is None:
         return None
     rule = dated_reservation(case.profile, context)
-    waived = rule is not None and resources.reservation_name not in context.snapshot.reservation_by_name
+    waived = rule is not None and resources.reservation_name not in snapshot.reservation_by_name
     if waived:  # each of its days is a question of its own
         resources = resources.model_copy(update={"reservation": None})
-    fault = fault_of(resources, context.snapshot, now=context.first_moment(case.profile).timestamp())
+    fault = fault_of(resources, snapshot, now=context.first_moment(case.profile).timestamp())
     return None if waived and fault is not None and fault.field == "reservation" else fault
 
 
 def dated_reservation(profile: Profile, context: Context) -> ReservationRule | None:
     """The rule for the reservation of a profile, if its name changes with the day."""
-    try:
-        rule = with_defaults(profile.slurm, context.defaults).reservation
-    except RequestError:  # on a cluster that does not exist, which is a finding of its own
-        return None
+    rule = with_defaults(profile.slurm, context.defaults).reservation
     return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
 
 
@@ -235,9 +233,6 @@ def _highest(range_: Range, runs: Callable[[int | float], bool]) -> int | float 
 FILE = Code("profile-file", "A file in `profiles_dir` is not valid, may not be read, or sets a field it may not set.")
 SLUG_USED_TWICE = Code("slug-taken", "A file has a profile whose slug another profile had before; it is left out.")
 PROFILE = Code("profile", "A profile results in a job that can be submitted, and would run with each of its options.")
-UNKNOWN_CLUSTER = Code(
-    "cluster-unknown", "A profile, or a choice of an option, names a cluster that is not in `clusters`."
-)
 NO_JOB = Code("profile-no-job", "No job can be made from a profile, or with a value of one of its options.")
 DOUBT = Code("value-doubtful", "A value is valid and almost surely a mistake.")
 REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_script` for each job.")
@@ -245,24 +240,35 @@ SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than th
 
 
 async def check_requests(context: Context) -> AsyncIterator[Finding]:
-    """Make the job of each profile and option, for somebody who may use it, and judge it."""
+    """Make the job of each profile and option on the cluster, for somebody who may use it, and judge it."""
     if not context.has_profiles:  # the site's defaults are the only request
         plain = site_profile(context.spawner.site_settings()).model_copy(update={"slurm": Resources()})
         for finding in faults_of(plain, context):
             yield finding
         return
-    for error in context.spawner.profile_errors():
+    for profile in context.of_slurm():
+        for finding in _judged(profile, context):
+            yield finding
+
+
+async def check_files(context: Context) -> AsyncIterator[Finding]:
+    """Look at the files of profiles, and at the profiles whose servers are no jobs."""
+    for error in context.spawner.profile_errors() if context.has_profiles else ():
         text = error.message.removeprefix(f"{error.where}: ")
         if isinstance(error, SlugTaken):
             yield SLUG_USED_TWICE.error(error.where, text, "Give this profile a slug of its own.")
         else:
             yield FILE.error(error.where, text, error.hint)
     for profile in context.profiles:
-        findings = [*_of_profile(profile, context)]
-        if all(finding.severity is not Severity.ERROR for finding in findings):
-            yield PROFILE.ok(context.location(profile), _described(profile, context))
-        for finding in findings:
+        for finding in _judged(profile, context) if profile.kind != "slurm" else ():
             yield finding
+
+
+def _judged(profile: Profile, context: Context) -> Iterator[Finding]:
+    findings = [*_of_profile(profile, context)]
+    if all(finding.severity is not Severity.ERROR for finding in findings):
+        yield PROFILE.ok(context.location(profile), _described(profile, context))
+    yield from findings
 
 
 def _of_profile(profile: Profile, context: Context) -> Iterator[Finding]:
@@ -304,7 +310,7 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
     """What keeps a batch script from being written, and what is corrected in the admin's own."""
     user, groups = _somebody(profile)
     spawner: Any = context.site.spawner(user, groups)
-    for case in cases_of(profile):
+    for case in context.cases(profile) if profile.kind == "slurm" else cases_of(profile):
         try:
             request = context.request(case, user=user, groups=groups)
             spawner.prepare(request)
@@ -312,19 +318,13 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
         except RequestError as error:
             if case.option:  # the judgement says it
                 continue
-            yield _without_request(NO_JOB, context.location(profile, *error.field.split(".")), error)
+            yield NO_JOB.error(context.location(profile, *error.field.split(".")), error.message, error.hint)
             return
         except ConfigError as error:
             yield NO_JOB.error(context.location(profile, *case.path), error.message, error.hint)
             return
         for note in notes:
             yield REPAIRED.warning(context.setting("batch_script"), note, "Correct the template.")
-
-
-def _without_request(code: Code, where: str, error: RequestError) -> Finding:
-    """The finding for what is no request; ``code`` is that of faults other than a cluster that does not exist."""
-    code = UNKNOWN_CLUSTER if error.field == "slurm.cluster" else code
-    return code.error(where, error.message, error.hint)
 
 
 def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import json
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,18 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import hub, machine, people, profiles, requests, run_as, settings, slurm, submit
+from jupyterhub_gpuspawner.check import (
+    clusters,
+    hub,
+    machine,
+    people,
+    profiles,
+    requests,
+    run_as,
+    settings,
+    slurm,
+    submit,
+)
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
@@ -27,11 +38,30 @@ from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
 CHECKS: tuple[Check, ...] = tuple(
     value
-    for module in (requests, profiles, people, settings, hub, slurm, machine, run_as, submit)
+    for module in (clusters, requests, profiles, people, settings, hub, slurm, machine, run_as, submit)
     for name, value in vars(module).items()
     if name.startswith("check_") and value.__module__ == module.__name__
 )
 """Each function of these modules whose name begins with ``check_``, in the order of their findings."""
+ASKS_NO_SLURM = frozenset(
+    {
+        clusters.check_clusters,
+        requests.check_files,
+        profiles.check_allowed,
+        profiles.check_lifetimes,
+        settings.check_settings,
+        settings.check_names,
+        hub.check_hub_settings,
+        hub.check_servers,
+        machine.check_environment,
+        machine.check_paths,
+        machine.check_secrets,
+        machine.check_hub_stop,
+        machine.check_timeouts,
+        run_as.check_wrappers,
+    }
+)
+"""Checks of the configuration alone: what they find for all clusters of a hub is found once, and of the hub."""
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
 INCOMPLETE = Code("check-incomplete", "One of the checks could not be finished; the others were made.")
 DOCUMENT_VERSION = 1
@@ -43,15 +73,25 @@ _AS_USER = {people.FAILED.name, submit.REFUSED.name}
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
 
-async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
-    """Read what the checks need; raises ConfigError if the hub would not start."""
-    spawner: Any = site.spawner("nobody")
+async def contexts_of(site: Site, options: Options = DEFAULTS) -> tuple[Context, ...]:
+    """Read what the checks need of each cluster; raises ConfigError if the hub would not start."""
+    names = [options.cluster] if options.cluster else [*site.spawner("nobody").clusters] or [""]
+    contexts = await asyncio.gather(*(context_of(site, options, cluster=name) for name in names))
+    snapshots = {context.cluster: context.snapshot for context in contexts}
+    return tuple(replace(context, others=snapshots) for context in contexts)
+
+
+async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = "") -> Context:
+    """Read what the checks need of one cluster, by default the first; raises ConfigError if the hub would not start."""
+    spawner: Any = site.spawner("nobody", cluster=cluster)
     if isinstance(spawner, GPUProfilesSpawner) and (folder := spawner.source.folder) is not None:
         folder.remember(await asyncio.to_thread(stored_slugs, site.config))
     try:
         spawner.check()
     except TraitError as error:
         raise ConfigError(str(error)) from error
+    if cluster:
+        spawner.use_cluster(cluster)  # again: the check of profiles has restored the settings of all clusters
     for cls in SETTINGS_CLASSES:
         try:
             with warnings.catch_warnings():
@@ -84,22 +124,38 @@ async def context_of(site: Site, options: Options = DEFAULTS) -> Context:
     )
 
 
+async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
+    """The findings of all clusters of a hub, which are asked beside each other: first what is the same for all."""
+    async with submit.standing_in(contexts[0]):
+        found = await asyncio.gather(*(findings(context, checks) for context in contexts))
+    of_all = {finding for finding in found[0] if all(finding in others for others in found)}
+    shared = [finding for finding in found[0] if not finding.cluster and finding in of_all]
+    own = [
+        replace(finding, cluster=context.cluster)
+        for context, of_one in zip(contexts, found, strict=True)
+        for finding in of_one
+        if finding not in shared
+    ]
+    return (*shared, *own)
+
+
 async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
-    """The findings of all checks, in their order, each once.
+    """The findings of all checks for one cluster, in their order, each once.
 
     What keeps a check from being finished, such as an answer of Slurm's that cannot be read, is one finding, and the
     other checks are still made.
     """
     unique: dict[Finding, None] = {}
     for check in checks:
+        cluster = "" if check in ASKS_NO_SLURM else context.cluster
         try:
             async for finding in check(context):
-                unique[finding] = None
+                unique[replace(finding, cluster=cluster)] = None
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.slurm_error is None:
-                unique[slurm.unanswered(error)] = None
+                unique[replace(slurm.unanswered(error), cluster=cluster)] = None
         except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
-            unique[_unfinished(check, error)] = None
+            unique[replace(_unfinished(check, error), cluster=cluster)] = None
     return tuple(_without_repetition(unique, context.setting(run_as.PREFIX)))
 
 
@@ -171,7 +227,8 @@ def sentence(finding: Finding) -> str:
 
 def line(finding: Finding) -> str:
     """A finding for people."""
-    where = f"{finding.where}: " if finding.where else ""
+    on = f" on {finding.cluster}" if finding.cluster else ""
+    where = f"{finding.where}{on}: " if finding.where else ""
     text = f"{_STATES[finding.severity]} {where}{finding.text}"
     if finding.fix:
         text += f"{'' if text.endswith(('.', '?')) else '.'} {finding.fix}"

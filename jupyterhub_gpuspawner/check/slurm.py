@@ -96,40 +96,6 @@ def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> Ite
         )
 
 
-# The clusters of a hub that names several.
-
-SAME_CLUSTER = Code("clusters-same", "Two clusters of `clusters` are reached in the same way, so they are one.")
-UNUSED_CLUSTER = Code("cluster-unused", "No profile starts servers on a cluster of `clusters`.")
-
-
-async def check_clusters(context: Context) -> AsyncIterator[Finding]:
-    """Compare the clusters with each other, and with the profiles."""
-    site, where = context.spawner, context.setting("clusters")
-    first_by_commands: dict[tuple[str, ...], str] = {}
-    for name in site.clusters:
-        with site.on_cluster(name):  # Slurm is asked by the script `query` of wrapper_dir where there is a query_prefix
-            scripts = site.wrapper_dir if site.query_prefix.strip() else ""
-            commands = (site.query_prefix, scripts, site.slurm_bin_dir, site.slurm_conf, site.req_cluster)
-        first = first_by_commands.setdefault(commands, name)
-        if first != name:
-            yield SAME_CLUSTER.warning(
-                f"{where}: {name}",
-                f"Slurm is asked by the same commands as for {first}, so both are one cluster, and its nodes and jobs "
-                "are counted twice.",
-                "Set slurm_conf, query_prefix or req_cluster of one of them, or remove one.",
-            )
-    used = {resources.cluster for _, resources in context.requests}
-    if not context.has_profiles:
-        used.add(site.first_cluster)
-    for name in site.clusters:
-        if name not in used:
-            yield UNUSED_CLUSTER.warning(
-                f"{where}: {name}",
-                f"no profile starts servers on {name}.",
-                f"Write `cluster: {name}` into the slurm block of a profile or of a choice, or remove the cluster.",
-            )
-
-
 # Slurm's answer: its version, its nodes, slurm.conf and slurmctld's clock.
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
 from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.machine import START, HubAddress, hub_address
 from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.check.run_as import PREFIX
@@ -69,7 +69,7 @@ async def check_submit(context: Context) -> AsyncIterator[Finding]:
     if not user:
         yield NO_USER.error("--submit", "jobs belong to users, and none is named.", "Name one with --user.")
         return
-    site: GPUSlurmSpawner = context.site.spawner(user, context.options.groups)
+    site: GPUSlurmSpawner = context.site.spawner(user, context.options.groups, cluster=context.cluster)
     try:
         if site.exec_prefix.strip():
             await refuse_root(user)
@@ -93,13 +93,19 @@ async def check_submit(context: Context) -> AsyncIterator[Finding]:
 
 
 def _requests(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[JobRequest]:
-    """Those of the Slurm profiles whose job can be written for the user, who need not be one that may use them."""
+    """Those of the Slurm profiles whose job can be written for the user, who need not be one that may use them.
+
+    Each unchanged profile, and the options that have a job go to this cluster.
+    """
     if not context.profiles:
         yield plain_request(site.job_settings(), username=user, server_name="")
     for profile in context.chosen():
         spawner = context.site.spawner(user, (*context.options.groups, *profile.allow.groups))
-        with suppress(ConfigError, RequestError):
-            yield spawner.resolve({"profile": profile.slug})
+        is_here = context.cluster_of(Case(profile)) == context.cluster
+        for case in context.cases(profile):
+            if not (is_here and case.option):
+                with suppress(ConfigError, RequestError):
+                    yield spawner.resolve({"profile": profile.slug, **case.options})
 
 
 # The job of one partition, as text.
@@ -272,6 +278,21 @@ _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 20\r\n\r\n"
     b'{"version": "check"}'
 )
+
+
+@asynccontextmanager
+async def standing_in(context: Context) -> AsyncIterator[None]:
+    """While this is open, jobs of all clusters reach something at the hub's address, if they are submitted at all."""
+    if not context.options.submit:
+        yield
+        return
+    try:
+        hub = hub_address(context)
+    except ConfigError:  # which the check of names reports
+        yield
+        return
+    async with listening_hub(hub):
+        yield
 
 
 @asynccontextmanager

@@ -11,12 +11,12 @@ import click
 
 from jupyterhub_gpuspawner.check import run
 from jupyterhub_gpuspawner.check.finding import Finding, Options
-from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, JSON_VERSION, OPTION, choice_of
+from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, EXIT_CONFIG, JSON_VERSION, OPTION, choice_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import jobs_of
+from jupyterhub_gpuspawner.site.courses import choice_on, jobs_of
 
 
 @click.command()
@@ -28,11 +28,13 @@ from jupyterhub_gpuspawner.site.courses import jobs_of
 )
 @click.option("--people", type=click.IntRange(1, 5000), help="Count how many of so many people could start now.")
 @click.option("--profile", default="", metavar="SLUG", help="Try only this profile. Default: all.")
+@click.option("--cluster", default="", metavar="NAME", help="Look at this cluster alone. Default: each of the hub's.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 @click.option(
     "--submit",
     is_flag=True,
-    help="Submit one small job in each partition, as the user of --user, look at its node, and cancel it.",
+    help="Submit one small job in each partition of each cluster, as the user of --user, look at its node, and cancel "
+    "it.",
 )
 @CONFIG
 def check(
@@ -41,16 +43,19 @@ def check(
     group: tuple[str, ...],
     people: int | None,
     profile: str,
+    cluster: str,
     submit: bool,
     as_json: bool,
     config: Path,
 ) -> None:
     """Check the configuration, each profile with its options, each course, and Slurm.
 
-    Nothing is submitted or changed, unless --submit is given.
+    Nothing is submitted or changed, unless --submit is given. In a hub with several clusters each of them is asked, and
+    what is found of one names it.
 
     warn: it works, but look at it. WRONG: starts will fail. Exit code 0: no errors, possibly warnings; 1: the
-    configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
+    configuration or a profile is wrong; 3: Slurm does not answer, of several clusters one of them, and nothing else is
+    wrong.
     """
     if group and not user:
         raise click.UsageError("--group needs --user.")
@@ -58,8 +63,8 @@ def check(
         raise click.UsageError("--profile needs --user, --people or --submit.")
 
     async def run_checks() -> Sequence[Finding]:
-        options = Options(user, group, people or 0, profile, submit)
-        return await run.findings(await run.context_of(load_site(config), options))
+        options = Options(user, group, people or 0, profile, submit, cluster)
+        return await run.findings_of_all(await run.contexts_of(load_site(config), options))
 
     try:
         findings = asyncio.run(run_checks())
@@ -82,19 +87,28 @@ def check(
 @click.argument("profile")
 @click.option("--user", required=True, help="User to show the script for; the account must exist on this machine.")
 @OPTION
+@CLUSTER
 @click.option("--group", multiple=True, help="JupyterHub group of the user; may be repeated.")
 @click.option("--server", default="", help="Name of the server, if it is a named server.")
 @CONFIG
 def show(
-    *, profile: str, user: str, options: tuple[str, ...], group: tuple[str, ...], server: str, config: Path
+    *,
+    profile: str,
+    user: str,
+    options: tuple[str, ...],
+    cluster: str,
+    group: tuple[str, ...],
+    server: str,
+    config: Path,
 ) -> None:
     """Print the complete batch script for PROFILE, without submitting it.
 
     For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next; with
     several profiles it is one script for each, in the order in which their seats are filled.
     """
-    choice = choice_of(profile, options)
-    for job in asyncio.run(jobs_of(load_site(config), choice, user=user, groups=group, server=server)):
+    site = load_site(config)
+    choice, cluster = choice_on(site, choice_of(profile, options), cluster)
+    for job in asyncio.run(jobs_of(site, choice, user=user, groups=group, server=server, cluster=cluster)):
         for note in job.notes:
             click.echo(f"note: {note}", err=True)
         click.echo(job.script, nl=False)

@@ -27,6 +27,12 @@ JSON_VERSION = 1
 OPTION = click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="Value of a profile option; may be repeated."
 )
+CLUSTER = click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    help="Cluster of the job, if the profile starts servers on several; the choice that leads there is made.",
+)
 EXIT_CONFIG, EXIT_SLURM = 1, 3
 _UNITS = {"min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGO = re.compile(r"([0-9]{1,5})(min|h|d|w)", re.ASCII)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, OPTION, choice_of, table
+from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, JSON, OPTION, choice_of, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
-from jupyterhub_gpuspawner.site.courses import jobs_of
+from jupyterhub_gpuspawner.site.courses import choice_on, jobs_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
 from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.slurm.twin.what_if import WhatIfDocument, with_gres_c
 @click.option("--profile", default="", metavar="SLUG", help="The profile; in a hub without profiles there is none.")
 @click.option("--people", type=click.IntRange(1, 5000), default=1, show_default=True, help="How many people start it.")
 @OPTION
+@CLUSTER
 @click.option("--user", default="", help="One of these people. Default: somebody who may use the profile.")
 @click.option("--group", multiple=True, help="JupyterHub group of the people; may be repeated.")
 @click.option(
@@ -51,6 +52,7 @@ def what_if(
     profile: str,
     people: int,
     options: tuple[str, ...],
+    cluster: str,
     user: str,
     group: tuple[str, ...],
     gres_conf: Path | None,
@@ -77,8 +79,9 @@ def what_if(
         site = load_site(config)
         if not profile and issubclass(site.spawner_class, GPUProfilesSpawner):
             raise click.UsageError("Name a profile with --profile.")
-        requests, notes = await _requests(site, choice, people, user, group)
-        slurm = site.spawner("nobody").connection().client.installation
+        chosen, name = choice_on(site, choice, cluster)
+        requests, notes = await _requests(site, chosen, people, user, group, cluster=name)
+        slurm = site.spawner("nobody", cluster=name).connection().client.installation
         today = await read_site(slurm)
         if empty:
             today = replace(today, jobs="")
@@ -116,7 +119,7 @@ def _changed(site: SlurmSite, parameters: Sequence[str], add_nodes: Sequence[str
 
 
 async def _requests(
-    site: Site, choice: Mapping[str, object], people: int, user: str, groups: Sequence[str]
+    site: Site, choice: Mapping[str, object], people: int, user: str, groups: Sequence[str], *, cluster: str
 ) -> tuple[list[Request], Sequence[str]]:
     """The jobs of so many people who make this choice, and what is worth a note; raises ConfigError or RequestError."""
     spawner = site.spawner("nobody")
@@ -124,7 +127,8 @@ async def _requests(
         allow = next((profile.allow for profile in spawner.offered() if profile.slug == choice["profile"]), None)
         if allow is not None and not groups:
             user, groups = next(iter(allow.users), ""), allow.groups
-    job, *_ = await jobs_of(site, choice, user=user or SOMEBODY.name, groups=groups, account=SOMEBODY)
+    owner = user or SOMEBODY.name
+    job, *_ = await jobs_of(site, choice, user=owner, groups=groups, account=SOMEBODY, cluster=cluster)
     lines = (line.removeprefix("#SBATCH").strip() for line in directives(job.script))
     options = tuple(line for line in lines if any(name in PLACEMENT_OPTIONS for name, _ in options_of(line)))
     return [Request(str(number), options) for number in range(1, people + 1)], job.notes

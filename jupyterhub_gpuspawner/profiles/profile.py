@@ -484,6 +484,18 @@ class Profile(Frozen):
             raise BadValue("GPUs and shards cannot be requested together, and the unchanged profile requests both")
         return self
 
+    def cluster_with(self, options: Mapping[str, Any]) -> str:
+        """The cluster that the profile or one of these values of its options names; empty for the hub's first.
+
+        Raises RequestError for a value that an option does not have.
+        """
+        unchanged, name = self.as_override(), self.slurm.cluster
+        for key, option in self.profile_options.items():
+            value = options.get(key, option.initial(unchanged))
+            if value is not None:
+                name = option.choose(value)[1].slurm.cluster or name
+        return name or ""
+
     def as_override(self) -> Override:
         """The profile's own fields, before any option."""
         return Override(

@@ -119,8 +119,11 @@ class Site:
         hub = self.config.JupyterHub
         return connected(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}), failure)
 
-    def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
-        """The spawner that the hub would create for a user; raises ConfigError for a setting of the wrong type."""
+    def spawner(self, user: str, groups: Sequence[str] = (), server: str = "", *, cluster: str = "") -> Any:
+        """The spawner that the hub would create for a user, on a cluster or else on the first.
+
+        Raises ConfigError for a setting of the wrong type, and for an unknown cluster.
+        """
         base = str(self.hub.base_url).removesuffix("hub/")
         try:
             spawner = self.spawner_class(
@@ -131,6 +134,13 @@ class Site:
         except TraitError as error:
             raise refusal(self.config, self.spawner_class, error) from error
         spawner.orm_spawner = NamedServer(server)
+        if cluster and cluster not in spawner.clusters:
+            named = (
+                f"Clusters are {', '.join(spawner.clusters)}." if spawner.clusters else "This hub names no clusters."
+            )
+            raise ConfigError(f"there is no cluster {cluster!r}.", hint=named)
+        if cluster:
+            spawner.use_cluster(cluster)
         return spawner
 
 

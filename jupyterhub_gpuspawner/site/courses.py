@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from jupyterhub_gpuspawner.site.people import people_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
@@ -235,6 +235,32 @@ def _may_be_folder(path: str) -> bool:
 # The job that a user would get for a choice on the form.
 
 
+def choice_on(site: Site, choice: Mapping[str, object], cluster: str) -> tuple[Mapping[str, object], str]:
+    """The choice with which a profile's servers are on a cluster, and that cluster; without one, where they are anyway.
+
+    A choice of an option that is not among the chosen ones is added where it leads there. Raises ConfigError for an
+    unknown cluster, and RequestError for one on which the profile starts no servers.
+    """
+    spawner = site.spawner(SOMEBODY.name, cluster=cluster)
+    offered = spawner.offered() if isinstance(spawner, GPUProfilesSpawner) else ()
+    profile = next((profile for profile in offered if profile.slug == choice["profile"]), None)
+    if not spawner.clusters or profile is None:
+        return choice, cluster
+    others = (
+        {**choice, name: key}
+        for name, option in profile.profile_options.items()
+        if name not in choice
+        for key in option.choices
+    )
+    for options in (choice, *others):
+        name = profile.cluster_with(options) or spawner.first_cluster
+        if name == (cluster or name):
+            return options, name
+    raise RequestError(
+        f"Profile {profile.slug!r} starts no server on {cluster} with this choice.", field="slurm.cluster"
+    )
+
+
 async def jobs_of(
     site: Site,
     choice: Mapping[str, object],
@@ -243,13 +269,14 @@ async def jobs_of(
     groups: Sequence[str] = (),
     server: str = "",
     account: Account | None = None,
+    cluster: str = "",
 ) -> list[BatchJob]:
     """The job for a user's ``choice``; of a course, as of its session, one for each profile of several.
 
-    ``account`` is for where the account's home does not matter; the user's own need not exist then. Raises ConfigError
-    or RequestError.
+    ``cluster`` is where the job of a hub without profiles goes, by default to the first one. ``account`` is for where
+    the account's home does not matter; the user's own need not exist then. Raises ConfigError or RequestError.
     """
-    spawner = site.spawner(user, groups, server)
+    spawner = site.spawner(user, groups, server, cluster=cluster)
     requests: list[tuple[JobRequest, tuple[str, ...]]]
     if isinstance(spawner, GPUProfilesSpawner):
         slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]

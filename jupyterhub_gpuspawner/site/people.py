@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.course.additions import added_people_if_any
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, full_url
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
 
@@ -83,6 +83,27 @@ def stored_slugs(config: Config) -> dict[str, str]:
         return _read(_db_url(config), read_slugs) or {}
     except (OSError, SQLAlchemyError, ImportError):  # as of a hub that has not run since it has such a table
         return {}
+
+
+def stored_clusters(config: Config) -> dict[str, frozenset[str]]:
+    """Who has servers on each cluster, by its name, as the hub has written it down; empty where that is not known."""
+    if is_unseen(_db_url(config)):
+        return {}
+    try:
+        return _read(_db_url(config), _clusters) or {}
+    except (OSError, SQLAlchemyError, ImportError):  # the check of groups says so
+        return {}
+
+
+def _clusters(session: Session) -> dict[str, frozenset[str]]:
+    query = select(orm.User.name, orm.Spawner.state).where(orm.Spawner.user_id == orm.User.id)
+    running = query.where(orm.Spawner.server_id.is_not(None))
+    people: dict[str, set[str]] = {}
+    for name, state in session.execute(running, execution_options=NOT_CACHED):
+        cluster = state.get("cluster") if isinstance(state, dict) else None
+        if isinstance(cluster, dict) and cluster.get("name"):
+            people.setdefault(str(cluster["name"]), set()).add(name)
+    return {name: frozenset(names) for name, names in people.items()}
 
 
 def _stored(db_url: str) -> tuple[People, str]:

@@ -1,22 +1,58 @@
-"""A hub with several clusters: mistakes in its settings and profiles that concern them."""
+"""A hub with several clusters: each is checked, and what is found of one names it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
+from jupyterhub import orm
 
-from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.check.run import line
-from tests.check.sites import context, found_in
+from jupyterhub_gpuspawner.check import profiles
+from jupyterhub_gpuspawner.check.clusters import check_clusters
+from jupyterhub_gpuspawner.check.finding import Options, Severity
+from jupyterhub_gpuspawner.check.requests import check_requests
+from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all, line
+from jupyterhub_gpuspawner.check.slurm import check_slurm
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.site.configuration import load_site
+from tests.check.sites import HEAD, RecordedClient, context, found_in
+from tests.cli.runner import run
+from tests.fixtures.databases import hub_session
+from tests.snapshots import recorded_snapshot
 
-if TYPE_CHECKING:
-    from pathlib import Path
+TWO = """
+c.GPUSlurmSpawner.clusters = {
+    "juniper": {"req_partition": "gpu"},
+    "cedar": {"slurm_conf": "/etc/cedar/slurm.conf", "req_partition": "batch"},
+}
+"""
+BOTH = """
+c.GPUProfilesSpawner.profiles = [
+    {"display_name": "One", "slug": "one", "profile_options": {"where": {"choices": {
+        "a": {"display_name": "A", "slurm": {"cluster": "juniper"}},
+        "b": {"display_name": "B", "slurm": {"cluster": "cedar"}},
+    }}}},
+]
+"""
+
+
+def configuration(folder: Path, lines: str) -> Path:
+    """The configuration of a hub with these lines, and a database of its own."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{folder}/hub.sqlite'\n{lines}\n")
+    return config
+
 
 JUNIPER = {"slurm_conf": "/etc/juniper/slurm.conf"}
 CEDAR = {"slurm_conf": "/etc/cedar/slurm.conf"}
-BOTH = {"display_name": "B", "profile_options": {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "cedar"}}}}}}
-CHOICE = "profile b: profile_options.where.choices.c"
+MIXED = {
+    "display_name": "B",
+    "profile_options": {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "cedar"}}}}},
+}
+CHOICE = "profile b: profile_options.where.choices.c.slurm.cluster"
 UNUSED = (
     "warn  c.GPUSlurmSpawner.clusters: cedar: no profile starts servers on cedar. Write `cluster: cedar` into the "
     "slurm block of a profile or of a choice, or remove the cluster. [cluster-unused]"
@@ -33,10 +69,10 @@ CEDER = {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "ceder"}}}}}
 @pytest.mark.parametrize(
     ("clusters", "profile", "says"),
     [
-        ({"juniper": JUNIPER, "cedar": CEDAR}, BOTH, []),
+        ({"juniper": JUNIPER, "cedar": CEDAR}, MIXED, []),
         ({"juniper": JUNIPER, "cedar": CEDAR}, {"display_name": "G"}, [UNUSED]),
-        ({"juniper": {}, "cedar": {"req_partition": "gpu"}}, BOTH, [SAME]),
-        ({"juniper": JUNIPER, "cedar": {**JUNIPER, "req_cluster": "cedar"}}, BOTH, []),
+        ({"juniper": {}, "cedar": {"req_partition": "gpu"}}, MIXED, [SAME]),
+        ({"juniper": JUNIPER, "cedar": {**JUNIPER, "req_cluster": "cedar"}}, MIXED, []),
         (
             {"juniper": JUNIPER, "cedar": CEDAR},
             {"display_name": "G", "slurm": {"cluster": "ceder"}},
@@ -58,3 +94,92 @@ def test_a_mistake_in_the_clusters_is_found(
     found = found_in(context(tmp_path, lines))
 
     assert [line(each) for each in found if each.severity is not Severity.OK] == says
+
+
+def test_servers_on_a_cluster_that_is_named_no_longer(tmp_path: Path) -> None:
+    """Those of the hub's database; one that has ended does not count."""
+    with hub_session(f"sqlite:///{tmp_path}/hub.sqlite") as session:
+        for name, cluster, runs in (("ada", "oak", True), ("bob", "oak", False), ("cyd", "cedar", True)):
+            server = orm.Server() if runs else None
+            server_state = {"job_id": "7", "cluster": {"name": cluster}}
+            session.add(orm.Spawner(name="", user=orm.User(name=name), state=server_state, server=server))
+        session.commit()
+
+    async def found() -> list[str]:
+        contexts = await contexts_of(load_site(configuration(tmp_path, TWO + BOTH)))
+        return [line(each) for each in await findings_of_all(contexts, (check_clusters,))]
+
+    assert asyncio.run(found()) == [
+        "warn  c.GPUSlurmSpawner.clusters: oak: the hub no longer names it, and servers of ada run there. They are "
+        "kept. Name it until they have ended, or stop them. [cluster-removed]"
+    ]
+
+
+def test_each_cluster_judges_its_own_requests_and_one_is_silent(tmp_path: Path) -> None:
+    """juniper has no partition batch, and cedar is down: what its requests depend on is not checked."""
+    lines = TWO + BOTH.replace('"cluster": "juniper"', '"cluster": "juniper", "partition": "batches"')
+    silent = SlurmUnavailable("slurmctld cannot be reached.")
+
+    async def found() -> list[tuple[str, str, str]]:
+        juniper, cedar = await contexts_of(load_site(configuration(tmp_path, lines)))
+        snapshot = recorded_snapshot("22.05")
+        contexts = [
+            replace(
+                juniper,
+                client=RecordedClient(),  # type: ignore[arg-type]
+                snapshot=snapshot,
+                slurm_error=None,
+                version="22.05.8",
+                now=datetime.fromtimestamp(snapshot.taken_at, timezone.utc),
+            ),
+            replace(cedar, slurm_error=silent),
+        ]
+        checks = (check_requests, profiles.check_allowed, check_slurm)
+        return [(each.cluster, each.where, each.code) for each in await findings_of_all(contexts, checks)]
+
+    assert asyncio.run(found()) == [
+        ("juniper", "profile one: profile_options.where.choices.a.slurm.partition", "partition-missing"),
+        ("juniper", "Slurm", "slurm"),
+        ("cedar", "profile one", "profile"),
+        ("cedar", "Slurm", "slurm-silent"),
+    ]
+
+
+def test_a_setting_of_one_cluster_is_found_there_and_that_of_all_once(tmp_path: Path) -> None:
+    """As the admin reads them: `on` the cluster, after the place."""
+    own = TWO.replace('"req_partition": "batch"', '"req_partition": "batch", "req_homedir": "/home/{user}"')
+    checked = run(tmp_path, f"{HEAD}{own}{BOTH}c.GPUSlurmSpawner.log_dir = '$HOME'\n", "check")
+
+    assert [text for text in checked.stdout.splitlines() if "path-not" in text] == [
+        "WRONG c.GPUSlurmSpawner.log_dir: $HOME in '$HOME' is not replaced, so jobs would look for a folder that is "
+        "called so. Write {homedir} or {username}, or the path itself. [path-not-replaced]",
+        "WRONG c.GPUSlurmSpawner.clusters: req_homedir on cedar: {user} in '/home/{user}' is not replaced, so jobs "
+        "would look for a folder that is called so. Write {username}, or the path itself. [path-not-replaced]",
+    ]
+
+
+def test_one_cluster_alone(tmp_path: Path) -> None:
+    """The other is not asked; a name that is none has the names that are."""
+    lines = f"{HEAD}{TWO}{BOTH}"
+    checked = run(tmp_path, lines, "check", "--cluster", "cedar")
+    unknown = run(tmp_path, lines, "check", "--cluster", "oak")
+
+    assert (checked.exit_code, [text[:28] for text in checked.stdout.splitlines() if " on " in text]) == (
+        3,
+        ["ok    profile one on cedar: ", "WRONG Slurm on cedar: Slurm'"],
+    )
+    assert (unknown.exit_code, unknown.stderr) == (
+        1,
+        "gpuspawner: there is no cluster 'oak'. Clusters are juniper, cedar.\n",
+    )
+
+
+def test_only_options_of_a_named_cluster(tmp_path: Path) -> None:
+    """Options() has none: each cluster of the hub has a context of its own."""
+
+    async def names(options: Options) -> list[str]:
+        contexts = await contexts_of(load_site(configuration(tmp_path, TWO + BOTH)), options)
+        return [context.cluster for context in contexts]
+
+    assert asyncio.run(names(Options())) == ["juniper", "cedar"]
+    assert asyncio.run(names(Options(cluster="cedar"))) == ["cedar"]

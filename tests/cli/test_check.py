@@ -299,6 +299,7 @@ def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(t
                     "where": "c.GPUProfilesSpawner.profiles_dir",
                     "text": "there is no folder '/no/such/folder'.",
                     "fix": "Create it, and put YAML files with profiles into it.",
+                    "cluster": "",
                 }
             ],
         },

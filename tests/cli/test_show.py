@@ -300,3 +300,46 @@ def test_show_takes_no_option_for_a_course_and_names_the_courses(tmp_path: Path)
         "gpuspawner: Deep learning has no option 'gpus'. It has no options.\n",
         "gpuspawner: there is no course 'deeper'. Courses are: deep.\n",
     ]
+
+
+CLUSTERS = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.req_homedir = "/home/{username}"
+c.GPUSlurmSpawner.clusters = {"juniper": {"req_partition": "gpu"}, "cedar": {"req_partition": "k80"}}
+c.GPUProfilesSpawner.profiles = [
+    {"display_name": "One", "slug": "one", "profile_options": {"where": {"choices": {
+        "a": {"slurm": {"cluster": "juniper"}},
+        "b": {"slurm": {"cluster": "cedar"}},
+    }}}},
+    {"display_name": "Two", "slug": "two", "slurm": {"cluster": "cedar"}},
+]
+"""
+SHOWN = {
+    "the profile's own cluster": (("two",), "k80", ""),
+    "the default choice's": (("one",), "gpu", ""),
+    "the one that is chosen": (("one", "--option", "where=b"), "k80", ""),
+    "the choice that leads to a cluster": (("one", "--cluster", "cedar"), "k80", ""),
+    "a cluster on which the profile is not": (
+        ("two", "--cluster", "juniper"),
+        "",
+        "gpuspawner: Profile 'two' starts no server on juniper with this choice.\n",
+    ),
+    "no cluster": (
+        ("one", "--cluster", "oak"),
+        "",
+        "gpuspawner: there is no cluster 'oak'. Clusters are juniper, cedar.\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "partition", "sentence"), SHOWN.values(), ids=SHOWN.keys())
+def test_the_script_is_that_of_the_jobs_cluster(
+    tmp_path: Path, words: tuple[str, ...], partition: str, sentence: str
+) -> None:
+    """With the settings that the cluster has as its own."""
+    shown = run(tmp_path, CLUSTERS, "show", *words, "--user", "ada")
+
+    assert (re.findall("^#SBATCH --partition=(.*)", shown.stdout, re.MULTILINE), shown.stderr) == (
+        [partition] if partition else [],
+        sentence,
+    )

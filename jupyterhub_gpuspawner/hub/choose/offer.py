@@ -200,7 +200,9 @@ async def statuses_of(
     )
 
 
-WHERE = frozenset({"slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"})
+WHERE = frozenset(
+    {"slurm.cluster", "slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"}
+)
 """Fields that decide which nodes are considered: another value may change whether any other field can be met."""
 
 
