@@ -20,8 +20,9 @@ from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
 from jupyterhub_gpuspawner.fleet.health import PARTIAL, FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import StoredFleet, forget_in_database, read_database
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.records.store import SessionStore
-from jupyterhub_gpuspawner.site.configuration import Site, load_site
+from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.replay import replay as replay_of
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted
@@ -37,7 +38,16 @@ MONTH = 30 * 86400.0
     "--numa-node-as-socket", is_flag=True, help="With --gres-conf: for slurmd with the parameter of that name."
 )
 @click.option("--forget", metavar="NODE", help="Forget what is known of this node, for example after a repair.")
-def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_socket: bool, forget: str | None) -> None:
+@click.option("--cluster", metavar="NAME", help="The cluster, if the hub has several; the first one by default.")
+def fleet(
+    *,
+    config: Path,
+    as_json: bool,
+    gres_conf: str | None,
+    numa_node_as_socket: bool,
+    forget: str | None,
+    cluster: str | None,
+) -> None:
     """Show which nodes differ from their siblings, and how well Slurm places jobs on them.
 
     The hub keeps what its servers report of their nodes. This reads its database, without a running hub, and asks Slurm
@@ -50,18 +60,21 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
     site = load_site(config)
     hub = site.config.JupyterHub
     db_url, db_kwargs = str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {})
+    spawner = site.spawner("nobody")
+    if cluster is not None:
+        spawner.use_cluster(cluster)
     if forget is not None:
-        if not forget_in_database(db_url, forget, db_kwargs):
+        if not forget_in_database(db_url, forget, db_kwargs, cluster=spawner.cluster):
             raise ConfigError(f"nothing is known of node {forget!r}.")
         click.echo(f"{forget}: forgotten.")
         return
-    stored = read_database(db_url, db_kwargs)
+    stored = read_database(db_url, db_kwargs, cluster=spawner.cluster)
     if gres_conf is not None:
         lines = _lines(stored, gres_conf, numa_node_as_socket=numa_node_as_socket)
-        gain = asyncio.run(_gain(site, config, gres_conf, lines))
+        gain = asyncio.run(_gain(spawner, config, gres_conf, lines))
         click.echo(replace(lines, notes=(*gain, *lines.notes)).text(gres_conf), nl=False)
         return
-    report = health(stored.records, stored.grants, asyncio.run(_configured(site)))
+    report = health(stored.records, stored.grants, asyncio.run(_configured(spawner)))
     click.echo(json.dumps(report.to_json(), indent=2) if as_json else "\n".join(listing(report)))
 
 
@@ -79,9 +92,8 @@ def _lines(stored: StoredFleet, node: str, *, numa_node_as_socket: bool) -> Gres
     return replace(lines, notes=(*notes, *lines.notes))
 
 
-async def _gain(site: Site, config: Path, node: str, lines: GresConf) -> list[str]:
+async def _gain(spawner: GPUSlurmSpawner, config: Path, node: str, lines: GresConf) -> list[str]:
     """What the lines would have been worth in the last month; nothing where that is not known, or cannot be asked."""
-    spawner = site.spawner("nobody")
     try:
         with closing(SessionStore(file_of(config, None), create=False)) as store:
             records = list(store.sessions(since=time.time() - MONTH))
@@ -93,10 +105,10 @@ async def _gain(site: Site, config: Path, node: str, lines: GresConf) -> list[st
     return [str(result)] if result is not None else []
 
 
-async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:
+async def _configured(spawner: GPUSlurmSpawner) -> Mapping[str, Sequence[Gres]] | None:
     """The generic resources of each node as Slurm has them now; None if it does not answer."""
     try:
-        snapshot = await site.spawner("nobody").connection().client.snapshot()
+        snapshot = await spawner.connection().client.snapshot()
     except GPUSpawnerError as error:
         click.echo(f"gpuspawner: Slurm's configuration is that of the last reports: {error}", err=True)
         return None

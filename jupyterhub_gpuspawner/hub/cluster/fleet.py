@@ -16,7 +16,21 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from jupyterhub.app import JupyterHub
-from sqlalchemy import Column, Connection, Row, String, Table, Text, delete, insert, inspect, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Delete,
+    Row,
+    Select,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    inspect,
+    select,
+    update,
+)
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
@@ -33,6 +47,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
 T = TypeVar("T")
+Statement = TypeVar("Statement", Select[Any], Delete)
 
 GRANTS_AT_MOST = 20_000
 """Grants that are kept, the latest ones."""
@@ -41,6 +56,7 @@ NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 _NODES = Table(
     "gpuspawner_fleet_nodes",
     TABLES,
+    Column("cluster", String(255), primary_key=True),
     Column("node", String(255), primary_key=True),
     Column("seen_at", SECONDS, nullable=False),
     Column("record", Text, nullable=False),
@@ -48,6 +64,7 @@ _NODES = Table(
 _GRANTS = Table(
     "gpuspawner_fleet_grants",
     TABLES,
+    Column("cluster", String(255), primary_key=True),
     Column("job_id", String(64), primary_key=True),
     Column("node", String(255), nullable=False),
     Column("at", SECONDS, nullable=False, index=True),
@@ -63,10 +80,11 @@ class StoredFleet(NamedTuple):
 
 
 class FleetStore:
-    """The tables of one database."""
+    """What the tables of one database hold of one cluster, whose name is empty in a hub that names none."""
 
-    def __init__(self, bind: Engine | Connection) -> None:
+    def __init__(self, bind: Engine | Connection, cluster: str = "") -> None:
         self._engine = bind.engine
+        self._cluster = cluster
 
     async def call(self, work: Callable[[], T]) -> T:
         """Call one of the methods below without blocking the hub's loop; raises what it raises."""
@@ -78,7 +96,7 @@ class FleetStore:
     def granted(self, job_id: str) -> bool:
         """Whether the job's grant is recorded; raises SQLAlchemyError."""
         with Session(self._engine) as session, session.begin():
-            return session.execute(select(_GRANTS.c.job_id).filter_by(job_id=job_id)).first() is not None
+            return session.execute(self._of(select(_GRANTS.c.job_id), job_id=job_id)).first() is not None
 
     def add(self, view: View, judge: Callable[[NodeRecord], Grant | None], *, late: bool = False) -> None:
         """Merge a view into its node's record, and add the grant that ``judge`` makes of it.
@@ -86,35 +104,37 @@ class FleetStore:
         A ``late`` view is not merged into the record of a node that is known. Raises SQLAlchemyError.
         """
         with Session(self._engine) as session, session.begin():
-            old = next(_records(session.execute(select(_NODES).filter_by(node=view.node))), None)
+            old = next(_records(session.execute(self._of(select(_NODES), node=view.node))), None)
             new = merged(old, view) if view.topology.gpus and not (late and old is not None) else None
             record = new or old
             if new is not None:
-                session.execute(delete(_NODES).filter_by(node=view.node))
-                session.execute(insert(_NODES).values(**_row(new)))
+                session.execute(self._of(delete(_NODES), node=view.node))
+                session.execute(insert(_NODES).values(cluster=self._cluster, **_row(new)))
             grant = judge(record) if record is not None else None
             if grant is not None:
-                session.execute(delete(_GRANTS).filter_by(job_id=grant.job_id))
-                facts = json.dumps(asdict(grant))
-                session.execute(insert(_GRANTS).values(job_id=grant.job_id, node=grant.node, at=grant.at, facts=facts))
+                session.execute(self._of(delete(_GRANTS), job_id=grant.job_id))
+                row = {"job_id": grant.job_id, "node": grant.node, "at": grant.at, "facts": json.dumps(asdict(grant))}
+                session.execute(insert(_GRANTS).values(cluster=self._cluster, **row))
 
     def read(self) -> StoredFleet:
         """Everything, the nodes by name and the grants by time; raises SQLAlchemyError."""
         with Session(self._engine) as session, session.begin():
-            return _read(session)
+            return _read(session, self._cluster)
 
     def forget_old(self, before: float) -> None:
-        """Delete what was last seen before this time, and grants beyond :data:`GRANTS_AT_MOST`.
+        """Delete what was last seen before this time, and grants beyond :data:`GRANTS_AT_MOST`, of all clusters.
 
         All is read before anything is written: with SQLite the hub cannot write from the first change to the commit.
         Raises SQLAlchemyError.
         """
         with Session(self._engine) as session, session.begin():
-            records = list(_records(session.execute(select(_NODES).where(_NODES.c.seen_at >= before))))
-            shorter = [left for record in records if (left := forgotten(record, before)) != record]
+            rows = session.execute(select(_NODES).where(_NODES.c.seen_at >= before)).all()
+            records = [(row.cluster, record) for row in rows for record in _records([row])]
+            shorter = [(name, left) for name, record in records if (left := forgotten(record, before)) != record]
             session.execute(delete(_NODES).where(_NODES.c.seen_at < before))
-            for left in shorter:
-                session.execute(_NODES.update().filter_by(node=left.node, seen_at=left.seen_at).values(**_row(left)))
+            for name, left in shorter:
+                same = {"cluster": name, "node": left.node, "seen_at": left.seen_at}
+                session.execute(update(_NODES).filter_by(**same).values(**_row(left)))
             first = select(_GRANTS.c.at).order_by(_GRANTS.c.at.desc()).offset(GRANTS_AT_MOST).limit(1)
             oldest = session.execute(first).scalar()
             session.execute(delete(_GRANTS).where(_GRANTS.c.at < before))
@@ -124,28 +144,46 @@ class FleetStore:
     def forget(self, node: str) -> bool:
         """Delete what is known of a node; return whether anything was. Raises SQLAlchemyError."""
         with Session(self._engine) as session, session.begin():
-            existed = session.execute(select(_NODES.c.node).filter_by(node=node)).first() is not None
-            session.execute(delete(_NODES).filter_by(node=node))
-            session.execute(delete(_GRANTS).filter_by(node=node))
+            existed = session.execute(self._of(select(_NODES.c.node), node=node)).first() is not None
+            session.execute(self._of(delete(_NODES), node=node))
+            session.execute(self._of(delete(_GRANTS), node=node))
         return existed
 
+    def take_over(self) -> None:
+        """Have what was kept while the hub named no clusters belong to this one; raises SQLAlchemyError."""
+        with Session(self._engine) as session, session.begin():
+            for table, key in ((_NODES, _NODES.c.node), (_GRANTS, _GRANTS.c.job_id)):
+                known = session.execute(self._of(select(key))).scalars().all()
+                unnamed = update(table).where(table.c.cluster == "", key.not_in(known))
+                session.execute(unnamed.values(cluster=self._cluster))
 
-def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> StoredFleet:
-    """Everything that a hub's database holds, without a running hub and without changing it. Raises ConfigError."""
+    def _of(self, statement: Statement, **key: str) -> Statement:
+        """The statement about this cluster's rows, and about one of them."""
+        return statement.filter_by(cluster=self._cluster, **key)
+
+
+def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS, *, cluster: str = "") -> StoredFleet:
+    """What a hub's database holds of a cluster, without a running hub and without changing it. Raises ConfigError."""
     with connected(db_url, db_kwargs, "the hub's database cannot be read") as connection:
-        return _read(Session(connection)) if inspect(connection).has_table(_NODES.name) else StoredFleet()
+        return _read(Session(connection), cluster) if _is_there(connection) else StoredFleet()
 
 
-def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> bool:
+def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO_KWARGS, *, cluster: str = "") -> bool:
     """Delete what is known of a node; return whether anything was. Raises ConfigError."""
     with connected(db_url, db_kwargs, "the hub's database cannot be changed") as connection:
-        engine = connection.engine
-        return inspect(engine).has_table(_NODES.name) and FleetStore(engine).forget(node)
+        return _is_there(connection) and FleetStore(connection, cluster).forget(node)
 
 
-def _read(session: Session) -> StoredFleet:
-    records = _records(session.execute(select(_NODES).order_by(_NODES.c.node)))
-    return StoredFleet(tuple(records), tuple(_grants(session.execute(select(_GRANTS).order_by(_GRANTS.c.at)))))
+def _is_there(connection: Connection) -> bool:
+    """Whether the database has these tables, as this version of the package makes them."""
+    tables = inspect(connection)
+    return tables.has_table(_NODES.name) and "cluster" in {str(row["name"]) for row in tables.get_columns(_NODES.name)}
+
+
+def _read(session: Session, cluster: str) -> StoredFleet:
+    records = _records(session.execute(select(_NODES).filter_by(cluster=cluster).order_by(_NODES.c.node)))
+    grants = _grants(session.execute(select(_GRANTS).filter_by(cluster=cluster).order_by(_GRANTS.c.at)))
+    return StoredFleet(tuple(records), tuple(grants))
 
 
 def _row(record: NodeRecord) -> dict[str, object]:
@@ -262,20 +300,26 @@ class FleetUpkeep:
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
-        self._done: set[str] = set()
+        self._done: set[tuple[str, str]] = set()
+        """The jobs, by cluster and id, whose reports are kept."""
 
     async def run_once(self) -> None:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
         servers = [server for server in servers_with_jobs(self._app.users.values()) if server.placement is not None]
-        self._done &= {server.job_id for server in servers}
+        self._done &= {(server.cluster, server.job_id) for server in servers}
         site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
-        # names of nodes and ids of jobs are those of the first cluster: another one may have the same
-        new = [server for server in servers if server.job_id not in self._done and server.cluster == site.cluster]
-        store = FleetStore(self._app.db.get_bind())
-        if new:
-            snapshot = await site.connection().cluster.recent(AGE)
+        for name, connection in site.connections().items():
+            new = [server for server in servers if server.cluster == name and (name, server.job_id) not in self._done]
+            store = FleetStore(self._app.db.get_bind(), name)
+            snapshot = await connection.cluster.recent(AGE) if new else None
             for server in new:
                 await self._keep_report(store, server, snapshot)
+
+    def take_over(self) -> None:
+        """In a hub that names clusters since its last start, what is known of nodes is of the first of them."""
+        first = self._app.spawner_class(config=self._app.config, hub=self._app.hub).cluster
+        if first:
+            FleetStore(self._app.db.get_bind(), first).take_over()
 
     async def forget_old(self) -> None:
         """Delete what is too old; raises SQLAlchemyError."""
@@ -287,12 +331,13 @@ class FleetUpkeep:
             report = await asyncio.to_thread(report_of, server, snapshot)
             if report is not None:
                 await store.call(partial(store.add, report.view, report.judge, late=report.late))
-        self._done.add(server.job_id)
+        self._done.add((server.cluster, server.job_id))
 
 
 def begin_fleet(app: JupyterHub) -> None:
     """Begin to keep reports."""
     if starts_slurm_jobs(app.spawner_class):
         upkeep = FleetUpkeep(app)
+        upkeep.take_over()
         every(app, POLL_SECONDS, upkeep.run_once, "Keeping the reports of nodes")
         every(app, SWEEP, upkeep.forget_old, "The deletion of old reports of nodes")

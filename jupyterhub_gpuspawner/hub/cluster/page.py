@@ -42,8 +42,10 @@ def may_see_cluster(parsed_scopes: Mapping[str, object]) -> bool:
 
 @dataclass(frozen=True)
 class Sight:
-    """What is known about the cluster for one request."""
+    """What is known about a cluster for one request."""
 
+    cluster: str
+    """Its name; empty in a hub that names none."""
     cluster_map: ClusterMap | None
     """None where Slurm has not responded yet."""
     silent: bool = False
@@ -65,22 +67,34 @@ def filters_of(handler: BaseHandler) -> dict[str, str]:
     return {name: handler.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
 
-def connection_of(handler: BaseHandler) -> Connection:
-    """The hub's connection to Slurm, or to the first of its clusters; raises 404 in a hub without Slurm jobs."""
+def connections_of(handler: BaseHandler) -> dict[str, Connection]:
+    """The hub's connection to each cluster by its name, which is empty in a hub that names none.
+
+    Raises 404 in a hub without Slurm jobs.
+    """
     spawner_class = handler.settings["spawner_class"]
     if not starts_slurm_jobs(spawner_class):
         raise web.HTTPError(404, "This hub does not start Slurm jobs.")
     site = spawner_class(config=handler.settings["config"], hub=handler.settings["hub"])
-    connection: Connection = site.connection()
-    return connection
+    connections: dict[str, Connection] = site.connections()
+    return connections
 
 
-async def sight_of(handler: BaseHandler) -> Sight:
-    """The current or last known map, filtered; raises 404 in a hub that starts no Slurm jobs."""
-    connection = connection_of(handler)
+def requested_connection(handler: BaseHandler) -> Connection:
+    """The connection to the cluster that the query names, or to the first one; raises 404."""
+    connections = connections_of(handler)
+    name = handler.get_argument("cluster", "") or next(iter(connections))
+    if name not in connections:
+        known = ", ".join(filter(None, connections)) or "none"
+        raise web.HTTPError(404, f"There is no such cluster. The clusters with a name are: {known}.")
+    return connections[name]
+
+
+async def sight_of(handler: BaseHandler, connection: Connection) -> Sight:
+    """The current or last known map of a cluster, filtered."""
     snapshot = await connection.cluster.recent(AGE)
     if snapshot is None:
-        return Sight(None, silent=connection.silent)
+        return Sight(connection.name, None, silent=connection.silent)
     # not older than the snapshot
     allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
     servers = servers_with_jobs(handler.settings["users"].values())
@@ -89,6 +103,7 @@ async def sight_of(handler: BaseHandler) -> Sight:
     # takes some hundredths of a second for a thousand nodes: not in the event loop
     cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, jobs).only(**filters))
     return Sight(
+        connection.name,
         cluster_map,
         silent=connection.silent,
         has_holders=allocations is not None,
@@ -97,12 +112,9 @@ async def sight_of(handler: BaseHandler) -> Sight:
     )
 
 
-async def health_of(handler: BaseHandler) -> FleetHealth:
-    """The health of all nodes, by their reports and Slurm's configuration; raises SQLAlchemyError.
-
-    Raises 404 in a hub that starts no Slurm jobs.
-    """
-    connection, store = connection_of(handler), FleetStore(handler.db.get_bind())
+async def health_of(handler: BaseHandler, connection: Connection) -> FleetHealth:
+    """The health of a cluster's nodes, by their reports and Slurm's configuration; raises SQLAlchemyError."""
+    store = FleetStore(handler.db.get_bind(), connection.name)
     snapshot = await connection.cluster.recent(AGE)
     nodes = snapshot.nodes if snapshot is not None and not connection.silent else None
     gres = {node.name: node.gres for node in nodes} if nodes is not None else None
@@ -129,20 +141,55 @@ class ClusterPage(BaseHandler):
     @web.authenticated
     @needs_scope("admin-ui")
     async def get(self) -> None:
-        """Filtered by ``text``, ``partition`` and ``use``; with the nodes' health below, unless ``part`` is ``map``."""
+        """A section for each cluster, or the one that ``cluster`` names.
+
+        Filtered by ``text``, ``partition`` and ``use``; with the nodes' health below, unless ``part`` is ``map``.
+        """
         check_scopes(self)
-        sight, filters = await sight_of(self), filters_of(self)
-        spaces: dict[str, Any] = {}
-        if sight.cluster_map is not None:
-            moment = datetime.fromtimestamp(sight.cluster_map.taken_at).astimezone()
-            rights = Rights(
-                log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use
-            )
-            rows = await asyncio.to_thread(self._rows, sight.cluster_map, filters, rights, self.template_namespace)
-            spaces = {"rows": rows, "summary": summary(sight.cluster_map), "taken": moment}
+        filters, clusters = filters_of(self), connections_of(self)
+        cluster = self.get_argument("cluster", "")
+        connections = [requested_connection(self)] if cluster else list(clusters.values())
+        sights = await asyncio.gather(*(sight_of(self, connection) for connection in connections))
+        maps = [await self._of_sight(sight, filters, several=len(clusters) > 1) for sight in sights]
+        healths = {}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
-            spaces["health"] = health_section(await health_of(self), time.time())
-        self.finish(await self.render_template("cluster.html", sight=sight, filters=filters, **spaces))
+            for connection in connections:
+                name = connection.name if len(clusters) > 1 else ""
+                healths[name] = health_section(await health_of(self, connection), time.time())
+        self.finish(
+            await self.render_template(
+                "cluster.html",
+                maps=maps,
+                clusters=tuple(clusters),
+                partitions=tuple(dict.fromkeys(name for sight in sights for name in sight.partitions)),
+                filters={**filters, "cluster": cluster},
+                healths=healths,
+            )
+        )
+
+    async def _of_sight(self, sight: Sight, filters: Mapping[str, str], *, several: bool) -> dict[str, Any]:
+        """One cluster's section of the map, for the page's template; with its name where there are several."""
+        name = sight.cluster if several else ""
+        cluster_map, past, namespace = sight.cluster_map, LEARNED[sight.cluster].queued, self.template_namespace
+        if cluster_map is None:
+            return {"name": name, "sight": sight}
+        rights = Rights(log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use)
+        template = self.get_template("cluster_rows.html", sync=True)
+
+        def rows() -> Markup:
+            parts = sections(
+                cluster_map,
+                now=time.time(),
+                rights=rights,
+                past=past,
+                failing=FAILING_NODES,
+                filtered=any(filters.values()),
+            )
+            return Markup(template.render(name=name, sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
+
+        taken = datetime.fromtimestamp(cluster_map.taken_at).astimezone()
+        in_words = {"rows": await asyncio.to_thread(rows), "summary": summary(cluster_map), "taken": taken}
+        return {"name": name, "sight": sight, **in_words}
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:
         """The active servers for which the reader has this scope; looks up rows only where the scope has a filter."""
@@ -153,20 +200,6 @@ class ClusterPage(BaseHandler):
             (user.name, running.name) for user, running in active if allowed(running.orm_spawner, "server")
         )
 
-    def _rows(
-        self, cluster_map: ClusterMap, filters: Mapping[str, str], rights: Rights, namespace: Mapping[str, Any]
-    ) -> Markup:
-        template = self.get_template("cluster_rows.html", sync=True)
-        parts = sections(
-            cluster_map,
-            now=time.time(),
-            rights=rights,
-            past=LEARNED[connection_of(self).name].queued,
-            failing=FAILING_NODES,
-            filtered=any(filters.values()),
-        )
-        return Markup(template.render(sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
-
 
 class FleetHandler(APIHandler):
     """Nodes that differ from their siblings or contradict Slurm's configuration, and how well Slurm placed jobs there.
@@ -176,9 +209,9 @@ class FleetHandler(APIHandler):
 
     @needs_scope("admin-ui")
     async def get(self) -> None:
-        """The fleet document, version 1."""
+        """The fleet document, version 1, of the first cluster or of the one that `cluster` names."""
         check_scopes(self)
-        self.write((await health_of(self)).to_json())
+        self.write((await health_of(self, requested_connection(self))).to_json())
 
 
 class ClusterHandler(APIHandler):
@@ -186,13 +219,17 @@ class ClusterHandler(APIHandler):
 
     @needs_scope("admin-ui")
     async def get(self) -> None:
-        """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded."""
+        """The map, version 1, of the first cluster or of the one that `cluster` names.
+
+        Filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded.
+        """
         check_scopes(self)
-        sight = await sight_of(self)
+        sight = await sight_of(self, requested_connection(self))
         cluster_map = sight.cluster_map
         if cluster_map is None:
             raise web.HTTPError(503, "Slurm has not responded to this hub yet.")
         document = {
+            **({"cluster": sight.cluster, "clusters": list(connections_of(self))} if sight.cluster else {}),
             "age_s": round(max(0.0, time.time() - cluster_map.taken_at), 1),
             "silent": sight.silent,
             "holders_known": sight.has_holders,

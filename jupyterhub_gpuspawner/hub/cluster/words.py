@@ -10,6 +10,7 @@ FILTER = "Filter"
 FILTER_TEXT = "Node, user, job, GPU, reason"
 FILTER_PARTITION = "Partition"
 FILTER_USE = "State"
+EVERY_CLUSTER = "all"
 EVERY_PARTITION = "all"
 CLEAR = "Clear"
 USES = {

@@ -70,6 +70,30 @@ def test_a_report_without_gpus_leaves_no_record(engine: Engine) -> None:
     assert store.read() == StoredFleet()
 
 
+def test_clusters_have_nodes_and_jobs_of_the_same_names(engine: Engine, url: str) -> None:
+    """What is known of one says nothing of the other."""
+    cedar, juniper = FleetStore(engine, "cedar"), FleetStore(engine, "juniper")
+    juniper.add(view("g1", WHOLE), lambda _: GRANT)
+    cedar.add(view("g1", only(WHOLE, 0)), lambda _: None)
+
+    assert read_database(url, cluster="juniper") == StoredFleet((record("g1"),), (GRANT,))
+    assert (juniper.granted("7"), cedar.granted("7")) == (True, False)
+    assert forget_in_database(url, "g1", cluster="cedar")
+    assert (len(juniper.read().records), cedar.read()) == (1, StoredFleet())
+
+
+def test_when_the_hub_names_clusters_what_it_knew_is_of_the_first(engine: Engine) -> None:
+    """What is known of a node under the new name already is the newer."""
+    FleetStore(engine).add(view("g1", WHOLE), lambda _: GRANT)
+    FleetStore(engine).add(view("g2", topology("g2")), lambda _: None)
+    juniper = FleetStore(engine, "juniper")
+    juniper.add(view("g2", topology("g2")), lambda _: None)
+    juniper.take_over()
+
+    assert juniper.read() == StoredFleet((record("g1"), record("g2")), (GRANT,))
+    assert [record.node for record in FleetStore(engine).read().records] == ["g2"]
+
+
 def add(store: FleetStore, grant: Grant) -> None:
     """Add a view of the grant's node at its time, with the grant."""
     store.add(view(grant.node, topology(grant.node), at=grant.at), lambda _: grant)

@@ -5,7 +5,7 @@ import { showTimes } from "./times.js";
 
 // updates the map while the filter is typed, and every half minute
 function cluster(page) {
-  const filter = page.querySelector("form");
+  const filter = page.querySelector(".gpuspawner-filter");
   const map = document.getElementById("gpuspawner-map");
   let last = 0;
   let soon = 0;
@@ -47,4 +47,4 @@ function cluster(page) {
 }
 
 const clusterPage = document.getElementById("gpuspawner-cluster");
-if (clusterPage?.querySelector("form")) cluster(clusterPage);
+if (clusterPage?.querySelector(".gpuspawner-filter")) cluster(clusterPage);
