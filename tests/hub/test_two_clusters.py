@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, scrape, sta
 from tests.fixtures.login_node import login_node, missing
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
+from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -118,11 +121,23 @@ def spawn_both(two: Two, server: str = "") -> str:
     return str(number)
 
 
+def on_the_map(hub: HubProcess) -> dict[str, list[str]]:
+    """The hub's servers in each cluster's section of the administrators' map."""
+    page = Visitor(hub, "admin").look("/hub/gpuspawner/cluster?part=map").soup
+    sections = {}
+    for heading in page.select("#gpuspawner-map h2"):
+        rows = takewhile(lambda tag: tag.name != "h2", heading.find_next_siblings())
+        text = " ".join(row.get_text(" ", strip=True) for row in rows)
+        sections[heading.get_text()] = re.findall(r"\S+'s server, job \d+", text)
+    return sections
+
+
 def test_servers_on_two_clusters_have_the_same_number_and_one_stops_alone(two: Two) -> None:
     """Each is found again by a restarted hub, with a start that was under way, and cancelled on its own cluster."""
     hub, (ann, bea) = two.hub, two.people.values()
     number = spawn_both(two)
     assert [stored(hub, user)["cluster"]["name"] for user in (ann, bea)] == ["juniper", "cedar"]
+    assert on_the_map(hub) == {"juniper": [f"{ann}'s server, job {number}"], "cedar": [f"{bea}'s server, job {number}"]}
     blocker = two.cedar.run("sbatch", "--parsable", "-p", "gpu", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
     start(hub, bea, "cedar-k80-node", "waits")
     waiting = job_id(hub, bea, "waits")

@@ -219,10 +219,7 @@ class ClusterHandler(APIHandler):
 
     @needs_scope("admin-ui")
     async def get(self) -> None:
-        """The map, version 1, of the first cluster or of the one that `cluster` names.
-
-        Filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded.
-        """
+        """The map, version 1, of `cluster` or the first, by `text`, `partition` and `use`; 503 until Slurm answers."""
         check_scopes(self)
         sight = await sight_of(self, requested_connection(self))
         cluster_map = sight.cluster_map
