@@ -149,7 +149,7 @@ def failure_of(server: Server, asked_at: float) -> str | None:
     ending = server.ending
     if ending is not None:
         is_new = ending.failed and (ending.at is None or ending.at >= asked_at)
-        return server.end_words().sentence if is_new else None
+        return server.end_words(to_user=False).sentence if is_new else None
     return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else None
 
 

@@ -227,7 +227,7 @@ class Participant:
             return ""
         server = self.server
         if server.ending is not None:
-            return server.end_words().sentence
+            return server.end_words(to_user=False).sentence
         return self.fault or (first_line(server.failure) if server.failure is not None else "")
 
 

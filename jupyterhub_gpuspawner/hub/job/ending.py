@@ -183,38 +183,44 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
         "Slurm did not accept the job within {time}, so the start was cancelled.", _TRY_LATER
     ),
     ("timeout", Stage.ALLOCATED): Words(
-        "Your server did not start within {time} after Slurm had started its job, so the start was cancelled. "
+        "{Your} server did not start within {time} after Slurm had started its job, so the start was cancelled. "
         "Last known state: {job}",
         _RETRY,
     ),
-    ("timeout", Stage.STARTING): Words("Your server was started but did not respond to the hub within {time}.", _RETRY),
+    ("timeout", Stage.STARTING): Words(
+        "{Your} server was started but did not respond to the hub within {time}.", _RETRY
+    ),
     ("queue_timeout", None): Words(
-        "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up.",
+        "{You} waited {time} in the queue, which is the limit here; the start was cancelled, and {your} place given "
+        "up.",
         "Start again, or choose fewer resources: a smaller job may start sooner.",
         "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner.",
     ),
     ("hook", None): Words(
-        "The hub could not prepare your server.",
+        "The hub could not prepare {your} server.",
         "This was not caused by you: please tell {contact}.",
         "A hook of this hub's configuration failed; its log says more.",
     ),
-    ("unreachable", None): Words("Your server was started, but the hub cannot reach it.", _ASK),
+    ("unreachable", None): Words("{Your} server was started, but the hub cannot reach it.", _ASK),
     ("hub_restarted", None): Words(
-        "The hub was restarted while your server was being started. Job {job_id}, which had been submitted for it, has "
-        "been cancelled. Please start your server again."
+        "The hub was restarted while {your} server was being started. Job {job_id}, which had been submitted for it, "
+        "has been cancelled. Please start {your} server again."
     ),
     ("database", None): Words(
-        "The hub's database did not respond while your server was being started.", "Please start it again."
+        "The hub's database did not respond while {your} server was being started.", "Please start it again."
     ),
     ("database", Stage.READY): Words(
-        "The hub's database failed while your server was being started or stopped, and the server is gone.",
+        "The hub's database failed while {your} server was being started or stopped, and the server is gone.",
         "Please start your server again.",
     ),
     (SubmitRejected.reason, None): Words(advice=_REFUSED),
     (SlurmUnavailable.reason, None): Words(advice=_TRY_LATER),
     **{(error.reason, None): Words(advice=_ASK) for error in (GPUSpawnerError, ConfigError, SlurmOutputError)},
 }
-"""Why a start failed, by the fault and how far it was; the sentence of an error is its own."""
+"""Why a start failed, by the fault and how far it was; the sentence of an error is its own.
+
+``{Your}``, ``{your}`` and ``{You}`` in a sentence depend on its reader: :func:`words_of`.
+"""
 _MISSING = "The profile needs it: please tell {contact}."
 _OF_A_LINE = "If this does not help you, send it to {contact}."
 _NOT_YOURS = "This was not caused by you. Start again: Slurm uses another node if one is available."
@@ -227,16 +233,16 @@ _OF_REPORTS: Mapping[str, Words] = {
     "conda_command": Words("There is no conda command on {node}.", _MISSING),
     "conda": Words("The conda environment {subject} cannot be activated on {node}.", _MISSING),
     "venv": Words("The virtual environment {subject} cannot be activated on {node}.", _MISSING),
-    "setup": Words("The profile's setup ended the job before your server was started.", _OF_A_LINE, "See `setup`."),
+    "setup": Words("The profile's setup ended the job before {your} server was started.", _OF_A_LINE, "See `setup`."),
     "prologue": Words(
-        "The site's own lines ended the job before your server was started.", _OF_A_LINE, "See `req_prologue`."
+        "The site's own lines ended the job before {your} server was started.", _OF_A_LINE, "See `req_prologue`."
     ),
     "launcher": Words(
-        "No folder on {node} could hold the program that starts your server.",
+        "No folder on {node} could hold the program that starts {your} server.",
         _ASK,
         "Make room in /tmp and /dev/shm, and look at TMPDIR and the home folder there; its log says what each lacks.",
     ),
-    "script": Words("The site's batch script ended before your server was ready.", _OF_A_LINE, "See `batch_script`."),
+    "script": Words("The site's batch script ended before {your} server was ready.", _OF_A_LINE, "See `batch_script`."),
     "command": Words(
         "There is no command {subject} on {node}.",
         _MISSING,
@@ -245,17 +251,17 @@ _OF_REPORTS: Mapping[str, Words] = {
     "command_refused": Words("The command {subject} cannot be run on {node}.", _MISSING, "Look at its mode."),
     "server": Words("The server ended before it was ready.", "The log may say more. " + _OF_A_LINE),
     "home_full": Words(
-        "Your home folder is full.",
+        "{Your} home folder is full.",
         "Delete what you no longer need, or move it elsewhere, and start again; or ask {contact} for more room.",
         "{subject} takes no more bytes or files on {node}: a quota, or the file system itself.",
     ),
     "home_unwritable": Words(
-        "Your home folder cannot be written on {node}.",
+        "{Your} home folder cannot be written on {node}.",
         _ASK,
         "{subject}: look at how it is mounted there, and at its owner and mode.",
     ),
     "home_silent": Words(
-        "Your home folder does not answer on {node}.",
+        "{Your} home folder does not answer on {node}.",
         "This was not caused by you. Try again in a few minutes; if it still fails, contact {contact}.",
         "A write to {subject} took too long: look at the file server, and at the node's mounts.",
     ),
@@ -269,23 +275,28 @@ _OF_REPORTS: Mapping[str, Words] = {
 _UNEXPLAINED = Words(words.START_FAILED)
 
 
-def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT) -> Words:
+_TO_USER = {"Your": "Your", "your": "your", "You": "You"}
+_TO_OTHERS = {"Your": "The", "your": "the", "You": "The server"}
+
+
+def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT, to_user: bool = True) -> Words:
     """What is shown of an ending, always with a sentence; ``{time}`` in it stands for :attr:`Ending.at`. Escape it.
 
-    ``title`` is the server's, and names one that was stopped; ``contact`` is whom its user may ask.
+    ``title`` is the server's, and names one that was stopped; ``contact`` is whom its user may ask. With
+    ``to_user=False`` the sentence is for somebody else, such as an instructor; advice is always for the user.
     """
-    own, quoted = _of_facts(ending, title, contact), ending.quoted
+    own, quoted = _of_facts(ending, title, contact, _TO_USER if to_user else _TO_OTHERS), ending.quoted
     text = (quoted.advice or own.advice).replace("{contact}", contact)
     return Words(quoted.sentence or own.sentence, text, quoted.hint or own.hint)
 
 
-def _of_facts(ending: Ending, title: str, contact: str) -> Words:
+def _of_facts(ending: Ending, title: str, contact: str, whose: Mapping[str, str]) -> Words:
     job = ending.job or Job(ending.job_id, Phase.ENDED)
     of_job = job_words(job, contact=contact)
     if ending.stopped:
         return Words(_of_stop(ending, title))
     if ending.failed:
-        return _of_start(ending, of_job)
+        return _of_start(ending, of_job, whose)
     if job.phase is not Phase.ENDED:
         return Words("Slurm requeued the job, which ended its server.", _REQUEUE)
     if ending.session_over:
@@ -293,12 +304,12 @@ def _of_facts(ending: Ending, title: str, contact: str) -> Words:
     return Words(of_job.sentence, of_job.advice)
 
 
-def _of_start(ending: Ending, of_job: Words) -> Words:
+def _of_start(ending: Ending, of_job: Words, whose: Mapping[str, str]) -> Words:
     job, fault = ending.job, ending.cause.fault
     if (reported := _OF_REPORTS.get(fault)) is not None:
-        return _of_report(ending, reported, of_job)
+        return _of_report(ending, reported, of_job, whose)
     if job is not None and job.phase is Phase.ENDED:
-        return _of_end(ending, of_job)
+        return _of_end(ending, of_job, whose["your"])
     if job is not None and fault == SubmitRejected.reason:
         return replace(of_job, hint=f"Job {ending.job_id}: {of_job.sentence} {of_job.hint}".strip())
     if ending.printed:
@@ -306,14 +317,14 @@ def _of_start(ending: Ending, of_job: Words) -> Words:
         return Words(refusal.for_user, _REFUSED, refusal.for_admin)
     of_start = _STARTS_IN_WORDS.get((fault, ending.stage)) or _STARTS_IN_WORDS.get((fault, None), _UNEXPLAINED)
     last_state = words.SUBMITTED_AS if job is None else words.ABOUT_JOB
-    facts = {"job_id": ending.job_id, "time": duration(ending.seconds)}
+    facts = {**whose, "job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
     return replace(of_start, sentence=_with_line(of_start.sentence.format(**facts), ending.line))
 
 
-def _of_end(ending: Ending, of_job: Words) -> Words:
+def _of_end(ending: Ending, of_job: Words, your: str) -> Words:
     """Such as ``Job 7 ended before your server was ready: The node of the job failed.``."""
-    text = f"Job {ending.job_id} ended before your server was ready"
+    text = f"Job {ending.job_id} ended before {your} server was ready"
     if ending.cause.fault == JOB_NODE_DRAINED:
         return Words(f"{text}: {of_job.sentence} Its node takes no more jobs: {ending.subject}.", _NOT_YOURS)
     if ending.cause.fault == JOB_SILENT:
@@ -323,10 +334,11 @@ def _of_end(ending: Ending, of_job: Words) -> Words:
     return Words(f"{text}: {of_job.sentence}", of_job.advice)
 
 
-def _of_report(ending: Ending, reported: Words, of_job: Words) -> Words:
+def _of_report(ending: Ending, reported: Words, of_job: Words, whose: Mapping[str, str]) -> Words:
     """Such as ``The module CUDA/99 cannot be loaded on g1.``; how the job ended is for administrators."""
     job = ending.job
-    facts = {"node": (job.batch_host if job is not None else "") or "the node", "subject": ending.subject}
+    node = (job.batch_host if job is not None else "") or "the node"
+    facts = {**whose, "node": node, "subject": ending.subject}
     ended = words.ABOUT_JOB.format(job_id=ending.job_id, text=of_job.sentence) if job is not None else ""
     hint = f"{reported.hint.format(**facts)} {ended}".strip()
     text = reported.sentence.format(**facts)

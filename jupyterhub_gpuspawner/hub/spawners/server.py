@@ -147,12 +147,15 @@ class Server:
         """When a person stopped the last server, in seconds since the epoch; 0 where nobody has, or it is not known."""
         return (self.ending.at or 0.0) if self.ending is not None and self.ending.stopped else 0.0
 
-    def end_words(self, contact: str = words.CONTACT) -> Words:
-        """What is said of how it ended; empty where that is not known. ``contact`` is whom its user may ask."""
+    def end_words(self, contact: str = words.CONTACT, *, to_user: bool = True) -> Words:
+        """What is said of how it ended, to its user or to somebody else; empty where that is not known.
+
+        ``contact`` is whom its user may ask.
+        """
         if self.ending is None:
             return NO_WORDS
         title = words.title(self.name, self.display_name, self.ending.profile or self.profile_name)
-        return words_of(self.ending, title=title, contact=contact)
+        return words_of(self.ending, title=title, contact=contact, to_user=to_user)
 
     @property
     def silent(self) -> bool:

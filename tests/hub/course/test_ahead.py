@@ -18,7 +18,7 @@ BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
 NOTHING, SUBMITTING = Server("ada"), Server("ada", pending="spawn")
 STARTING = Server("ada", pending="spawn", job_id="7")
 READY = Server("ada", ready=True, job_id="7")
-UNREACHABLE = "Your server was started, but the hub cannot reach it."
+UNREACHABLE = "The server was started, but the hub cannot reach it."
 FAILED = Server("ada", ending=Ending(start_failed("unreachable")))
 ENDED = Server("ada", ending=Ending(Cause(Kind.TIME_LIMIT), at=1010.0))
 COLD, WARM = 1150.0, 1700.0

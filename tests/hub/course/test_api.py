@@ -89,7 +89,7 @@ def test_people_are_in_the_states_of_the_page() -> None:
             last_activity="2026-03-02T10:00:00Z",
         ),
         CoursePerson("dan", "failed", stage="failed", fault="Too many servers."),
-        CoursePerson("eve", "failed", fault="Your server was started, but the hub cannot reach it."),
+        CoursePerson("eve", "failed", fault="The server was started, but the hub cannot reach it."),
         CoursePerson("fay", "elsewhere"),
         CoursePerson("zoe", "absent"),
     )

@@ -71,7 +71,7 @@ AGAIN = ("start", "message")
 SLICES = (PlacedGpu(0), PlacedGpu(1, mig="1g.10gb", mig_device=2))
 QUEUED = {"matching": "GPUs", "queue_position": QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600)}
 OF_MEMORY = Job("12", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
-UNREACHABLE, MEMORY = "Your server was started, but the hub cannot reach it.", "The job exceeded its memory limit."
+UNREACHABLE, MEMORY = "The server was started, but the hub cannot reach it.", "The job exceeded its memory limit."
 OUT_OF_MEMORY = Ending(Cause(Kind.MEMORY), at=NOW - 60, job=OF_MEMORY, lines="secret")
 
 

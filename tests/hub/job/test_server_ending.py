@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub.job.ending import (
+    JOB_SILENT,
     TEXT_LIMIT,
     Ending,
     ServerEnding,
@@ -394,6 +396,27 @@ def test_a_start_that_took_too_long_says_what_did_not_come(stage: Stage | None, 
     assert words_of(replace(ending, job=job)).sentence == sentence.replace(
         "Submitted as job 7.", "Job 7: The job is running on g1."
     )
+
+
+TO_OTHERS = {
+    "timeout": "The server was started but did not respond to the hub within 10 min.",
+    "queue_timeout": "The server waited 10 min in the queue, which is the limit here; the start was cancelled, and the "
+    "place given up.",
+    "home_full": "The home folder is full.",
+    "script": "The site's batch script ended before the server was ready. The job failed with exit code 1.",
+    JOB_SILENT: "Job 7 ended before the server was ready: The job failed with exit code 1. It reported nothing.",
+}
+
+
+@pytest.mark.parametrize(("fault", "sentence"), TO_OTHERS.items())
+def test_an_instructor_does_not_read_that_it_is_her_server(fault: str, sentence: str) -> None:
+    """Only the server's user reads "you" and "your"."""
+    stage = Stage.STARTING if fault == "timeout" else None
+    job = None if "timeout" in fault else Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
+    ending = Ending(start_failed(fault), job_id="7", job=job, stage=stage, seconds=600.0)
+
+    assert words_of(ending, to_user=False).sentence == sentence
+    assert re.search(r"\b[Yy]ou", words_of(ending).sentence)
 
 
 def test_a_fault_of_another_version_has_a_sentence() -> None:
