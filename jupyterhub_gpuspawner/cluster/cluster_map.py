@@ -202,6 +202,16 @@ class ClusterMap:
         """Nodes by name."""
         return {node.name: node for node in self.nodes}
 
+    @cached_property
+    def types_beside(self) -> Mapping[str, frozenset[str]]:
+        """For each type of GPU, those of the nodes that have it."""
+        on_nodes = {frozenset(gpu.type for gpu in node.gpus if gpu.type) for node in self.nodes}
+        beside: dict[str, frozenset[str]] = {}
+        for types in on_nodes:
+            for kind in types:
+                beside[kind] = beside.get(kind, frozenset()) | types
+        return beside
+
     @property
     def totals(self) -> Totals:
         """Totals over all nodes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -91,10 +91,16 @@ class WaitingLine:
 
 
 class JobsInWords:
-    """Tells the jobs of one map to one viewer; ``now`` in seconds since the epoch, ``past`` waits by partition."""
+    """Tells the jobs of one map to one viewer; ``now`` in seconds since the epoch, ``past`` waits by partition.
 
-    def __init__(self, now: float, rights: Rights, past: Mapping[str, PastWaits]) -> None:
+    ``beside`` are, by type of GPU, the types on the same nodes: of which GPU a slice is.
+    """
+
+    def __init__(
+        self, now: float, rights: Rights, past: Mapping[str, PastWaits], beside: Mapping[str, Collection[str]]
+    ) -> None:
         self._now = now
+        self._beside = beside
         self._past = past
         self._rights = rights
         self._told: dict[str, JobWords] = {}
@@ -114,7 +120,7 @@ class JobsInWords:
         )
         return WaitingLine(
             job=self._links(job.user, job.job_id, job.server, started=False),
-            asks=_asks(job),
+            asks=self._asks(job),
             since=None if since is None else _moment(waiting, since, now),
             expected=words.EXPECTED.format(words=estimate.words(now)) if estimate is not UNKNOWN else "",
             reason=meaning(job.reason or "None").sentence,
@@ -142,25 +148,23 @@ class JobsInWords:
             stop=words.STOP_SERVER.format(user=user, server=server).rstrip() if key in self._rights.stop else "",
         )
 
+    def _asks(self, job: WaitingJob) -> str:
+        """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} K80, 12 GB on each, 8 CPUs, 4 GiB, 1 h``."""
+        suffix = words.PER_NODE if job.nodes > 1 else ""
+        gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {self._requested_kind(gres)}{suffix}" for gres in job.gpus)
+        parts = (
+            counted(job.nodes, "node") if job.nodes > 1 else "",
+            *gpus,
+            counted(job.cpus, "CPU") if job.cpus else "",
+            memory(job.memory_mib) if job.memory_mib else "",
+            words.NO_LIMIT if job.time_limit is None else duration(job.time_limit),
+        )
+        return ", ".join(filter(None, parts))
 
-def _asks(job: WaitingJob) -> str:
-    """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} K80, 12 GB on each, 8 CPUs, 4 GiB, 1 h``."""
-    suffix = words.PER_NODE if job.nodes > 1 else ""
-    gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {_requested_kind(gres)}{suffix}" for gres in job.gpus)
-    parts = (
-        counted(job.nodes, "node") if job.nodes > 1 else "",
-        *gpus,
-        counted(job.cpus, "CPU") if job.cpus else "",
-        memory(job.memory_mib) if job.memory_mib else "",
-        words.NO_LIMIT if job.time_limit is None else duration(job.time_limit),
-    )
-    return ", ".join(filter(None, parts))
-
-
-def _requested_kind(gres: Gres) -> str:
-    if gres.name == "gpu":
-        return str(gpu_model(gres.type)) if gres.type else "GPU"
-    return f"{gres.type} {gres.name}" if gres.type else gres.name
+    def _requested_kind(self, gres: Gres) -> str:
+        if gres.name == "gpu":
+            return str(gpu_model(gres.type, self._beside.get(gres.type, ()))) if gres.type else "GPU"
+        return f"{gres.type} {gres.name}" if gres.type else gres.name
 
 
 def _moment(words: str, at: float, now: float) -> Moment:
@@ -264,7 +268,7 @@ def sections(
 
     ``now`` as in time.time(); ``past`` are past waits by partition, ``failing`` nodes by name on which starts fail.
     """
-    in_words = JobsInWords(now, rights, past)
+    in_words = JobsInWords(now, rights, past, cluster_map.types_beside)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     row_by_name: dict[str, Row] = {}

@@ -171,6 +171,16 @@ RUNS = {
 }
 
 
+def test_a_slice_in_line_has_the_name_that_it_has_on_its_node() -> None:
+    """A MIG profile does not name the GPU that is divided; the nodes that have it do."""
+    node = MapNode("m1", NodeUse.IDLE, "free", gpus=(MapGpu(0, "a100"), MapGpu(1, "1g.10gb")))
+
+    (section,) = sections(a_map(node, queue=(waiting("11", "gpu:1g.10gb:1", time_limit=3600),)), now=NOW)
+
+    assert section.rows[0].has.endswith("A100 slice, 10 GB")
+    assert section.waiting[0].asks.startswith("1 \N{MULTIPLICATION SIGN} A100 slice, 10 GB, ")
+
+
 @pytest.mark.parametrize(("gpus", "told"), RUNS.values(), ids=RUNS.keys())
 def test_pieces_of_a_node(gpus: tuple[MapGpu, ...], told: list[tuple[str, str, str]]) -> None:
     """The name and the text of each piece."""
