@@ -360,6 +360,7 @@
       }
       if (!panel.isAttached) labShell.add(panel, "main", { mode: "tab-after" });
       draw();
+      if (window.innerWidth < 600) labShell.collapseLeft(); // beside the file browser there is no room on a phone
       labShell.activateById(panel.id);
     }
 
@@ -523,6 +524,10 @@
 
   const STYLE = `
     .gpuspawner-status { border: 0; background: none; color: inherit; font: inherit; cursor: pointer; padding: 0 6px; }
+    /* it shrinks before it moves others out of the window; where even that is too wide, it comes before them */
+    .gpuspawner-status { min-width: 10em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+    :has(> .gpuspawner-status) { min-width: 0; }
+    @media (width < 900px) { .gpuspawner-status { order: -1; } }
     .gpuspawner-status:hover { background: var(--jp-layout-color3); }
     .gpuspawner-soon { background: var(--jp-warn-color1); color: #000; }
     .gpuspawner-panel { background: var(--jp-layout-color1); color: var(--jp-ui-font-color1); overflow: auto; padding: 16px; }
@@ -531,6 +536,7 @@
     .gpuspawner-panel dd { margin: 0; }
     .gpuspawner-panel blockquote { border-left: 4px solid var(--jp-brand-color1); margin: 12px 0; padding: 4px 12px; white-space: pre-line; overflow-wrap: anywhere; }
     .gpuspawner-panel blockquote p { margin: 4px 0; }
+    .gpuspawner-panel button { border: 1px solid transparent; } /* forced colours show it */
     .gpuspawner-panel img { background: #fff; max-width: 100%; }
   `;
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
-from tests.browser.seeing import axe_faults, shoot, sign_in
+from tests.browser.seeing import DESK, axe_faults, shoot, sign_in
 from tests.fixtures.hubs import StartHub
 from tests.waiting import wait_until
 
@@ -86,6 +86,13 @@ def sources(notebook: Path) -> str:
         return ""
 
 
+def right_edge(page: Page, items: str, width: int) -> float:
+    """Where the rightmost of these ends in a window of this width, in CSS pixels."""
+    page.set_viewport_size({"width": width, "height": 900})
+    boxes = [box for item in page.locator(items).all() if (box := item.bounding_box()) is not None]
+    return max(box["x"] + box["width"] for box in boxes)
+
+
 @pytest.mark.timeout(300)
 def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
     """In a job of three minutes: the time left; without the hub's answer: GPU use, a notice, the notebook saved.
@@ -116,6 +123,9 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         )
         notice.first.hover()  # waits until it has moved in
         shoot(page, "lab-notice")
+        assert right_edge(page, ".jp-StatusBar-Item:visible", 1100) <= 1100  # with a notebook, whose items stand there
+        assert right_edge(page, ".gpuspawner-status", 390) <= 390
+        page.set_viewport_size(DESK)
 
     page.get_by_role("button", name="More time").first.click()
     expect(status).to_have_text(re.compile(r"^3[12] min left"), timeout=PATIENCE)
