@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -117,6 +118,54 @@ def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page
     )
 
     assert profiles == [["k80", "none", "auto"], ["broken", "solid", "auto"]]
+
+
+def test_forced_colours_keep_the_bars_of_the_map(hub: HubProcess, page: Page) -> None:
+    """Its legend, and how much of nodes and partitions is in use: the browser removes other backgrounds."""
+    page.emulate_media(forced_colors="active")
+    sign_in(page, hub, "admin")
+    page.goto(hub.url + PAGES["map"])
+    bars = ".gpuspawner-legend li, .gpuspawner-bars > span, .gpuspawner-partition > ul > li > :nth-child(4) > span"
+    adjusted = page.locator(bars).evaluate_all(
+        """(bars) => bars.map((bar) => [getComputedStyle(bar), getComputedStyle(bar, "::before")]
+            .some((style) => style.forcedColorAdjust === "none" && style.backgroundImage !== "none"))"""
+    )
+
+    assert len(adjusted) > 4
+    assert all(adjusted)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_edge_of_each_field_is_seen(hub: HubProcess, page: Page, scheme: Literal["light", "dark"]) -> None:
+    """Its contrast with the page is 3:1 at least (WCAG 2.2, 1.4.11), which axe does not look at."""
+    page.emulate_media(color_scheme=scheme)
+    sign_in(page, hub, "admin")
+    faint = []
+    for name in ("form", "home", "map"):
+        page.goto(hub.url + PAGES[name])
+        fields = page.locator(".gpuspawner-page :is(.form-control, .form-select, .form-check-input:not(:checked))")
+        ratios = fields.evaluate_all(CONTRAST)
+        assert ratios, name
+        faint += [(name, ratio) for ratio in ratios if ratio < 3]
+
+    assert faint == []
+
+
+CONTRAST = """(fields) => {
+    const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+    const luminance = (...colours) => {
+        for (context.fillStyle of colours) context.fillRect(0, 0, 1, 1);
+        const linear = (value) => (value <= 10 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4);
+        const [red, green, blue] = [...context.getImageData(0, 0, 1, 1).data].map(linear);
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+    };
+    const page = getComputedStyle(document.body).backgroundColor;
+    return fields.map((field) => {
+        const pair = [luminance(page), luminance(page, getComputedStyle(field).borderTopColor)].sort((a, b) => b - a);
+        return (pair[0] + 0.05) / (pair[1] + 0.05);
+    });
+}"""
+"""The contrast between each field's border and the page."""
 
 
 def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> None:
