@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from jupyterhub_gpuspawner.hub.records.last_server import BEFORE_SECONDS, LastSe
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.records.record import SessionRecord, on_clusters
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.words import counted, duration, people, some
@@ -43,11 +42,12 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
     known of a server of USER.
     """
     records: list[SessionRecord] = []
-    path = file_of(config, database)
+    path, commands = file_of(config, database), _commands(config)
     if path.is_file() or database is not None:
         with closing(SessionStore(path, create=False)) as store:
-            records = list(store.sessions(username=user))
-    last = last_server(user, records, _endings(config, user), now=time.time(), server=server)
+            records = on_clusters(store.sessions(username=user), next(iter(commands), ""))
+    endings = _endings(config, user)
+    last = last_server(user, records, endings, now=time.time(), server=server, commands=commands)
     if last is None:
         which = f"a server {server} of {user}" if server else f"a server of {user}"
         raise ConfigError(
@@ -58,7 +58,22 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
     if as_json:
         click.echo(json.dumps(_document(last), indent=2))
         return
-    click.echo("\n".join(map(printable, _lines(last, time.time()))))
+    on = _on(commands, last.record.cluster if last.record is not None else "")
+    click.echo("\n".join(map(printable, _lines(last, time.time(), on))))
+
+
+def _commands(config: Path) -> Mapping[str, str]:
+    """How a command of Slurm's is typed for each cluster; empty in a hub that names none, or cannot be read."""
+    try:
+        commands: Mapping[str, str] = load_site(config).spawner("somebody").slurm_commands()
+    except GPUSpawnerError:  # `gpuspawner check` says why
+        return {}
+    return commands
+
+
+def _on(clusters: Collection[str], cluster: str) -> str:
+    """Such as `` on cedar``, where that tells one cluster from another."""
+    return f" on {cluster}" if cluster and {*clusters} != {cluster} else ""
 
 
 def _endings(config: Path, user: str) -> Mapping[str, Ending]:
@@ -85,6 +100,7 @@ def _document(last: LastServer) -> dict[str, Any]:
         "server": last.server,
         "state": last.state,
         "job_id": last.job_id,
+        **({"cluster": last.record.cluster} if last.record is not None and last.record.cluster else {}),
         **facts,
         "begun_at": utc(facts["begun_at"]),
         "ready_at": utc(facts["ready_at"]),
@@ -120,18 +136,19 @@ _STATES = {
 }
 
 
-def _lines(last: LastServer, now: float) -> Iterator[str]:
+def _lines(last: LastServer, now: float, on: str) -> Iterator[str]:
+    """What became of a server; ``on`` names its cluster where there are several."""
     record, ending, shown = last.record, last.ending, last.explanation
     name = f"{last.user} (server {last.server})" if last.server else last.user
     job = f", job {last.job_id}" if last.job_id else ""
     profile = f", profile {record.profile}" if record is not None and record.profile else ""
-    yield f"{name}: the last server {_STATES[last.state]}{profile}{job}"
+    yield f"{name}: the last server {_STATES[last.state]}{profile}{job}{on}"
     if record is not None:
         yield _line("asked for", f"{parse_time(record.begun_at):%Y-%m-%d %H:%M}, {duration(now - record.begun_at)} ago")
         yield _line("waited", _waited(record, now))
         if record.node:
             gpus = f", {record.gpus} x {device_model(record.gpu_model)}" if record.gpus else ""
-            yield _line("ran on", f"{record.node}{gpus}{_for(record, now)}")
+            yield _line("ran on", f"{record.node}{on}{gpus}{_for(record, now)}")
     if shown.sentence:
         at = f"{parse_time(last.ended_at):%H:%M}: " if last.ended_at is not None else ""
         yield _line("ended", f"{at}{shown.sentence}")
@@ -187,17 +204,19 @@ def _for(record: SessionRecord, now: float) -> str:
 @DATABASE
 @CONFIG
 def failures(*, since: float, course: str, profile: str, as_json: bool, database: Path | None, config: Path) -> None:
-    """List starts that failed by cause and profile, with their nodes, and what mends each cause.
+    """List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.
 
     Below them are the nodes on which the last starts failed, those of several people, with the command that drains
     them. The records of sessions are read; the hub need not run. `gpuspawner why USER` shows one of the starts.
     """
+    commands = _commands(config)
+    first = next(iter(commands), "")
     with closing(SessionStore(file_of(config, database), create=False)) as store:
-        records = list(store.sessions(since=since, course=course, profile=profile))
+        records = on_clusters(store.sessions(since=since, course=course, profile=profile), first)
         # a node is at fault only where its profiles have worked: the starts that say so may be older
-        recent = list(store.sessions(since=min(since, time.time() - BEFORE_SECONDS)))
-    groups = failures_of(records)
-    nodes = [node for node in failing_nodes(recent) if node.latest_at >= since]
+        recent = on_clusters(store.sessions(since=min(since, time.time() - BEFORE_SECONDS)), first)
+    groups = failures_of(records, commands)
+    nodes = [node for node in failing_nodes(recent, commands) if node.latest_at >= since]
     failed = sum(len(group.records) for group in groups)
     if as_json:
         click.echo(
@@ -215,39 +234,41 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
         )
         return
     click.echo(f"{failed} of {counted(len(records), 'start')} failed since {parse_time(since):%Y-%m-%d %H:%M}.")
-    for line in chain.from_iterable(map(_group_lines, groups)):
-        click.echo(printable(line))
-    for line in _node_lines(nodes):
-        click.echo(line)
+    for group in groups:
+        for line in _group_lines(group, _on(commands, group.cluster)):
+            click.echo(printable(line))
+    for node in nodes:
+        for line in _node_lines(node, _on(commands, node.cluster)):
+            click.echo(line)
     if failed:
         click.echo("\n`gpuspawner why USER` shows one of them, with the end of its log.")
 
 
-def _group_lines(group: Failures) -> Iterator[str]:
+def _group_lines(group: Failures, on: str) -> Iterator[str]:
     shown = group.explanation
     yield ""
     yield f"{len(group.records)} x {shown.sentence} [{group.fault}]"
     nodes = (
         ", ".join(f"{node} ({number})" for node, number in group.nodes.items()) or "none, since no job had been placed"
     )
-    yield _line("profile", group.profile or "not known")
+    yield _line("profile", f"{group.profile or 'not known'}{on}")
     yield _line("nodes", nodes)
     yield _line("people", f"{some(group.people)}; the last one at {parse_time(group.latest_at):%H:%M}")
     yield _line("to do", shown.fix)
 
 
-def _node_lines(nodes: Sequence[FailingNode]) -> Iterator[str]:
-    for node in nodes:
-        yield ""
-        yield f"node {node.node}: the last {len(node.records)} starts failed, of {people(len(node.people))}"
-        yield _line("drain it", node.drain)
-        yield _line("afterwards", node.resume)
-        yield _line("or exclude", f"{node.exclude} in the profile")
+def _node_lines(node: FailingNode, on: str) -> Iterator[str]:
+    yield ""
+    yield f"node {node.node}{on}: the last {len(node.records)} starts failed, of {people(len(node.people))}"
+    yield _line("drain it", node.drain)
+    yield _line("afterwards", node.resume)
+    yield _line("or exclude", f"{node.exclude} in the profile")
 
 
 def _group_document(group: Failures) -> dict[str, Any]:
     shown = group.explanation
     return {
+        **({"cluster": group.cluster} if group.cluster else {}),
         "fault": group.fault,
         "subject": group.subject,
         "sentence": shown.sentence,

@@ -17,8 +17,11 @@ class Explanation(NamedTuple):
     """The command or line that mends it, or shows more."""
 
 
+COMMAND = "{}"
+"""A command of Slurm's as it is typed on the hub's machine, with its name to be filled in; for another cluster than
+this machine's such as ``ssh cedar {}``, ``{} -M cedar`` or ``SLURM_CONF=/etc/slurm-cedar/slurm.conf {}``."""
 _LOG_OF_HUB = "Look for `The start of` in the hub's log."
-_JOB = "`scontrol show job {job}`, and slurmd's log on {node}."
+_JOB = "`{scontrol} show job {job}`, and slurmd's log on {node}."
 _FOLDER = "on {node}: `ls -ld`, `df` and `df -i` of the folder; its mount; the file server."
 _EXPLANATIONS: Mapping[str, Explanation] = {
     # what a job reports of its start
@@ -73,7 +76,7 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
     "submit_rejected": Explanation(
         "Slurm refused the job.", "`gpuspawner check --user USER --submit` tries profile {profile} as that user."
     ),
-    "slurm_unavailable": Explanation("Slurm did not respond.", "`scontrol ping`, `munge -n | unmunge`."),
+    "slurm_unavailable": Explanation("Slurm did not respond.", "`{scontrol} ping`, `munge -n | unmunge`."),
     "slurm_output": Explanation("Slurm's answer was not understood.", _LOG_OF_HUB),
     "gpuspawner_error": Explanation("The hub could not start the server.", _LOG_OF_HUB),
     "timeout": Explanation(
@@ -81,7 +84,7 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
         "See the end of its log. A slow file system needs a longer start_timeout or http_timeout.",
     ),
     "queue_timeout": Explanation(
-        "It waited in the queue longer than is allowed.", "See `queue_timeout`, and `squeue`."
+        "It waited in the queue longer than is allowed.", "See `queue_timeout`, and `{squeue}`."
     ),
     "unreachable": Explanation(
         "The hub cannot reach the server.",
@@ -92,7 +95,7 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
     # how a job ended before its server was ready
     "job_finished": Explanation("The job ended without a word of its server.", _JOB),
     "job_failed": Explanation("The job failed.", f"The last lines of its log say why; {_JOB}"),
-    "job_cancelled": Explanation("Somebody cancelled the job in Slurm.", "`sacct -j {job} -o user,state,end`."),
+    "job_cancelled": Explanation("Somebody cancelled the job in Slurm.", "`{sacct} -j {job} -o user,state,end`."),
     "job_time_limit": Explanation("The job reached its time limit.", "Give profile {profile} more `slurm.time`."),
     "job_out_of_memory": Explanation("The job exceeded its memory.", "Give profile {profile} more `slurm.memory`."),
     "job_killed": Explanation(
@@ -102,7 +105,7 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
         "The job ended before anything of its server ran.",
         f"Look for exec and exit in ~/.bash_profile and ~/.profile, and for a prolog: {_JOB}",
     ),
-    "job_node_failed": Explanation("The node failed.", "`scontrol show node {node}`, and slurmctld's log."),
+    "job_node_failed": Explanation("The node failed.", "`{scontrol} show node {node}`, and slurmctld's log."),
     "job_preempted": Explanation("A job with a higher priority took its place.", "Nothing: they start again."),
     "job_vanished": Explanation("Slurm has no record of the job.", "slurmctld's log; MinJobAge."),
     "job_replaced": Explanation("Slurm lost the job.", "slurmctld's log; StateSaveLocation, MaxJobId."),
@@ -111,9 +114,15 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
 _UNKNOWN = Explanation("The start failed.", _LOG_OF_HUB)
 
 
-def explanation(fault: str, *, subject: str = "", node: str = "", profile: str = "", job: str = "") -> Explanation:
-    """A start's fault in words, with what mends it; ``subject`` is the module or environment that it is about."""
+def explanation(
+    fault: str, *, subject: str = "", node: str = "", profile: str = "", job: str = "", slurm: str = COMMAND
+) -> Explanation:
+    """A start's fault in words, with what mends it; ``subject`` is the module or environment that it is about.
+
+    ``slurm`` is how a command of Slurm's is typed for the start's cluster, as :data:`COMMAND`.
+    """
     facts = {"node": node or "the node", "profile": profile or "(none)", "job": job or "JOB"}
+    facts |= {name: slurm.replace(COMMAND, name) for name in ("scontrol", "squeue", "sacct")}
     facts["module"] = f"The module {subject}" if subject else "A module"
     facts["conda"] = f"The conda environment {subject}" if subject else "A conda environment"
     return Explanation(*(text.format(**facts) for text in _EXPLANATIONS.get(fault, _UNKNOWN)))

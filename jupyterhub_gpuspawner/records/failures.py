@@ -1,14 +1,15 @@
-"""Starts that failed, by cause and profile, and nodes on which servers of several people failed in a row. Pure."""
+"""Starts that failed, by cluster, cause and profile, and nodes on which several people's failed in a row. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any
 
-from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
+from jupyterhub_gpuspawner.records.explanation import COMMAND, Explanation, explanation
 from jupyterhub_gpuspawner.records.record import SessionRecord
 
 IN_A_ROW = 3
@@ -21,8 +22,10 @@ OF_PEOPLE = frozenset(("home_full", "user_options", "job_cancelled", "job_time_l
 
 @dataclass(frozen=True)
 class Failures:
-    """Starts of one profile that failed for one cause."""
+    """Starts of one profile on one cluster that failed for one cause."""
 
+    cluster: str
+    """The cluster's name; empty in a hub that names none."""
     fault: str
     """That of :class:`~jupyterhub_gpuspawner.records.record.Cause`."""
     subject: str
@@ -31,6 +34,8 @@ class Failures:
     """The profile's slug; empty where the start had none yet."""
     records: tuple[SessionRecord, ...]
     """Oldest first."""
+    slurm: str = COMMAND
+    """How a command of Slurm's is typed for this cluster."""
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -53,16 +58,20 @@ class Failures:
         nodes = list(self.nodes)
         node = nodes[0] if len(nodes) == 1 else "the nodes" if nodes else ""
         job = self.records[-1].job_id
-        return explanation(self.fault, subject=self.subject, node=node, profile=self.profile, job=job)
+        return explanation(self.fault, subject=self.subject, node=node, profile=self.profile, job=job, slurm=self.slurm)
 
 
 @dataclass(frozen=True)
 class FailingNode:
     """A node on which the last starts failed, and those of several people."""
 
+    cluster: str
+    """The name of its cluster; empty in a hub that names none."""
     node: str
     records: tuple[SessionRecord, ...]
     """Those starts, oldest first."""
+    slurm: str = COMMAND
+    """How a command of Slurm's is typed for this cluster."""
 
     @property
     def people(self) -> tuple[str, ...]:
@@ -77,6 +86,7 @@ class FailingNode:
     def to_json(self) -> dict[str, Any]:
         """As in the documents of `gpuspawner failures` and of the map."""
         return {
+            **({"cluster": self.cluster} if self.cluster else {}),
             "node": self.node,
             "starts": len(self.records),
             "people": list(self.people),
@@ -87,13 +97,19 @@ class FailingNode:
     @property
     def drain(self) -> str:
         """The command by which no more jobs start on the node; those that run go on (scontrol(1))."""
-        text = f"gpuspawner: the last {len(self.records)} starts failed"
-        return f'scontrol update NodeName={self.node} State=DRAIN Reason="{text}"'
+        reason = f'"gpuspawner: the last {len(self.records)} starts failed"'
+        if self.slurm != COMMAND:  # for the shell of another machine; without one scontrol removes double quotes
+            reason = f"'{reason}'"
+        return f"{self._scontrol} update NodeName={self.node} State=DRAIN Reason={reason}"
 
     @property
     def resume(self) -> str:
         """The command that takes the node back into use."""
-        return f"scontrol update NodeName={self.node} State=RESUME"
+        return f"{self._scontrol} update NodeName={self.node} State=RESUME"
+
+    @property
+    def _scontrol(self) -> str:
+        return self.slurm.replace(COMMAND, "scontrol")
 
     @property
     def exclude(self) -> str:
@@ -101,34 +117,49 @@ class FailingNode:
         return f'slurm: {{extra: ["--exclude={self.node}"]}}'
 
 
-def failures_of(records: Iterable[SessionRecord]) -> list[Failures]:
-    """The starts that failed, by cause and profile: those of most people first."""
-    groups: dict[tuple[str, str, str], list[SessionRecord]] = defaultdict(list)
+def failures_of(records: Iterable[SessionRecord], commands: Mapping[str, str] = MappingProxyType({})) -> list[Failures]:
+    """The starts that failed, by cluster, cause and profile: those of most people first.
+
+    ``commands`` is how a command of Slurm's is typed for each cluster that is not this machine's own.
+    """
+    groups: dict[tuple[str, str, str, str], list[SessionRecord]] = defaultdict(list)
     for record in records:
         if record.cause is not None and record.start_failed:
-            groups[record.cause.fault, record.subject, record.profile].append(record)
-    failures = [Failures(*key, tuple(group)) for key, group in groups.items()]
+            groups[record.cluster, record.cause.fault, record.subject, record.profile].append(record)
+    failures = [Failures(*key, tuple(group), commands.get(key[0], COMMAND)) for key, group in groups.items()]
     return sorted(failures, key=lambda group: (-len(group.people), -len(group.records), -group.latest_at))
 
 
-def failing_nodes(records: Sequence[SessionRecord]) -> list[FailingNode]:
+def failing_nodes(
+    records: Iterable[SessionRecord], commands: Mapping[str, str] = MappingProxyType({})
+) -> list[FailingNode]:
     """The nodes on which the last starts failed, at least :data:`IN_A_ROW` of :data:`AT_LEAST_PEOPLE` people, by name.
 
-    A start counts against its node if the records have a start of its profile that succeeded, on whatever node: else
-    the profile may be wrong. Without one it counts where servers of several profiles failed in a row, on this node
-    alone.
+    A start counts against its node if the records have a start of its profile that succeeded, on whatever node of the
+    cluster: else the profile may be wrong. Without one it counts where servers of several profiles failed in a row, on
+    this node alone. ``commands`` as for :func:`failures_of`.
     """
+    by_cluster: dict[str, list[SessionRecord]] = defaultdict(list)
+    for record in records:
+        if record.node and (record.ready_at is not None or record.start_failed):
+            by_cluster[record.cluster].append(record)
+    return [
+        FailingNode(cluster, node, failed, commands.get(cluster, COMMAND))
+        for cluster, of_cluster in sorted(by_cluster.items())
+        for node, failed in _failed_in_a_row(of_cluster)
+    ]
+
+
+def _failed_in_a_row(records: Sequence[SessionRecord]) -> Iterator[tuple[str, tuple[SessionRecord, ...]]]:
+    """The nodes at fault on one cluster by the outcomes of its starts, each with those that say so."""
     works, failed_on = set[str](), defaultdict[str, set[str]](set)
     by_node: dict[str, list[SessionRecord]] = defaultdict(list)
     for record in records:
-        if not record.node or not (record.ready_at is not None or record.start_failed):
-            continue
         by_node[record.node].append(record)
         if record.start_failed:
             failed_on[record.profile].add(record.node)
         else:
             works.add(record.profile)
-    nodes = []
     for node, of_node in sorted(by_node.items()):
         latest_first = sorted(of_node, key=outcome_at, reverse=True)
         in_a_row = takewhile(lambda record: record.start_failed, latest_first)
@@ -137,8 +168,7 @@ def failing_nodes(records: Sequence[SessionRecord]) -> list[FailingNode]:
         blamed = works | (alone if len(alone) > 1 else set())
         failed = [record for record in failed if record.profile in blamed][::-1]
         if len(failed) >= IN_A_ROW and len(people_of(failed)) >= AT_LEAST_PEOPLE:
-            nodes.append(FailingNode(node, tuple(failed)))
-    return nodes
+            yield node, tuple(failed)
 
 
 def outcome_at(record: SessionRecord) -> float:

@@ -10,7 +10,7 @@ Each event has its schema in ``hub/events/schemas``, with the fields of :meth:`E
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, ClassVar
@@ -415,6 +415,11 @@ def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
 def lost(record: SessionRecord) -> SessionRecord:
     """The record of a session whose end nobody saw: it ended at some time after its last event."""
     return replace(record, ended_at=record.seen_at, cause=UNKNOWN)
+
+
+def on_clusters(records: Iterable[SessionRecord], first: str) -> list[SessionRecord]:
+    """The same, where those from before the hub named its clusters were on the first one."""
+    return [replace(record, cluster=record.cluster or first) for record in records]
 
 
 def _new(event: Submitted | Ended) -> SessionRecord:

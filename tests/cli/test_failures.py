@@ -179,6 +179,44 @@ def test_failures_are_listed_by_cause_with_the_node_that_several_people_met(conf
     assert json.loads(run(config, "failures", "--since", "2026-01-01", "--json").stdout)["starts"] == 6
 
 
+def test_a_hub_of_several_clusters_says_on_which(config: Path) -> None:
+    """Nodes, jobs and profiles of the same names; what mends a cause is typed for its cluster."""
+    with config.open("a") as file:
+        file.write(
+            'c.GPUSlurmSpawner.clusters = {"juniper": {}, "cedar": {"query_prefix": "ssh cedar", '
+            '"exec_prefix": "ssh cedar sudo -n -u {username}", "wrapper_dir": "/opt"}}\n'
+        )
+    works = [
+        replace(event, session="x", username="hal", at=NOW - 600, job_id="43", cluster="cedar")
+        for event in (WORKS, PLACED, READY)
+    ]
+    people = (("b", "ben"), ("c", "cid"), ("d", "dot"))
+    ended = [event for session, user in people for event in failed(session + "2", user, "launcher", "g1", job_id="43")]
+    with closing(SessionStore(config.parent / "sessions.sqlite")) as store:
+        for event in (*works, *(replace(event, cluster="cedar") for event in ended)):
+            store.take(event)
+    assert json.loads(run(config, "why", "hal", "--json").stdout)["cluster"] == "cedar"
+    why, text = run(config, "why", "hal").stdout, run(config, "failures").stdout
+    document = json.loads(run(config, "failures", "--json").stdout)
+
+    assert why.startswith("hal (server second): the last server is running, profile two-k80, job 43 on cedar\n")
+    assert f"  ran on     {PLACED.node} on cedar, 2 x K80, 12 GB" in why
+    for part in (
+        "\n  profile    two-k80 on juniper\n  nodes      g1 (3)\n",
+        "\n  profile    two-k80 on cedar\n  nodes      g1 (3)\n",
+        "\nnode g1 on juniper: the last 3 starts failed, of 3 people\n  drain it   scontrol update NodeName=g1 ",
+        "\nnode g1 on cedar: the last 3 starts failed, of 3 people\n  drain it   ssh cedar scontrol update NodeName=g1",
+        "  afterwards ssh cedar scontrol update NodeName=g1 State=RESUME\n",
+    ):
+        assert part in text
+    assert [(group["cluster"], group["fault"], group["nodes"]) for group in document["failures"]] == [
+        ("juniper", "module", {"g1": 3}),
+        ("cedar", "launcher", {"g1": 3}),
+        ("juniper", "submit_rejected", {}),
+    ]
+    assert [(node["cluster"], node["node"]) for node in document["nodes"]] == [("cedar", "g1"), ("juniper", "g1")]
+
+
 def test_each_fault_has_words_and_a_remedy() -> None:
     """Of a job's report, of this package's errors, and of how a job ends."""
     errors = (GPUSpawnerError, ConfigError, RequestError, SubmitRejected, SlurmUnavailable, SlurmOutputError)

@@ -70,6 +70,26 @@ def test_a_node_is_at_fault_where_the_starts_of_several_people_failed_in_a_row(
     assert [failing.node for failing in failing_nodes(records)] == nodes
 
 
+def test_a_node_of_that_name_on_another_cluster_has_nothing_to_do_with_it() -> None:
+    """Nor has a start of the profile that succeeded there: each cluster has its groups, its nodes and its commands."""
+    elsewhere = [replace(record, session=f"{record.session} on cedar", cluster="cedar") for record in THREE]
+    both = [replace(record, cluster="juniper") for record in (WORKS, *THREE)] + elsewhere
+    commands = {"juniper": "SLURM_CONF=/etc/slurm-juniper/slurm.conf {}", "cedar": "ssh cedar {}"}
+
+    assert [(node.cluster, node.node, node.drain) for node in failing_nodes(both, commands)] == [
+        (
+            *("juniper", "g1"),
+            "SLURM_CONF=/etc/slurm-juniper/slurm.conf scontrol update NodeName=g1 State=DRAIN "
+            "Reason='\"gpuspawner: the last 3 starts failed\"'",
+        )
+    ]
+    ended = [replace(record, cause=Cause(Kind.START_FAILED, "job_node_failed")) for record in (THREE[0], elsewhere[0])]
+    assert [(group.cluster, group.nodes, group.explanation.fix) for group in failures_of(ended, commands)] == [
+        ("", {"g1": 1}, "`scontrol show node g1`, and slurmctld's log."),
+        ("cedar", {"g1": 1}, "`ssh cedar scontrol show node g1`, and slurmctld's log."),
+    ]
+
+
 def test_a_node_is_drained_by_a_command() -> None:
     """It says why, for whoever runs sinfo -R, and how the node is used again."""
     (failing,) = failing_nodes([WORKS, *THREE, start(4, "u4", "g1", "python")])

@@ -170,7 +170,8 @@ class ClusterPage(BaseHandler):
     async def _of_sight(self, sight: Sight, filters: Mapping[str, str], *, several: bool) -> dict[str, Any]:
         """One cluster's section of the map, for the page's template; with its name where there are several."""
         name = sight.cluster if several else ""
-        cluster_map, past, namespace = sight.cluster_map, LEARNED[sight.cluster].queued, self.template_namespace
+        cluster_map, namespace = sight.cluster_map, self.template_namespace
+        past, failing = LEARNED[sight.cluster].queued, FAILING_NODES[sight.cluster]
         if cluster_map is None:
             return {"name": name, "sight": sight}
         rights = Rights(log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use)
@@ -182,7 +183,7 @@ class ClusterPage(BaseHandler):
                 now=time.time(),
                 rights=rights,
                 past=past,
-                failing=FAILING_NODES,
+                failing=failing,
                 filtered=any(filters.values()),
             )
             return Markup(template.render(name=name, sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
@@ -230,7 +231,7 @@ class ClusterHandler(APIHandler):
             "age_s": round(max(0.0, time.time() - cluster_map.taken_at), 1),
             "silent": sight.silent,
             "holders_known": sight.has_holders,
-            "failing_nodes": [node.to_json() for node in FAILING_NODES.values()],
+            "failing_nodes": [node.to_json() for node in FAILING_NODES[sight.cluster].values()],
         }
         # of a thousand nodes it takes some hundredths of a second: not in the event loop
         self.write(

@@ -10,11 +10,12 @@ import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
+from types import MappingProxyType
 from typing import TypeVar
 
 from jupyterhub import orm
@@ -34,7 +35,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import promised_to_waiting, start
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.records.failures import IN_A_ROW, FailingNode, failing_nodes
 from jupyterhub_gpuspawner.records.promises import Outcome, Promise, learned, outcomes
-from jupyterhub_gpuspawner.records.record import Event
+from jupyterhub_gpuspawner.records.record import Event, on_clusters
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
 # The admin's settings for session records: ``c.GPUSessions``.
@@ -75,8 +76,8 @@ LEARN_SECONDS = 600.0
 """Seconds between two looks at them."""
 FAILING_SECONDS = DAY_SECONDS
 """For so long a start that failed counts against its node."""
-FAILING_NODES: dict[str, FailingNode] = {}
-"""The nodes by name on which the last starts of several people failed, as of the last search."""
+FAILING_NODES: defaultdict[str, dict[str, FailingNode]] = defaultdict(dict)
+"""The nodes of each cluster by name on which the last starts of several people failed, as of the last search."""
 FAILING_NODES_SECONDS = 60.0
 """Seconds between two searches for them."""
 TRY_SECONDS = 1.0
@@ -126,23 +127,29 @@ class Recorder:
         work = self._thread.submit(self._run, lambda store: store.promised(PROMISES_AT_MOST))
         records, now = await asyncio.wrap_future(work) or (), time.time()
         taught: dict[str, list[Outcome]] = defaultdict(list)
-        for record in records:
-            taught[record.cluster or first].extend(record.promise_outcomes)
+        for record in on_clusters(records, first):
+            taught[record.cluster].extend(record.promise_outcomes)
         for cluster, promises in waiting:
             taught[cluster].extend(outcomes(promises, None, now))
         LEARNED.clear()
         LEARNED.update({cluster: learned(of_cluster) for cluster, of_cluster in taught.items()})
 
-    async def find_failing_nodes(self) -> None:
-        """Find the nodes on which the last starts of several people failed (:data:`FAILING_NODES`)."""
+    async def find_failing_nodes(self, commands: Mapping[str, str] = MappingProxyType({}), *, first: str = "") -> None:
+        """Find the nodes on which the last starts of several people failed (:data:`FAILING_NODES`).
+
+        ``commands`` as for :func:`failing_nodes`, ``first`` as for :meth:`learn`.
+        """
         since = time.time() - FAILING_SECONDS
 
         def nodes(store: SessionStore) -> list[FailingNode]:
-            return failing_nodes(list(store.sessions(since=since))) if store.failed_starts(since) >= IN_A_ROW else []
+            if store.failed_starts(since) < IN_A_ROW:
+                return []
+            return failing_nodes(on_clusters(store.sessions(since=since), first), commands)
 
         failing = await asyncio.wrap_future(self._thread.submit(self._run, nodes)) or ()
         FAILING_NODES.clear()
-        FAILING_NODES.update({node.node: node for node in failing})
+        for node in failing:
+            FAILING_NODES[node.cluster][node.node] = node
 
     def end(self, _task: object = None) -> None:
         """The hub ends: from now on a file that is locked is not waited for."""
@@ -205,14 +212,19 @@ def begin_sessions(app: JupyterHub) -> None:
     if not starts_slurm_jobs(app.spawner_class) or not settings.enabled:
         return
     recorder, now = Recorder(records_file(app.db_url)), time.time()
-    first = app.spawner_class(config=app.config).first_cluster
+    site = app.spawner_class(config=app.config)
+    first = site.first_cluster
     STREAM.subscribe(recorder.take)
 
     async def learn() -> None:
         await recorder.learn(promised_to_waiting(app.users.values()), first=first)
 
     every(app, LEARN_SECONDS, learn, "Learning from past waits")
-    every(app, FAILING_NODES_SECONDS, recorder.find_failing_nodes, "The search for nodes on which starts fail")
+
+    async def find_failing_nodes() -> None:
+        await recorder.find_failing_nodes(site.slurm_commands(), first=first)
+
+    every(app, FAILING_NODES_SECONDS, find_failing_nodes, "The search for nodes on which starts fail")
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")
     expiry = every(
         app,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending, words_of
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
+from jupyterhub_gpuspawner.records.explanation import COMMAND, Explanation, explanation
 from jupyterhub_gpuspawner.records.record import Cause, SessionRecord
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 
@@ -29,6 +30,8 @@ class LastServer:
     """How many other starts of this person there were within :data:`BEFORE_SECONDS`."""
     failed: int = 0
     """How many of these failed."""
+    slurm: str = COMMAND
+    """How a command of Slurm's is typed for the server's cluster."""
 
     @property
     def state(self) -> str:
@@ -67,7 +70,8 @@ class LastServer:
         if ending is not None:
             return Explanation(self._in_words(ending), fix)
         if self.state == "starting":
-            return Explanation("", f"`squeue --start -j {self.job_id}`" if self.job_id else "")
+            squeue = self.slurm.replace(COMMAND, "squeue")
+            return Explanation("", f"`{squeue} --start -j {self.job_id}`" if self.job_id else "")
         return Explanation(f"{self.cause.kind.value.capitalize()}." if self.cause is not None else "", "")
 
     @property
@@ -75,7 +79,8 @@ class LastServer:
         fault, record = self.cause.fault if self.cause is not None else "", self.record
         if record is None:
             return explanation(fault, job=self.job_id)
-        return explanation(fault, subject=record.subject, node=record.node, profile=record.profile, job=record.job_id)
+        facts = {"subject": record.subject, "node": record.node, "profile": record.profile}
+        return explanation(fault, **facts, job=record.job_id, slurm=self.slurm)
 
     def _in_words(self, ending: Ending) -> str:
         """What its user reads of its end, with what an admin should know."""
@@ -87,18 +92,26 @@ class LastServer:
 
 
 def last_server(
-    user: str, records: Sequence[SessionRecord], endings: Mapping[str, Ending], *, now: float, server: str | None = None
+    user: str,
+    records: Sequence[SessionRecord],
+    endings: Mapping[str, Ending],
+    *,
+    now: float,
+    server: str | None = None,
+    commands: Mapping[str, str] = MappingProxyType({}),
 ) -> LastServer | None:
     """The last server by the records, oldest first, and by the endings of servers by name; None if there was none.
 
-    With ``server`` only those of this name count. ``now`` in seconds since the epoch.
+    With ``server`` only those of this name count. ``now`` in seconds since the epoch; ``commands`` is how a command of
+    Slurm's is typed for each cluster that is not this machine's own.
     """
     records = [record for record in records if server in (None, record.servername)]
     record = records[-1] if records else None
+    recorded = {(record.servername, record.job_id) for record in records}
     unrecorded = [
         (ending.at, name)
         for name, ending in endings.items()
-        if server in (None, name) and ending.at is not None and not any(r.job_id == ending.job_id for r in records)
+        if server in (None, name) and ending.at is not None and (name, ending.job_id) not in recorded
     ]
     last = max(unrecorded, default=None)
     if last is not None and (record is None or last[0] > (record.ended_at or now)):
@@ -114,4 +127,5 @@ def last_server(
         ending if ending is not None and ending.job_id == record.job_id else None,
         len(others),
         sum(other.start_failed for other in others),
+        commands.get(record.cluster, COMMAND),
     )

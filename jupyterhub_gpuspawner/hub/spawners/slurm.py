@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import shlex
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -44,10 +45,12 @@ from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, re
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.records.explanation import COMMAND
 from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.record import Stage
-from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
+from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, job_words
+from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.units import parse_wait
@@ -214,6 +217,25 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             with self.on_cluster(name):
                 connections[name] = self.connection()
         return connections
+
+    def slurm_commands(self) -> dict[str, str]:
+        """How an administrator types a command of Slurm's for each cluster on the hub's machine, as :data:`COMMAND`.
+
+        Empty in a hub that names no clusters; raises ConfigError.
+        """
+        commands = {}
+        for name in self.clusters:
+            with self.on_cluster(name):
+                commands[name] = self._as_typed()
+        return commands
+
+    def _as_typed(self) -> str:
+        prefix = fixed_prefix(self.query_prefix, where="query_prefix")
+        command = f"{COMMAND} -M {self.req_cluster}" if self.req_cluster else COMMAND
+        if is_remote(prefix):
+            return f"{shlex.join(destination(prefix))} {command}"
+        folder = f"{shlex.quote(self.slurm_bin_dir.rstrip('/'))}/" if self.slurm_bin_dir else ""
+        return f"{f'SLURM_CONF={shlex.quote(self.slurm_conf)} ' if self.slurm_conf else ''}{folder}{command}"
 
     def use_cluster(self, name: str) -> None:
         """Be on this cluster until the server has ended; raises ConfigError."""

@@ -141,7 +141,7 @@ def test_a_node_on_which_the_starts_of_several_people_failed_is_marked() -> None
     starts = tuple(SessionRecord(user, user, node="g1", ended_at=NOW, cause=cause) for user in ("ada", "bob", "cid"))
     drained = replace(G1, use=NodeUse.OUT)
     rows = [
-        sections(a_map(node), now=NOW, failing={"g1": FailingNode("g1", starts)})[0].rows[0]
+        sections(a_map(node), now=NOW, failing={"g1": FailingNode("", "g1", starts)})[0].rows[0]
         for node in (G1, drained, replace(G1, name="g2"))
     ]
 

@@ -84,8 +84,8 @@ async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(
     recorder, now = Recorder(tmp_path / "sessions.sqlite"), time.time()
     failed = Cause(Kind.START_FAILED, "launcher")
 
-    def take(user: str, node: str, cause: Cause | None = None) -> None:
-        facts: dict[str, Any] = {"session": f"{user} {node}", "username": user}
+    def take(user: str, node: str, cause: Cause | None = None, cluster: str = "") -> None:
+        facts: dict[str, Any] = {"session": f"{user} {node} {cluster}", "username": user, "cluster": cluster}
         recorder.take(replace(SUBMITTED, **facts, begun_at=now, at=now))
         if cause is None:
             recorder.take(replace(PLACED, **facts, at=now + 1, node=node))
@@ -93,21 +93,31 @@ async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(
         else:
             recorder.take(replace(ENDED, **facts, begun_at=now, at=now + 1, cause=cause, served=False, node=node))
 
-    found: list[dict[str, Any]] = []
+    found: list[Any] = []
     try:
         take("eve", "g9")
+        take("eve", "g9", cluster="cedar")
         for user in ("ada", "bob", "cid"):
             take(user, "g1", failed)
         await recorder.find_failing_nodes()
-        found.append({node: failing.people for node, failing in FAILING_NODES.items()})
+        found.append(failing_people())
         take("dot", "g1")
-        await recorder.find_failing_nodes()
-        found.append(dict(FAILING_NODES))
+        for user in ("fay", "gil", "hal"):
+            take(user, "g1", failed, cluster="cedar")
+        await recorder.find_failing_nodes(first="juniper")
+        found.append(failing_people())
     finally:
         FAILING_NODES.clear()
         await asyncio.to_thread(recorder.close)
 
-    assert found == [{"g1": ("ada", "bob", "cid")}, {}]
+    assert found == [{"": {"g1": ("ada", "bob", "cid")}}, {"cedar": {"g1": ("fay", "gil", "hal")}}]
+
+
+def failing_people() -> dict[str, dict[str, tuple[str, ...]]]:
+    """Whose starts failed on each of these nodes, by cluster."""
+    return {
+        cluster: {node: failing.people for node, failing in nodes.items()} for cluster, nodes in FAILING_NODES.items()
+    }
 
 
 async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path) -> None:
