@@ -190,7 +190,10 @@ def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
 
 def dated_reservation(profile: Profile, context: Context) -> ReservationRule | None:
     """The rule for the reservation of a profile, if its name changes with the day."""
-    rule = with_defaults(profile.slurm, context.defaults).reservation
+    try:
+        rule = with_defaults(profile.slurm, context.defaults).reservation
+    except RequestError:  # it names a cluster that does not exist, and each choice another one
+        return None
     return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
 
 

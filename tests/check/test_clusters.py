@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.check.clusters import check_clusters
 from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.check.requests import check_requests
 from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all, line
+from jupyterhub_gpuspawner.check.run_as import check_prefix
 from jupyterhub_gpuspawner.check.slurm import check_slurm
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -63,6 +64,17 @@ SAME = (
     "remove one. [clusters-same]"
 )
 UNKNOWN = "There is no cluster 'ceder'. Did you mean cedar? Clusters of this hub are juniper, cedar. [cluster-unknown]"
+ALL_CHOSEN = {
+    "display_name": "B",
+    "profile_options": {
+        "where": {
+            "choices": {
+                "j": {"default": True, "slurm": {"cluster": "juniper"}},
+                "c": {"slurm": {"cluster": "cedar"}},
+            }
+        }
+    },
+}
 CEDER = {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "ceder"}}}}}
 
 
@@ -83,8 +95,9 @@ CEDER = {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "ceder"}}}}}
             {"display_name": "B", "profile_options": CEDER},
             [f"WRONG {CHOICE}: {UNKNOWN}", UNUSED],
         ),
+        ({"juniper": JUNIPER, "cedar": CEDAR}, {**ALL_CHOSEN, "slurm": {"cluster": "ceder"}}, []),
     ],
-    ids=["right", "unused", "the same", "of one slurmdbd", "unknown", "unknown in a choice"],
+    ids=["right", "unused", "the same", "of one slurmdbd", "unknown", "unknown in a choice", "unknown, and never used"],
 )
 def test_a_mistake_in_the_clusters_is_found(
     tmp_path: Path, clusters: dict[str, object], profile: dict[str, object], says: list[str]
@@ -183,3 +196,29 @@ def test_only_options_of_a_named_cluster(tmp_path: Path) -> None:
 
     assert asyncio.run(names(Options())) == ["juniper", "cedar"]
     assert asyncio.run(names(Options(cluster="cedar"))) == ["cedar"]
+
+
+def test_commands_are_tried_as_a_user_on_each_cluster(tmp_path: Path) -> None:
+    """By the slurm.conf of each, with which its servers are submitted and cancelled."""
+    scripts = {
+        "as": 'shift\nexec "$@"',
+        **dict.fromkeys(("sbatch", "scancel"), f'echo "$SLURM_CONF" >>{tmp_path}/asked'),
+    }
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    own = {name: {"slurm_conf": f"/etc/{name}/slurm.conf"} for name in ("juniper", "cedar")}
+    lines = (
+        f"c.GPUSlurmSpawner.clusters = {own}\nc.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n"
+        f"c.GPUSlurmSpawner.exec_prefix = '{tmp_path}/as {{username}}'\n{BOTH}"
+    )
+
+    async def found() -> list[tuple[str, str]]:
+        contexts = await contexts_of(load_site(configuration(tmp_path, lines)), Options(user="daemon"))
+        return [(each.cluster, each.code) for each in await findings_of_all(contexts, (check_prefix,))]
+
+    assert asyncio.run(found()) == [("juniper", "run-as-user"), ("cedar", "run-as-user")]
+    assert sorted((tmp_path / "asked").read_text().split()) == [
+        *["/etc/cedar/slurm.conf"] * 3,
+        *["/etc/juniper/slurm.conf"] * 3,
+    ]
