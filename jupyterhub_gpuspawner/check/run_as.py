@@ -248,7 +248,13 @@ async def _as_user(context: Context, where: str, words: Sequence[str]) -> AsyncI
 async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str]) -> tuple[str, str] | None:
     """What is wrong with one command, and what would be right; None if it answers as it should."""
     site = context.spawner
-    slurm = Installation(bin_dir=site.slurm_bin_dir, wrapper_dir=site.wrapper_dir, timeout=site.slurm_timeout)
+    slurm = Installation(
+        bin_dir=site.slurm_bin_dir,
+        slurm_conf=site.slurm_conf,
+        cluster=site.req_cluster,
+        wrapper_dir=site.wrapper_dir,
+        timeout=site.slurm_timeout,
+    )
     try:
         if site.wrapper_dir:
             answer = await slurm.run(name, wrapper=name, prefix=prefix, stdin=probe.stdin)

@@ -200,10 +200,8 @@ def test_only_options_of_a_named_cluster(tmp_path: Path) -> None:
 
 def test_commands_are_tried_as_a_user_on_each_cluster(tmp_path: Path) -> None:
     """By the slurm.conf of each, with which its servers are submitted and cancelled."""
-    scripts = {
-        "as": 'shift\nexec "$@"',
-        **dict.fromkeys(("sbatch", "scancel"), f'echo "$SLURM_CONF" >>{tmp_path}/asked'),
-    }
+    records = f'echo "$SLURM_CONF" >>{tmp_path}/asked'
+    scripts = {"as": 'shift\nexec "$@"', "sbatch": records, "scancel": records}
     for name, script in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
