@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,7 @@ from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
+from jupyterhub_gpuspawner.words import counted
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 
@@ -247,13 +249,36 @@ def _failed_start(ending: Ending) -> asyncio.Future[None]:
     return start
 
 
+def servers_on_removed(db: Session, clusters: Collection[str]) -> Counter[str]:
+    """How many servers run or start on each cluster that is none of these; raises SQLAlchemyError."""
+    rows = db.query(orm.Spawner.state).execution_options(**NOT_CACHED).filter(orm.Spawner.server_id.isnot(None))
+    names = (_cluster_in(state) for (state,) in rows)
+    return Counter(name for name in names if name and name not in clusters)
+
+
+def _cluster_in(state: Any) -> str:
+    """The name of the cluster in a spawner's stored state, with or without a child; empty where there is none."""
+    for part in (state, state.get("child")) if isinstance(state, dict) else ():
+        cluster = part.get("cluster") if isinstance(part, dict) else None
+        if isinstance(cluster, dict):
+            return str(cluster.get("name") or "")
+    return ""
+
+
 def begin_reconciliation(app: JupyterHub) -> None:
     """Begin the checks of each cluster that profiles submit jobs to. There may be no spawner if nobody has a server."""
     if not starts_slurm_jobs(app.spawner_class):
         return
 
     def begin() -> None:
-        for name in app.spawner_class(config=app.config).clusters or [""]:
+        clusters = app.spawner_class(config=app.config).clusters
+        for name, number in servers_on_removed(app.db, clusters).items():
+            get_logger().warning(
+                "The cluster %s is no longer in c.GPUSlurmSpawner.clusters. What runs there (%s) is kept, and watched "
+                "and stopped by the settings with which it was started, until it ends or somebody stops it.",
+                *(name, counted(number, "server")),
+            )
+        for name in clusters or [""]:
             site = app.spawner_class(config=app.config, hub=app.hub)
             site.use_cluster(name)
             reconcile = Reconciliation(site, HubServers(app, name), hub_mark(app.cookie_secret)).run_once

@@ -635,11 +635,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             settings = self.cluster_settings(name)
         else:
             settings = {"cluster": name, **{setting: stored[setting] for setting in CONNECTION if setting in stored}}
-            self.log.warning(
-                "The server of %s is on the cluster %s, which is no longer in %s. It is kept, and watched and stopped "
-                "by the settings that it was started with, until it ends or somebody stops it.",
-                *(self._log_name, name, self.configured_as("clusters")),
-            )
         self._set_cluster(settings, where="stored state")
 
     def clear_state(self) -> None:

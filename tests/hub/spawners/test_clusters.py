@@ -160,10 +160,8 @@ def test_a_profile_that_is_no_longer_valid_does_not_move_the_server(caplog: pyte
     assert (restarted.job_id, settings(restarted)) == ("7", ON_CEDAR)
 
 
-def test_a_server_on_a_cluster_that_was_removed_is_found_by_the_settings_that_it_had(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It is not lost, and the log says so."""
+def test_a_server_on_a_cluster_that_was_removed_is_found_by_the_settings_that_it_had() -> None:
+    """It is not lost."""
     spawner = spawner_of(CLUSTERS)
     spawner.prepare(request(spawner, gpu="k80"))
     spawner.watch.load({"job_id": "7"})
@@ -172,7 +170,6 @@ def test_a_server_on_a_cluster_that_was_removed_is_found_by_the_settings_that_it
 
     found = settings(restarted)
     assert (restarted.job_id, found) == ("7", {**ON_CEDAR, "req_partition": "gpu", "slurm_conf": ""})
-    assert "which is no longer in c.GPUSlurmSpawner.clusters" in caplog.text
     restarted.clear_state()
     assert settings(restarted) == ON_JUNIPER
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub import orm
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -15,8 +16,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
-from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, state_job_ids
+from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, servers_on_removed, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
+from tests.fixtures.databases import hub_session
 from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_looks
 from tests.hub.commands import OddSite
 from tests.hub.servers import in_the_end, start, state, stored
@@ -396,3 +398,16 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     assert state(slurm_cluster, job) == "RUNNING"
 
     users_hub.end(ann)
+
+
+def test_servers_on_clusters_that_were_removed_are_counted_by_cluster() -> None:
+    """With or without a child; a server that has ended, and one whose cluster is named, are none."""
+    on = {name: {"job_id": "7", "cluster": {"name": name}} for name in ("juniper", "cedar", "oak")}
+    running: list[dict[str, Any]] = [on["juniper"], on["cedar"], {"child": on["cedar"]}, on["oak"], {"job_id": "7"}]
+    with hub_session() as db:
+        db.add_all(orm.Spawner(name=str(n), server=orm.Server(), state=state) for n, state in enumerate(running))
+        db.add(orm.Spawner(name="ended", state=on["cedar"]))
+        db.commit()
+
+        assert servers_on_removed(db, ["juniper"]) == {"cedar": 2, "oak": 1}
+        assert servers_on_removed(db, on) == {}
