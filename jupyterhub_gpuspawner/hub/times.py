@@ -7,6 +7,7 @@ browser's zone and language.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from datetime import date, datetime, timezone
 
 from jupyterhub_gpuspawner.words import day, duration, moment
@@ -64,8 +65,17 @@ def both(when: float | str | datetime, *, now: float | None = None) -> str:
 
 SILENT = "Slurm is not responding at the moment. This is as of {time}."
 NEVER = "Slurm has not responded to this hub yet."
+SILENT_ON = "Slurm on {clusters} is not responding at the moment. What is shown of it is as of {time}."
+NEVER_ON = "Slurm on {clusters} has not responded to this hub yet."
 
 
-def silence(*, since_the_start: bool, more: str = "") -> str:
-    """The sentence, followed by what holds on this page; ``since_the_start``: there has been no answer yet."""
-    return f"{NEVER if since_the_start else SILENT} {more}".strip()
+def silence(*, since_the_start: bool, more: str = "", clusters: Collection[str] = ()) -> str:
+    """The sentence, followed by what holds on this page; ``since_the_start``: there has been no answer yet.
+
+    ``clusters`` are those that are silent, where there are several.
+    """
+    if clusters:
+        text = (NEVER_ON if since_the_start else SILENT_ON).replace("{clusters}", " and ".join(clusters))
+    else:
+        text = NEVER if since_the_start else SILENT
+    return f"{text} {more}".strip()

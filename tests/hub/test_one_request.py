@@ -215,7 +215,7 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
 
     assert judged.resources == request.resources
     assert spawner.resolve(posted).resources == request.resources
-    document = profiles_document([judged], SNAPSHOT, silent=False, now=0.0).profiles[0].resources
+    document = profiles_document([judged], SNAPSHOT, silence=None, now=0.0).profiles[0].resources
     assert document == AskedResources(
         **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
     )

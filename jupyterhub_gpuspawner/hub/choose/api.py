@@ -23,7 +23,15 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, on_cluster, site_of, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.offer import (
+    ProfileStatus,
+    Silence,
+    on_cluster,
+    silence_of,
+    site_of,
+    statuses_of,
+    what_a_job_gets,
+)
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -47,6 +55,7 @@ WAITING = 4
 PATIENCE = 12.0
 """Seconds that a request waits for its trial. The trial then goes on, and its answer is cached."""
 SILENT = "Slurm is not responding at the moment"
+SILENT_ON = "Slurm on {cluster} is not responding at the moment"
 _SOON = 90.0
 """A start within this many seconds is shown as now."""
 _NEVER = 10 * 366 * 86400.0
@@ -173,7 +182,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
             resources = request.resources.model_copy(update={"partition": by_snapshot.partition})
             request = replace(request, resources=resources)
         if connection.silent:
-            return _unknown(SILENT)
+            return _unknown(SILENT_ON.format(cluster=name) if len(spawner.clusters) > 1 else SILENT)
         job = batch_job(settings, request, await spawner.account(settings, connection), start_id="")
         trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=prefix)
         trial = on_cluster(in_the_forms_words(trial, by_snapshot), name, spawner.clusters)
@@ -261,6 +270,8 @@ class ProfilesDocument:
     """The time of the data behind ``availability``: ISO 8601, UTC; None where Slurm has not responded yet."""
     silent: bool = False
     """Slurm did not respond to the last query."""
+    silent_clusters: Mapping[str, str | None] = field(default_factory=dict)
+    """On which of several clusters, each with the time of its last answer (ISO 8601, UTC) or None."""
     profiles: tuple[OfferedProfile, ...] = ()
 
 
@@ -276,12 +287,14 @@ class TrialDocument(Prospect):
 
 
 def profiles_document(
-    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silent: bool, now: float
+    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silence: Silence | None, now: float
 ) -> ProfilesDocument:
     """The document of these statuses, without the profiles that the form does not show, either."""
+    clusters = silence.clusters if silence is not None else {}
     return ProfilesDocument(
         taken_at=None if snapshot is None else _iso(snapshot.taken_at),
-        silent=silent,
+        silent=silence is not None,
+        silent_clusters={name: None if at is None else _iso(at) for name, at in clusters.items()},
         profiles=tuple(_offered(status, now) for status in statuses if status.is_shown),
     )
 
@@ -368,7 +381,7 @@ class ProfilesHandler(OfUser):
         snapshots = await site.snapshots()
         statuses = await statuses_of(spawner, offered, site, snapshots)
         oldest = min(filter(None, snapshots.values()), key=lambda snapshot: snapshot.taken_at, default=None)
-        self.write(asdict(profiles_document(statuses, oldest, silent=bool(site.silent), now=time.time())))
+        self.write(asdict(profiles_document(statuses, oldest, silence=silence_of(site, snapshots), now=time.time())))
 
 
 class TrialHandler(OfUser):

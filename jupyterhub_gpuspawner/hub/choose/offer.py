@@ -157,6 +157,29 @@ class Site(NamedTuple):
         return dict(zip(self.connections, await asyncio.gather(*answers), strict=True))
 
 
+@dataclass(frozen=True)
+class Silence:
+    """Slurm does not respond, on every cluster or on some."""
+
+    clusters: Mapping[str, float | None]
+    """The names of these, each with the time of its last answer or None; empty in a hub with one cluster."""
+    as_of: float | None
+    """The earliest of these times; None where there was no answer yet."""
+
+
+def silence_of(site: Site, snapshots: Mapping[str, ClusterSnapshot | None]) -> Silence | None:
+    """Which clusters do not respond by their connections, or have not responded yet; None if all do."""
+    answers = {
+        name: snapshot.taken_at if snapshot is not None else None
+        for name, snapshot in snapshots.items()
+        if snapshot is None or name in site.silent
+    }
+    if not answers:
+        return None
+    as_of = min((at for at in answers.values() if at is not None), default=None)
+    return Silence(answers if len(snapshots) > 1 else {}, as_of)
+
+
 NO_SITE = Site()
 
 

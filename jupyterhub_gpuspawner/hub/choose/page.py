@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     VISIT,
     FilledIn,
     Offer,
+    Silence,
     Visit,
     as_typed,
     filled_in_with_fault,
@@ -35,6 +36,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_a_link,
     of_the_last_time,
     offers,
+    silence_of,
     site_of,
     statuses_of,
     with_courses,
@@ -87,8 +89,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     return form_html(
         profile_offers,
         now=time.time(),
-        silent=bool(site.silent) or None in snapshots.values(),
-        as_of=min((snapshot.taken_at for snapshot in snapshots.values() if snapshot is not None), default=None),
+        silence=silence_of(site, snapshots),
         faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
         doubts=[doubt for profile in offered for doubt in doubts_of(profile)] if for_admin else (),
     )
@@ -98,17 +99,16 @@ def form_html(
     profile_offers: Sequence[Offer],
     *,
     now: float = 0.0,
-    silent: bool = False,
-    as_of: float | None = None,
+    silence: Silence | None = None,
     faults: Sequence[str] = (),
     doubts: Sequence[str] = (),
 ) -> str:
     """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators.
 
-    ``silent``: Slurm does not respond, and availability is as of ``as_of``, or unknown.
+    ``silence``: Slurm does not respond, and availability is as of its last answer, or unknown.
     """
     template = _environment().get_template("options_form.html")
-    html = template.render(offers=profile_offers, now=now, silent=silent, as_of=as_of, faults=faults, doubts=doubts)
+    html = template.render(offers=profile_offers, now=now, silence=silence, faults=faults, doubts=doubts)
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
@@ -42,6 +44,7 @@ FAULTS = (
 STILL = "You can still start a server: it is kept, and starts when Slurm is back."
 SILENT = silence(since_the_start=False, more=STILL)
 SILENT_FROM_THE_START = silence(since_the_start=True, more=STILL)
+STILL_THERE = "You can still start a server there: it is kept, and starts when Slurm is back."
 DOUBTS = "For administrators: these values of profiles are probably not what was meant."
 NOT_YET = "Not yet: it is available from {time}."
 LINK = "Link to this choice"
@@ -77,6 +80,13 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
+def silent_slurm(clusters: Collection[str], *, as_of: float | None) -> str:
+    """That Slurm does not respond, on these where there are several clusters; ``as_of``: its last answer, or none."""
+    if clusters:
+        return silence(since_the_start=as_of is None, more=STILL_THERE, clusters=clusters)
+    return SILENT_FROM_THE_START if as_of is None else SILENT
+
+
 def start_of_choice(availability: Availability | None, now: float) -> str:
     """When a job with one choice of an option would start, after its name; empty where nothing is known."""
     if availability is None or availability.chance is Chance.UNKNOWN:
@@ -97,6 +107,8 @@ def for_the_script() -> dict[str, object]:
         "asking": ASKING,
         "silent": SILENT,
         "silent_from_the_start": SILENT_FROM_THE_START,
+        "silent_on": silence(since_the_start=False, more=STILL_THERE, clusters=("{clusters}",)),
+        "silent_on_from_the_start": silence(since_the_start=True, more=STILL_THERE, clusters=("{clusters}",)),
         "not_known": START_UNKNOWN,
         "starts": {"now": STARTS_NOW, "later": LATER, "never": CANNOT},
         "at_the_field": sentence(AT_THE_FIELD),

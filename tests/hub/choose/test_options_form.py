@@ -14,10 +14,13 @@ import pytest
 from bs4 import BeautifulSoup
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
     ClusterNow,
     FilledIn,
+    Silence,
+    Site,
     filled_in_with_fault,
     of_a_form,
     of_a_link,
@@ -25,9 +28,10 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     offers,
     option_fields,
     profile_statuses,
+    silence_of,
 )
 from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
-from jupyterhub_gpuspawner.hub.choose.words import STILL
+from jupyterhub_gpuspawner.hub.choose.words import STILL, STILL_THERE
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -271,12 +275,58 @@ def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
         shown = BeautifulSoup(form_html([], **known), "html.parser").select_one("#gpuspawner-silent:not([hidden])")
         return shown.get_text() if shown is not None else None
 
-    when = clock(NOW.timestamp())
-    assert [notice(), notice(silent=True, as_of=NOW.timestamp()), notice(silent=True)] == [
+    at, when = NOW.timestamp(), clock(NOW.timestamp())
+    silences = [None, *(Silence(*silence) for silence in (({}, at), ({}, None), ({"cedar": at}, at), (BOTH, None)))]
+    assert [notice(silence=silence) for silence in silences] == [
         None,
         f"Slurm is not responding at the moment. This is as of {when}. {STILL}",
         f"Slurm has not responded to this hub yet. {STILL}",
+        f"Slurm on cedar is not responding at the moment. What is shown of it is as of {when}. {STILL_THERE}",
+        f"Slurm on juniper and cedar has not responded to this hub yet. {STILL_THERE}",
     ]
+
+
+BOTH = {"juniper": None, "cedar": None}
+SILENCES = {
+    "the only cluster": ({"": True}, {"": CLUSTER}, Silence({}, CLUSTER.taken_at)),
+    "the only cluster, from the start": ({"": True}, {"": None}, Silence({}, None)),
+    "none": ({"juniper": False, "cedar": False}, {"juniper": CLUSTER, "cedar": CLUSTER}, None),
+    "one of two": (
+        {"juniper": False, "cedar": True},
+        {"juniper": CLUSTER, "cedar": CLUSTER},
+        Silence({"cedar": CLUSTER.taken_at}, CLUSTER.taken_at),
+    ),
+    "both, one from the start": (
+        {"juniper": True, "cedar": True},
+        {"juniper": CLUSTER, "cedar": None},
+        Silence({"juniper": CLUSTER.taken_at, "cedar": None}, CLUSTER.taken_at),
+    ),
+}
+
+
+@pytest.mark.parametrize(("silent", "snapshots", "silence"), SILENCES.values(), ids=SILENCES)
+def test_a_cluster_that_is_silent_is_named_where_there_are_several(
+    silent: dict[str, bool], snapshots: dict[str, Any], silence: Silence | None
+) -> None:
+    """With the time of its own last answer; the only cluster of a hub has no name."""
+    connections: Any = {name: SimpleNamespace(silent=is_silent) for name, is_silent in silent.items()}
+
+    assert silence_of(Site(connections), snapshots) == silence
+
+
+def test_profiles_of_another_cluster_are_judged_while_one_is_silent() -> None:
+    """Its own start is not known; the other's is as ever, though partition and nodes have the same names."""
+    profiles = parse_profiles(
+        [
+            {"display_name": name, "slug": name, "slurm": {"cluster": name, "partition": "gpu", "gpus": 1}}
+            for name in ("juniper", "cedar")
+        ]
+    )
+    clusters = {"juniper": ClusterNow(CLUSTER), "cedar": ClusterNow(None)}
+    defaults = {name: Resources() for name in clusters}
+    found = profile_statuses(profiles, username="ann", groups=(), clusters=clusters, now=NOW, defaults=defaults)
+
+    assert [status.availability.chance for status in found if status.availability] == [Chance.NOW, Chance.UNKNOWN]
 
 
 def test_without_slurm_everything_can_be_chosen() -> None:

@@ -131,7 +131,7 @@ def test_the_form_and_rest_show_the_same_profiles() -> None:
         now=datetime.fromtimestamp(NOW).astimezone(),
     )
     form = [offer.profile.display_name for offer in offers(found, FilledIn(), base_url="/hub/")]
-    rest = [profile.display_name for profile in profiles_document(found, FOUR, silent=False, now=0.0).profiles]
+    rest = [profile.display_name for profile in profiles_document(found, FOUR, silence=None, now=0.0).profiles]
 
     assert (form, rest) == (["Mine", "Later"], ["Mine", "Later"])
 

@@ -231,8 +231,11 @@ function choose(form) {
     const begun = performance.now();
     const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
     if (!answer.ok) return;
-    const { taken_at: takenAt, silent, profiles } = await answer.json();
-    say(notice, silent ? (takenAt ? words.silent : words.silent_from_the_start) : "", takenAt);
+    const { taken_at: takenAt, silent, silent_clusters: silentClusters, profiles } = await answer.json();
+    const names = Object.keys(silentClusters);
+    const [asOf] = names.length ? Object.values(silentClusters).filter(Boolean).sort() : [takenAt];
+    const sentenceName = `${names.length ? "silent_on" : "silent"}${asOf ? "" : "_from_the_start"}`;
+    say(notice, silent ? words[sentenceName].replace("{clusters}", names.join(" and ")) : "", asOf);
     notice.hidden = !silent;
     const age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
     for (const { slug, availability, choices } of profiles) {
