@@ -24,6 +24,7 @@ from benchmarks.side_by_side.cluster import rpcs
 from benchmarks.side_by_side.phases import from_outside
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.cluster.fleet import POLL_SECONDS
 from tests.fixtures.accounting import SMALL
 from tests.fixtures.hubs import AT_ONCE, LIGHT, start_hub
 from tests.hub.visitor import Visitor
@@ -101,7 +102,7 @@ def measure(slurms: Mapping[str, PrivateSlurm], folder: Path, *, waiting: int, i
             hub.end(user)
         for user in [user for name in slurms for user in start(hub, name, "light", idle)]:
             hub.wait(user, ready=True)
-        time.sleep(5.0)  # whatever was hurried is over
+        time.sleep(POLL_SECONDS + SETTLED_SECONDS)  # what the servers' reports say of nodes has been compared
         idled = [per_second * 3600 for per_second in rates(slurms, IDLE_SECONDS)]
         hub.stop()
     for slurm in slurms.values():
