@@ -113,7 +113,8 @@ async def check_seats(context: Context) -> AsyncIterator[Finding]:
     """Count the seats of the profile that was asked for, or of each."""
     if not context.options.people or context.snapshot is None or not context.has_profiles:
         return
-    rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client)
+    name = context.cluster
+    rehearsal = await rehearsal_with(context.spawner, {name: context.snapshot}, {name: context.client})
     for profile in context.chosen():
         if context.cluster_of(Case(profile)) != context.cluster:
             continue
@@ -136,9 +137,10 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
     except RequestError as error:
         yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
         return
-    length = min([*lengths_of(request.resources, rehearsal.snapshot).values(), _LONG])
+    snapshot = rehearsal.snapshots[context.cluster]
+    length = min([*lengths_of(request.resources, snapshot).values(), _LONG])
     date = CourseDate(context.now, context.now + timedelta(seconds=length), "now")
-    plan = plan_of(date, request, rehearsal.snapshot, names, opens=context.now.timestamp())
+    plan = plan_of(date, request, snapshot, names, opens=context.now.timestamp())
     report = await rehearsal.report(plan, plan.asked_as if members else ())
     texts = [problem.text for problem in report.problems if members or problem.kind != "people"]
     if report.fit >= wanted and not texts:
@@ -169,11 +171,13 @@ SESSION = Code(
 )
 UNKNOWN = Code("course-unknown", "A profile is for a course that has no file.")
 HINT = Code("course-hint", "Something is worth knowing before a session of a course, and nobody is kept out by it.")
+OF_COURSES = frozenset(code.name for code in (COURSE, FOLDER, FILE, SESSION, UNKNOWN, HINT))
+"""Codes of findings that are of no cluster: their sentences name one where they are."""
 SOON = timedelta(days=7)
 
 
 async def check_courses(context: Context) -> AsyncIterator[Finding]:
-    """Check each course that has a session from now on."""
+    """Check each course that has a session from now on, on the clusters that its profiles are on."""
     if not context.has_profiles or not context.spawner.courses_dir or context.cluster != context.spawner.first_cluster:
         return
     folder = CourseFolder(context.spawner.courses_dir)
@@ -191,12 +195,15 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
     for fault in (file.fault for file in files if file.fault is not None):
         yield FILE.error(fault.where, fault.message.removeprefix(f"{fault.where}: "), fault.hint)
     valid = [file for file in files if file.fault is None]
-    if not valid or context.snapshot is None:
+    every = {**context.others, context.cluster: context.snapshot}
+    snapshots = {name: snapshot for name, snapshot in every.items() if snapshot is not None}
+    if not valid or not snapshots:
         return
-    inputs = await course_site(context.site, valid, snapshot=context.snapshot)
+    inputs = await course_site(context.site, valid, snapshots=snapshots)
     planned_by_course = [plans(file, inputs, since=context.now) for file in valid]
     others = [plan for planned in planned_by_course for plan in planned]
-    rehearsal = await rehearsal_with(context.spawner, context.snapshot, context.client, others=others)
+    clients = {context.cluster: context.client}
+    rehearsal = await rehearsal_with(context.spawner, inputs.snapshots_of(others), clients, others=others)
     for file, planned in zip(valid, planned_by_course, strict=True):
         reports = await rehearsal.reports(planned, until=(context.now + SOON).timestamp())
         for finding in _of_course(file.slug, reports, context):

@@ -59,10 +59,12 @@ class ProbeTarget:
     """Which of the session's profiles it has."""
     profile: str = ""
     """The slug of this profile; empty where the session has one profile only."""
+    on: str = ""
+    """Its cluster, such as `` on cedar``; empty in a hub with a single one."""
 
     def __str__(self) -> str:
         where = f" on {self.node}" if self.node else ""
-        return f"{self.user}{where}{f', profile {self.profile}' if self.profile else ''}"
+        return f"{self.user}{where}{self.on}{f', profile {self.profile}' if self.profile else ''}"
 
 
 @dataclass(frozen=True)
@@ -122,32 +124,32 @@ async def real_rehearsal(
     if not plan.requests or course is None:
         why = next((remark.text for remark in plan.remarks if not remark.hint), "")
         raise ConfigError(f"course {name} cannot be rehearsed. {why}".strip())
-    requests, later = zip(*(_without_later_reservation(each, inputs.snapshot) for each in plan.requests), strict=True)
+    requests, later = zip(*(_without_later_reservation(each, inputs.snapshots) for each in plan.requests), strict=True)
     plan = replace(plan, requests=requests)
-    targets = tuple(targets_of(plan, tuple(only) or plan.asked_as, inputs.snapshot, nodes=nodes))
+    targets = tuple(targets_of(plan, tuple(only) or plan.asked_as, inputs.snapshots, nodes=nodes))
     if not targets:
         raise ConfigError(f"course {name} cannot be rehearsed: no node takes its servers now.")
     return RealRehearsal(site, plan, course.materials, targets, tuple(dict.fromkeys(filter(None, later))))
 
 
 def targets_of(
-    plan: SessionPlan, users: Sequence[str], snapshot: ClusterSnapshot, *, nodes: bool
+    plan: SessionPlan, users: Sequence[str], snapshots: Mapping[str, ClusterSnapshot], *, nodes: bool
 ) -> Iterator[ProbeTarget]:
     """A job for each of these users, with the profile that they would get; with ``nodes`` one on each node of each."""
     slugs = [chosen.slug for chosen in plan.session.profiles] if len(plan.requests) > 1 else [""]
     if nodes:
-        for rank, request in enumerate(plan.requests):
-            for node in nodes_of(request.resources, snapshot):
-                yield ProbeTarget(users[0], node, rank, slugs[rank])
+        for rank, (request, cluster, on) in enumerate(zip(plan.requests, plan.clusters, plan.on, strict=True)):
+            for node in nodes_of(request.resources, snapshots[cluster]):
+                yield ProbeTarget(users[0], node, rank, slugs[rank], on)
         return
-    ranks = ranks_of_people(plan, snapshot)
+    ranks = ranks_of_people(plan, snapshots)
     for user in users:
         rank = ranks.get(user, 0)
-        yield ProbeTarget(user, rank=rank, profile=slugs[rank])
+        yield ProbeTarget(user, rank=rank, profile=slugs[rank], on=plan.on[rank])
 
 
-def _without_later_reservation(request: JobRequest, snapshot: ClusterSnapshot) -> tuple[JobRequest, str]:
-    name = request.resources.reservation_name
+def _without_later_reservation(request: JobRequest, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[JobRequest, str]:
+    name, snapshot = request.resources.reservation_name, snapshots[request.resources.cluster or ""]
     own = snapshot.reservation_by_name.get(name)
     if not name or (own is not None and (own.start is None or own.start <= snapshot.taken_at)):
         return request, ""
@@ -195,6 +197,7 @@ async def probed(rehearsal: RealRehearsal, *, concurrency: int) -> AsyncIterator
 async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub_listens: bool) -> Probed:
     user, request = target.user, rehearsal.plan.requests[target.rank]
     spawner: GPUSlurmSpawner = rehearsal.site.spawner(user)
+    spawner.use_cluster(request.resources.cluster or "")
     try:
         if spawner.exec_prefix.strip():
             await refuse_root(user)
@@ -267,7 +270,7 @@ class Causes:
         for concerned in sorted(self.faults.values(), key=len, reverse=True):
             first = concerned[0][1]
             head = "WRONG" if first.severity is Severity.ERROR else "warn "
-            on = {done.target.node for done, _ in concerned if done.target.node}
+            on = {(done.target.node, done.target.on) for done, _ in concerned if done.target.node}
             of = counted(len(on), "node") if on else people(len(concerned))
             yield f"{head} {of}: {CODES[first.code].meaning}"
             if first.fix:

@@ -129,6 +129,7 @@ async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] =
     async with submit.standing_in(contexts[0]):
         found = await asyncio.gather(*(findings(context, checks) for context in contexts))
     of_all = {finding for finding in found[0] if all(finding in others for others in found)}
+    of_all |= {finding for finding in found[0] if finding.code in people.OF_COURSES}
     shared = [finding for finding in found[0] if not finding.cluster and finding in of_all]
     own = [
         replace(finding, cluster=context.cluster)
@@ -147,7 +148,7 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
     """
     unique: dict[Finding, None] = {}
     for check in checks:
-        cluster = "" if check in ASKS_NO_SLURM else context.cluster
+        cluster = "" if check in ASKS_NO_SLURM or check is people.check_courses else context.cluster
         try:
             async for finding in check(context):
                 unique[replace(finding, cluster=cluster)] = None

@@ -6,7 +6,7 @@ beside that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain, repeat
@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, in_words, t
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
 
@@ -51,13 +52,14 @@ class CourseInputs:
     """What a course is checked against."""
 
     profiles: Sequence[Profile]
-    snapshot: ClusterSnapshot
+    snapshots: Mapping[str, ClusterSnapshot]
+    """Of at least one of the clusters, by its name, which is empty in a hub that names none; of each that responds."""
     defaults: Defaults | None = None
-    """The site's defaults for Slurm jobs."""
+    """The site's defaults for Slurm jobs, of each cluster."""
     groups: Mapping[str, Collection[str]] | None = None
     """JupyterHub's groups with their members; None where they are not known."""
-    without_account: Collection[str] = ()
-    """People who have no account or no home folder."""
+    without_account: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """People who have no account or no home folder, by cluster."""
     hub: HubLimits | None = None
     absent_instructors: Collection[str] = ()
     """Users that the course names as instructors and that have no account."""
@@ -67,6 +69,25 @@ class CourseInputs:
     def groups_of(self, user: str) -> list[str]:
         """The groups whose member a user is."""
         return [group for group, members in (self.groups or {}).items() if user in members]
+
+    def on(self, cluster: str) -> str:
+        """The end of a phrase about a cluster, such as `` on cedar``; empty in a hub with a single one."""
+        return f" on {cluster}" if self.defaults is not None and len(self.defaults) > 1 else ""
+
+    def snapshots_of(self, plans: Iterable[SessionPlan]) -> dict[str, ClusterSnapshot]:
+        """Those of the clusters on which these sessions are."""
+        return {name: self.snapshots[name] for plan in plans for name in plan.clusters}
+
+    @property
+    def without_any_account(self) -> frozenset[str]:
+        """People who have an account on none of the clusters."""
+        missing = [frozenset(names) for names in self.without_account.values()]
+        return missing[0].intersection(*missing[1:]) if missing else frozenset()
+
+    @property
+    def taken_at(self) -> float:
+        """When the last of the snapshots was taken, in seconds since the epoch."""
+        return max(snapshot.taken_at for snapshot in self.snapshots.values())
 
 
 def of_hub(limits: HubLimits, wanted: int, session_length: float, *, reserved: bool) -> Iterator[Problem]:
@@ -118,16 +139,23 @@ class SessionPlan:
     requests: tuple[JobRequest, ...] = ()
     """What each of them requests: of several the first as long as it has seats, then the next. Empty where Slurm is not
     asked, for a reason that is among the remarks."""
+    on: tuple[str, ...] = ()
+    """For each of these `` on cedar``, or what its cluster is; empty texts in a hub with a single cluster."""
     opens: float = 0.0
     """When the first servers are submitted, in seconds since the epoch."""
     at: float = 0.0
     """When they can start: then, or when the reservation begins."""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Those whom the profile does not admit, or who have no account, with the reason: Slurm is not asked for them."""
-    own_jobs: frozenset[str] = frozenset()
-    """Ids of jobs that are the participants' servers already, so that they take no seats from them."""
+    own_jobs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By cluster, ids of jobs that are the participants' servers already, so that they take no seats from them."""
     remarks: tuple[Problem, ...] = ()
     """What is wrong or worth knowing, whatever Slurm answers."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The cluster of each request; empty names in a hub that names none."""
+        return tuple(request.resources.cluster or "" for request in self.requests)
 
     @property
     def asked_as(self) -> tuple[str, ...]:
@@ -205,9 +233,10 @@ def _of_people(unknown_groups: Sequence[str], names: Sequence[str], inputs: Cour
         yield Problem("people", f"The roster names groups that JupyterHub does not have: {groups}.")
     if not names:
         yield Problem("people", "Nobody is on the roster.")
-    missing = [name for name in names if name in inputs.without_account]
+    missing = [name for name in names if name in inputs.without_any_account]
     if missing:
-        yield Problem("people", f"No account or home folder on this machine: {some(missing)}.")
+        where = "any cluster" if len(inputs.without_account) > 1 else "this machine"
+        yield Problem("people", f"No account or home folder on {where}: {some(missing)}.")
 
 
 def _plan(
@@ -222,9 +251,12 @@ def _plan(
     return replace(
         several[0],
         requests=tuple(request for plan in several for request in plan.requests),
+        on=tuple(on for plan in several for on in plan.on),
         at=max(plan.at for plan in several),
         excluded={name: why for plan in reversed(several) for name, why in plan.excluded.items()},
-        own_jobs=frozenset().union(*(plan.own_jobs for plan in several)),
+        own_jobs={
+            name: frozenset().union(*(plan.own_jobs.get(name, ()) for plan in several)) for name in inputs.snapshots
+        },
         remarks=tuple(dict.fromkeys(remark for plan in several for remark in plan.remarks)),
     )
 
@@ -264,30 +296,42 @@ def _plan_of_profile(
             queue_timeout=queue_limit(request.profile.queue_timeout, inputs.hub.queue_timeout),
         )
         problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation_name))
-    planned = plan_of(course_date, request, inputs.snapshot, names, opens=opens.timestamp())
-    here = "has no account or home folder on this machine."
-    excluded |= {name: here for name in names if name in inputs.without_account}
+    cluster = request.resources.cluster or ""
+    on = inputs.on(cluster)
+    if cluster not in inputs.snapshots:
+        return _with(plan, [*problems, Problem("silent", f"Slurm{on} does not respond, so no seats are counted.")])
+    missing = [name for name in names if name in inputs.without_account.get(cluster, ())]
+    if elsewhere := [name for name in missing if name not in inputs.without_any_account]:
+        problems.append(Problem("people", f"No account or home folder{on}: {some(elsewhere)}."))
+    planned = plan_of(course_date, request, inputs.snapshots[cluster], names, opens=opens.timestamp(), on=on)
+    excluded |= dict.fromkeys(missing, f"has no account or home folder{on or ' on this machine'}.")
     return _with(replace(planned, course=file.slug, excluded=excluded), problems)
 
 
 def plan_of(
-    session: CourseDate, request: JobRequest, snapshot: ClusterSnapshot, names: Sequence[str], *, opens: float
+    session: CourseDate,
+    request: JobRequest,
+    snapshot: ClusterSnapshot,
+    names: Sequence[str],
+    *,
+    opens: float,
+    on: str = "",
 ) -> SessionPlan:
-    """The plan of a session in which each of these people makes this request.
+    """The plan of a session in which each of these people makes this request; ``snapshot`` is of its cluster.
 
-    ``opens``: when the first servers are started, in seconds since the epoch.
+    ``opens``: when the first servers are started, in seconds since the epoch; ``on`` is of :attr:`SessionPlan.on`.
     """
     resources, plan = request.resources, SessionPlan(session, tuple(names))
     start, end, name = session.start.timestamp(), session.end.timestamp(), request.resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
     own = own.current(start) if own is not None else None
     if own is not None and _outside(own, start=start, end=end):
-        return _with(plan, [_reported_outside(own, session)])
-    problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end))
+        return _with(plan, [_reported_outside(own, session, on)])
+    problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end, on=on))
     offered = [partition for partition in partitions_of(resources, snapshot) if partition in snapshot.partition_by_name]
     if not offered:
         requested = resources.partition or "no partition, and the cluster has no default one"
-        problems.append(Problem("partition", f"The profile requests {requested}, which does not exist."))
+        problems.append(Problem("partition", f"The profile requests {requested}, which does not exist{on}."))
     if not offered or (name and own is None):
         return _with(plan, problems)
     length = max(length_of(resources, snapshot.partition_by_name[partition]) for partition in offered)
@@ -298,9 +342,10 @@ def plan_of(
         session,
         tuple(names),
         requests=(request,),
+        on=(on,),
         opens=opens,
         at=max(opens, begins, snapshot.taken_at),
-        own_jobs=_own_jobs(snapshot, names, name),
+        own_jobs={resources.cluster or "": _own_jobs(snapshot, names, name)},
         remarks=tuple(problems),
     )
 
@@ -308,7 +353,7 @@ def plan_of(
 def rank_of_next(
     requests: Sequence[JobRequest],
     session: CourseDate,
-    snapshot: ClusterSnapshot,
+    snapshots: Mapping[str, ClusterSnapshot],
     names: Sequence[str],
     *,
     now: float,
@@ -316,36 +361,40 @@ def rank_of_next(
 ) -> int:
     """Which of these requests the next server of a session makes: the first for which there is room, or the last.
 
-    ``unplaced``: servers of the session that have been asked for and hold nothing yet by the snapshot. Room is
-    estimated. ``now`` in seconds since the epoch.
+    ``unplaced``: servers of the session that have been asked for and hold nothing yet by the snapshots. Room is
+    estimated; whose server runs has a seat. ``now`` in seconds since the epoch.
     """
-    plan = plan_of(session, requests[0], snapshot, names, opens=now)
-    # whose server runs has a seat
-    plan = replace(plan, requests=tuple(requests), at=max(plan.at, now), own_jobs=frozenset())
-    for rank, count in enumerate(_estimates(plan, snapshot)):
+    plans_of_each = (
+        plan_of(session, request, snapshots[cluster], names, opens=now)
+        for request in requests
+        if (cluster := request.resources.cluster or "") in snapshots
+    )
+    at = max([now, *(plan.at for plan in plans_of_each)])
+    counts = estimate([request.resources for request in requests], snapshots, len(names), at=at)
+    for rank, count in enumerate(counts):
         unplaced -= count
         if unplaced < 0:
             return rank
     return len(requests) - 1
 
 
-def _estimates(plan: SessionPlan, snapshot: ClusterSnapshot) -> list[int]:
+def _estimates(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> list[int]:
     """How many servers start with each of a plan's requests, by estimate."""
     resources = [request.resources for request in plan.requests]
-    return estimate(resources, snapshot, len(plan.people), at=plan.at, own_jobs=plan.own_jobs)
+    return estimate(resources, snapshots, len(plan.people), at=plan.at, own_jobs=plan.own_jobs)
 
 
-def estimated(plan: SessionPlan, snapshot: ClusterSnapshot, why: str) -> SeatCount | None:
+def estimated(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], why: str) -> SeatCount | None:
     """Seats counted by hand, ``why`` in sentences; None for a plan without a request."""
     if not plan.requests:
         return None
-    counts, number = _estimates(plan, snapshot), len(plan.people)
+    counts, number = _estimates(plan, snapshots), len(plan.people)
     return SeatCount(number, tries(number), sum(counts), by_profile=by_profile(plan, counts), estimate=why)
 
 
-def ranks_of_people(plan: SessionPlan, snapshot: ClusterSnapshot) -> dict[str, int]:
+def ranks_of_people(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> dict[str, int]:
     """Which of a plan's requests each of its people makes, by estimate, if they start in the order of the roster."""
-    ranks = [rank for rank, count in enumerate(_estimates(plan, snapshot)) for _ in range(count)]
+    ranks = [rank for rank, count in enumerate(_estimates(plan, snapshots)) for _ in range(count)]
     return dict(zip(plan.people, chain(ranks, repeat(len(plan.requests) - 1)), strict=False))
 
 
@@ -354,15 +403,16 @@ def by_profile(plan: SessionPlan, counts: Sequence[int]) -> dict[str, int]:
     if len(plan.requests) < 2:
         return {}
     left, shares = len(plan.people), dict[str, int]()
-    for chosen, count in zip(plan.session.profiles, counts, strict=True):
-        shares[chosen.slug] = shares.get(chosen.slug, 0) + min(left, count)
+    for chosen, on, count in zip(plan.session.profiles, plan.on, counts, strict=True):
+        name = f"{chosen.slug}{on}"
+        shares[name] = shares.get(name, 0) + min(left, count)
         left -= min(left, count)
     return shares
 
 
 def report_of(
     plan: SessionPlan,
-    snapshot: ClusterSnapshot,
+    snapshots: Mapping[str, ClusterSnapshot],
     seats: SeatCount | None,
     refused: Mapping[str, str],
     *,
@@ -376,7 +426,7 @@ def report_of(
     """
     problems, hints = list[Problem](), [Problem("unknown", text, hint=True) for text in unknown]
     if seats is not None and plan.requests:
-        problems += _of_seats(plan, snapshot, seats)
+        problems += _of_seats(plan, snapshots, seats)
         if seats.by_profile:
             shares = [f"{number} get profile {name}" for name, number in seats.by_profile.items()]
             hints.append(Problem("seats", f"{', '.join(shares)}.", hint=True))
@@ -393,12 +443,13 @@ def report_of(
     return SessionReport(plan.session, len(plan.people), seats, len(refused), remarks, shared_limits)
 
 
-def _of_seats(plan: SessionPlan, snapshot: ClusterSnapshot, seats: SeatCount) -> Iterator[Problem]:
+def _of_seats(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], seats: SeatCount) -> Iterator[Problem]:
     """Why not everybody's server starts."""
-    resources, profile = plan.requests[-1].resources, ""
+    rank, profile = len(plan.requests) - 1, ""
     if seats.smaller is not None and len(plan.requests) > 1:
-        resources = plan.requests[seats.smaller.rank].resources
-        profile = plan.session.profiles[seats.smaller.rank].slug
+        rank = seats.smaller.rank
+        profile = f"{plan.session.profiles[rank].slug}{plan.on[rank]}"
+    resources, snapshot = plan.requests[rank].resources, snapshots[plan.clusters[rank]]
     text = in_words(seats, cpus_per_core=cpus_per_core_of(resources, snapshot), profile=profile)
     if not text:
         return
@@ -407,16 +458,22 @@ def _of_seats(plan: SessionPlan, snapshot: ClusterSnapshot, seats: SeatCount) ->
         waits = plan.at - plan.opens
         early = plan.opens < plan.session.start.timestamp() and waits > 0
         ahead = f" Servers are started ahead {duration(waits)} before it begins." if early else ""
-        yield Problem("partition", f"Slurm would refuse every job: {fault.clause}.{ahead}")
+        yield Problem("partition", f"Slurm{plan.on[rank]} would refuse every job: {fault.clause}.{ahead}")
     else:
-        yield Problem("seats", f"{text}{_not_counted(plan, snapshot)}")
+        yield Problem("seats", f"{text}{_not_counted(plan, snapshots)}")
 
 
-def _not_counted(plan: SessionPlan, snapshot: ClusterSnapshot) -> str:
+def _not_counted(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> str:
     """The nodes on which nothing can start then."""
     reasons = dict[str, str]()
-    every = [request.resources for request in plan.requests]
-    for resources, name in ((each, name) for each in every for name in partitions_of(each, snapshot)):
+    for request, cluster, on in zip(plan.requests, plan.clusters, plan.on, strict=True):
+        reasons |= {f"{name}{on}": why for name, why in _unavailable(plan, request.resources, snapshots[cluster])}
+    return f" Not available: {some([f'{name} ({why})' for name, why in reasons.items()])}." if reasons else ""
+
+
+def _unavailable(plan: SessionPlan, resources: Resources, snapshot: ClusterSnapshot) -> Iterator[tuple[str, str]]:
+    """The nodes on which nothing can start then with a request, with the reason."""
+    for name in partitions_of(resources, snapshot):
         partition = snapshot.partition_by_name.get(name)
         if partition is None:
             continue
@@ -426,15 +483,11 @@ def _not_counted(plan: SessionPlan, snapshot: ClusterSnapshot) -> str:
         for node in nodes.all:
             other = next((period for period in node.reserved if period.start < until and plan.at < period.end), None)
             if not node.usable:
-                reasons[node.name] = f"out of service now{f': {node.reason}' if node.reason else ''}"
+                yield node.name, f"out of service now{f': {node.reason}' if node.reason else ''}"
             elif other is not None:
                 begins = f" from {_clock(other.start, plan.session)}" if other.start > plan.at else ""
-                reasons[node.name] = (
-                    f"in maintenance{begins}, reservation {other.name}"
-                    if other.maintenance
-                    else f"reserved for {other.name}{begins}"
-                )
-    return f" Not available: {some([f'{name} ({why})' for name, why in reasons.items()])}." if reasons else ""
+                maintenance = f"in maintenance{begins}, reservation {other.name}"
+                yield node.name, maintenance if other.maintenance else f"reserved for {other.name}{begins}"
 
 
 def _clock(moment: float, session: CourseDate) -> str:
@@ -462,7 +515,7 @@ def _excluded(
 
 def _opens(course: Course, course_date: CourseDate, inputs: CourseInputs) -> datetime:
     """When the first servers of a session are started that are not started yet."""
-    opens, now = opens_at(course, course_date), datetime.fromtimestamp(inputs.snapshot.taken_at, timezone.utc)
+    opens, now = opens_at(course, course_date), datetime.fromtimestamp(inputs.taken_at, timezone.utc)
     return max(opens, now.astimezone(opens.tzinfo)) if now < course_date.end else opens
 
 
@@ -491,37 +544,46 @@ def _outside(own: Reservation, *, start: float, end: float) -> bool:
     return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
 
 
-def _reported_outside(own: Reservation, session: CourseDate) -> Problem:
+def _reported_outside(own: Reservation, session: CourseDate, on: str) -> Problem:
     begin, end = (_clock(moment, session) if moment is not None else "always" for moment in (own.start, own.end))
-    return Problem("reservation", f"Reservation {own.name} is from {begin} to {end}: the session is outside it.")
+    return Problem("reservation", f"Reservation {own.name}{on} is from {begin} to {end}: the session is outside it.")
 
 
 def _of_reservation(
-    name: str, own: Reservation | None, account: str | None, people: Sequence[str], *, start: float, end: float
+    name: str,
+    own: Reservation | None,
+    account: str | None,
+    people: Sequence[str],
+    *,
+    start: float,
+    end: float,
+    on: str,
 ) -> Iterator[Problem]:
     if not name:
         return
     if own is None:
-        yield Problem("reservation", f"There is no reservation {name}.")
+        yield Problem("reservation", f"There is no reservation {name}{on}.")
         return
     if own.start is not None and own.start > start and not own.flags & _SOME_DAYS:
         late = duration(own.start - start)
-        yield Problem("reservation", f"Reservation {name} starts {late} after the session begins.")
+        yield Problem("reservation", f"Reservation {name}{on} starts {late} after the session begins.")
     if own.end is not None and own.end < end and not own.flags & _SOME_DAYS:
-        yield Problem("reservation", f"Reservation {name} ends {duration(end - own.end)} before the session does.")
+        yield Problem("reservation", f"Reservation {name}{on} ends {duration(end - own.end)} before the session does.")
     if "PURGE_COMP" in {flag.partition("=")[0] for flag in own.flags}:
         yield Problem(
             "reservation",
-            f"Reservation {name} has the flag PURGE_COMP: Slurm deletes it as soon as no job has used it for some "
+            f"Reservation {name}{on} has the flag PURGE_COMP: Slurm deletes it as soon as no job has used it for some "
             "minutes.",
         )
     strangers = _not_admitted(own, people)
     if strangers:
-        yield Problem("people", f"Reservation {name} is not for {some(strangers)}.")
+        yield Problem("people", f"Reservation {name}{on} is not for {some(strangers)}.")
     accounts = [account for account in own.accounts if not account.startswith("-")]
     if account and ((accounts and not own.users and account not in accounts) or f"-{account}" in own.accounts):
         admitted = f"accounts {', '.join(accounts)}" if accounts else "other accounts"
-        yield Problem("people", f"Reservation {name} is for {admitted}, and the profile requests account {account}.")
+        yield Problem(
+            "people", f"Reservation {name}{on} is for {admitted}, and the profile requests account {account}."
+        )
 
 
 def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:

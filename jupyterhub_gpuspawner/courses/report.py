@@ -18,7 +18,7 @@ class Problem:
 
     kind: str
     """What it is about: ``reservation``, ``people``, ``profile``, ``partition``, ``time``, ``seats``, ``limit``,
-    ``hub`` or ``unknown``."""
+    ``hub``, ``silent`` (a cluster does not respond) or ``unknown``."""
     text: str
     """For an instructor."""
     hint: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need
@@ -62,7 +63,7 @@ class SeatCount:
     beside: int = 0
     """How many of these have each core beside one of their GPUs, and each GPU beside one of their cores."""
     by_profile: Mapping[str, int] = field(default_factory=dict)
-    """How many people start each of several profiles, by its slug; empty where there is one."""
+    """How many people start each of several profiles, by its slug, and cluster if there are several; empty for one."""
     smaller: Smaller | None = None
     """None where everybody's server starts, and where neither fewer cores nor less memory would help."""
     notes: tuple[str, ...] = ()
@@ -156,21 +157,28 @@ def _explained(reason: str) -> str:
 
 def estimate(
     requests: Sequence[Resources],
-    snapshot: ClusterSnapshot,
+    snapshots: Mapping[str, ClusterSnapshot],
     people: int,
     *,
     at: float,
-    own_jobs: Collection[str] = (),
+    own_jobs: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[int]:
     """How many servers start with each of these requests, of what those with the requests before it leave free.
 
     Node by node, what jobs leave free that still run ``at`` (seconds since the epoch) is divided by a request. It knows
     GPUs by type, shards, CPUs, memory and the reservations of nodes, and little else of what Slurm considers. The jobs
-    ``own_jobs`` do not count. The sum is at most :func:`tries`.
+    ``own_jobs`` do not count. The sum is at most :func:`tries`. Snapshots and jobs are by cluster; on a cluster without
+    a snapshot nothing starts.
     """
     counts, left = list[int](), tries(people)
-    capacity, jobs, taken = capacity_of(snapshot), snapshot.job_table, dict[str, list[tuple[Need, int]]]()
+    taken = dict[tuple[str, str], list[tuple[Need, int]]]()
     for resources in requests:
+        cluster = resources.cluster or ""
+        snapshot, own = snapshots.get(cluster), own_jobs.get(cluster, ())
+        if snapshot is None:
+            counts.append(0)
+            continue
+        capacity, jobs = capacity_of(snapshot), snapshot.job_table
         best = dict[str, tuple[int, Need]]()
         for name in partitions_of(resources, snapshot):
             partition = snapshot.partition_by_name.get(name)
@@ -181,14 +189,14 @@ def estimate(
             for node in nodes.usable:
                 freed = Freed()
                 for job in (jobs[position] for position in node.jobs):
-                    if job.job_id in own_jobs or (job.ends_at is not None and job.ends_at <= at):
+                    if job.job_id in own or (job.ends_at is not None and job.ends_at <= at):
                         share = job.node_count
                         freed.add(job.cpus // share, job.memory_mib // share, job.gpus, node.only_type)
                 if node.open_at(at, length) == at:
-                    count = node.count_after(need, freed, taken.get(node.name, ()))
+                    count = node.count_after(need, freed, taken.get((cluster, node.name), ()))
                     best[node.name] = max(best.get(node.name, (0, need)), (count, need), key=lambda pair: pair[0])
         for name, (count, need) in best.items():
-            taken.setdefault(name, []).append((need, count))
+            taken.setdefault((cluster, name), []).append((need, count))
         counts.append(min(left, sum(count for count, _ in best.values()) // resources.node_count))
         left -= counts[-1]
     return counts

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.course.book import with_added
 from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, rehearsal_with
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, configured_value
@@ -73,10 +73,9 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     planned = {file.slug: plans(file, inputs, only=session, since=since) for file in files}
     if name and not planned[name]:
         raise no_session(files[0], session or "from now on")
-    sessions = [plan.session for of_course in planned.values() for plan in of_course]
-    rehearsal = await rehearsal_with(
-        spawner, inputs.snapshot, others=plans_beside(sessions, every_file, inputs) if sessions else ()
-    )
+    every_plan = [plan for of_course in planned.values() for plan in of_course]
+    others = plans_beside([plan.session for plan in every_plan], every_file, inputs)
+    rehearsal = await rehearsal_with(spawner, inputs.snapshots_of([*every_plan, *others]), others=others)
     checked = [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
     return checked if name or of_folder is None else [*checked, Checked("", (), of_folder)]
 
@@ -115,29 +114,46 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     if not planned:
         raise no_session(file, session or "from now on")
     plan = planned[0]
-    rehearsal = await rehearsal_with(spawner, inputs.snapshot)
+    rehearsal = await rehearsal_with(spawner, inputs.snapshots_of(planned))
     together = None if only else await rehearsal.report(plan, as_users=())
     return Rehearsed(plan.session, rehearsal.answers(plan, only or plan.people, every=every), together)
 
 
 async def course_site(
-    site: Site, files: Sequence[CourseFile], *, snapshot: ClusterSnapshot | None = None
+    site: Site, files: Sequence[CourseFile], *, snapshots: Mapping[str, ClusterSnapshot] | None = None
 ) -> CourseInputs:
-    """What these courses are checked against: Slurm is asked once for all of them, and not for a given snapshot."""
+    """What these courses are checked against: each cluster is asked once for all of them, none if they are given.
+
+    Raises SlurmUnavailable where none responds.
+    """
     spawner = spawner_of(site)
+    snapshots = snapshots or await _snapshots(spawner)
     groups = (await asyncio.to_thread(people_of, site.config)).groups
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
     courses = [file.course for file in files if file.course is not None]
     teachers = list(dict.fromkeys(user for course in courses for user in course.instructors.users))
+    first = next(iter(snapshots))
     return CourseInputs(
         profiles=spawner.offered(),
-        snapshot=snapshot or await spawner.connection().client.snapshot(),
+        snapshots=snapshots,
         defaults=spawner.defaults(),
         groups=groups,
-        without_account=await _without_account(spawner, everybody),
+        without_account={name: await _without_account(spawner, everybody, name) for name in snapshots},
         hub=hub_limits(site),
-        absent_instructors=() if spawner.req_homedir else await _without_account(spawner, teachers),
+        absent_instructors=() if spawner.req_homedir else await _without_account(spawner, teachers, first),
     )
+
+
+async def _snapshots(spawner: GPUProfilesSpawner) -> dict[str, ClusterSnapshot]:
+    """Those of the clusters that respond, by name; raises SlurmUnavailable where none does."""
+    connections = spawner.connections()
+    asking = (connection.client.snapshot() for connection in connections.values())
+    answers = dict(zip(connections, await asyncio.gather(*asking, return_exceptions=True), strict=True))
+    snapshots = {name: answer for name, answer in answers.items() if isinstance(answer, ClusterSnapshot)}
+    for answer in answers.values():
+        if isinstance(answer, BaseException) and not (isinstance(answer, SlurmUnavailable) and snapshots):
+            raise answer
+    return snapshots
 
 
 def hub_limits(site: Site) -> HubLimits:
@@ -207,18 +223,21 @@ def address_of(site: Site) -> str:
     return f"{hub.get('public_url') or base}".rstrip("/") + "/hub/"
 
 
-async def _without_account(slurm: GPUSlurmSpawner, names: Sequence[str]) -> frozenset[str]:
-    """People whose server could not be submitted; with ``req_homedir`` the account need not exist on this machine."""
+async def _without_account(spawner: GPUSlurmSpawner, names: Sequence[str], cluster: str) -> frozenset[str]:
+    """People whose server could not be submitted on a cluster.
+
+    With ``req_homedir`` the account need not exist on this machine.
+    """
     missing = set()
+    with spawner.on_cluster(cluster):
+        homes, accounts, of_hub = spawner.req_homedir, spawner.connection().accounts, not spawner.query_prefix
     for name in names:
         try:
-            home = slurm.req_homedir.replace("{username}", name)
-            account = await account_of(name, home=home, cluster=slurm.connection().accounts)
+            account = await account_of(name, home=homes.replace("{username}", name), cluster=accounts)
         except ConfigError:
             missing.add(name)
             continue
-        of_here = not slurm.req_homedir and not slurm.query_prefix
-        if of_here and not await asyncio.to_thread(_may_be_folder, account.home):
+        if of_hub and not homes and not await asyncio.to_thread(_may_be_folder, account.home):
             missing.add(name)
     return frozenset(missing)
 

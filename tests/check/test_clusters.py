@@ -13,6 +13,7 @@ from jupyterhub import orm
 from jupyterhub_gpuspawner.check import profiles
 from jupyterhub_gpuspawner.check.clusters import check_clusters
 from jupyterhub_gpuspawner.check.finding import Options, Severity
+from jupyterhub_gpuspawner.check.people import check_courses
 from jupyterhub_gpuspawner.check.requests import check_requests
 from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all, line
 from jupyterhub_gpuspawner.check.run_as import check_prefix
@@ -219,4 +220,28 @@ def test_commands_are_tried_as_a_user_on_each_cluster(tmp_path: Path) -> None:
     assert sorted((tmp_path / "asked").read_text().split()) == [
         *["/etc/cedar/slurm.conf"] * 3,
         *["/etc/juniper/slurm.conf"] * 3,
+    ]
+
+
+def test_a_course_is_checked_where_its_profile_is(tmp_path: Path) -> None:
+    """What is found of it is of no cluster: the sentence names one; a silent one concerns its own courses alone."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    for name, place in (("first", "a"), ("next", "b")):
+        (courses / f"{name}.yaml").write_text(
+            f"{{name: {name}, instructors: root, roster: root, profile: {{slug: one, options: {{where: {place}}}}}, "
+            "zone: UTC, sessions: [{date: 2999-03-04, from: '9:00', to: '12:00', reservation: ml}]}"
+        )
+    lines = f"{TWO}{BOTH}c.GPUProfilesSpawner.courses_dir = {str(courses)!r}"
+
+    async def found() -> list[tuple[str, str, str]]:
+        contexts = await contexts_of(load_site(configuration(tmp_path, lines)))
+        snapshot = replace(recorded_snapshot("22.05"), reservations=())
+        known = [replace(each, others={"juniper": snapshot, "cedar": None}) for each in contexts]
+        known[0] = replace(known[0], client=RecordedClient(), snapshot=snapshot)  # type: ignore[arg-type]
+        return [(each.cluster, each.where, each.text) for each in await findings_of_all(known, (check_courses,))]
+
+    assert asyncio.run(found()) == [
+        ("", "course first", "There is no reservation ml on juniper."),
+        ("", "course next", "Slurm on cedar does not respond, so no seats are counted."),
     ]

@@ -132,8 +132,8 @@ def test_the_cost_is_said_first() -> None:
 def test_each_job_has_the_profile_that_its_participant_would_get() -> None:
     """The first one that has a seat left; on nodes, each profile has a job on each of its own."""
     plan = two_profiles(snapshot())
-    of_people = [str(target) for target in targets_of(plan, ("t8", "t4", "t5", "guest"), snapshot(), nodes=False)]
-    of_nodes = [str(target) for target in targets_of(plan, ("t1", "t2"), snapshot(), nodes=True)]
+    of_people = [str(target) for target in targets_of(plan, ("t8", "t4", "t5", "guest"), {"": snapshot()}, nodes=False)]
+    of_nodes = [str(target) for target in targets_of(plan, ("t1", "t2"), {"": snapshot()}, nodes=True)]
 
     assert of_people == ["t8, profile one", "t4, profile two", "t5, profile one", "guest, profile two"]
     assert of_nodes == [f"t1 on {node}, profile {profile}" for profile in ("two", "one") for node in ("g0", "g1")]

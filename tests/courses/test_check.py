@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Reservation
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import cluster, node, running
@@ -66,8 +67,8 @@ def reported(
     }
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
     snapshot = replace(found, taken_at=START - 86400)
-    (plan,) = plans(file, CourseInputs(parse_profiles([profile]), snapshot, **more))
-    return report_of(plan, snapshot, seats if plan.requests else None, refused or {})
+    (plan,) = plans(file, CourseInputs(parse_profiles([profile]), {"": snapshot}, **more))
+    return report_of(plan, {"": snapshot}, seats if plan.requests else None, refused or {})
 
 
 def texts(report: SessionReport) -> list[str]:
@@ -210,7 +211,7 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
     "it denies one": (snapshot(users=("-t3",)), {}, ["Reservation ml is not for t3."]),
     "no account": (
         snapshot(),
-        {"without_account": {"t2", "t9"}},
+        {"without_account": {"": {"t2", "t9"}}},
         ["No account or home folder on this machine: t2."],
     ),
     "a group that is not there": (
@@ -319,7 +320,7 @@ def test_sessions_that_have_ended_are_left_out() -> None:
     """Unless one is named."""
     days = [{**DAY, "date": f"2026-03-0{day}"} for day in (2, 3)]
     file = CourseFile("deep", course(DEEP_LEARNING, sessions=days, zone="UTC", profile="k80"))
-    site = CourseInputs((), snapshot())
+    site = CourseInputs((), {"": snapshot()})
     after = datetime(2026, 3, 2, 17, 1, tzinfo=timezone.utc)
 
     def names(**how: Any) -> list[str]:
@@ -340,9 +341,11 @@ def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
     own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
     profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"}}
     file = CourseFile("deep", course(DEEP_LEARNING, sessions=[DAY], zone="UTC", roster="t[1-8]", profile="k80"))
-    (plan,) = plans(file, CourseInputs(parse_profiles([profile]), cluster(*NODES, jobs=ours, reservations=(own,))))
+    (plan,) = plans(
+        file, CourseInputs(parse_profiles([profile]), {"": cluster(*NODES, jobs=ours, reservations=(own,))})
+    )
 
-    assert plan.own_jobs == {"1", "2", "3"}
+    assert plan.own_jobs == {"": {"1", "2", "3"}}
 
 
 MOMENTS: dict[str, tuple[dict[str, Any], float, float]] = {
@@ -359,7 +362,7 @@ def test_seats_are_counted_for_the_moment_at_which_servers_can_start(
     """And the time limit is what is left of the session when they are submitted."""
     profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "10:00:00"}}
     changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": "k80", "start_ahead": "10min"}
-    inputs = CourseInputs(parse_profiles([profile]), replace(snapshot(**reservation), taken_at=now))
+    inputs = CourseInputs(parse_profiles([profile]), {"": replace(snapshot(**reservation), taken_at=now)})
     (plan,) = plans(CourseFile("deep", course(DEEP_LEARNING, **changes)), inputs)
 
     (request,) = plan.requests
@@ -388,7 +391,7 @@ def two_profiles(found: ClusterSnapshot) -> SessionPlan:
     """The plan of a session for eight people with both profiles, under way."""
     changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": ["two", "one"], "start_ahead": None}
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
-    (plan,) = plans(file, CourseInputs(TWO_PROFILES, replace(found, taken_at=START + HOUR)))
+    (plan,) = plans(file, CourseInputs(TWO_PROFILES, {"": replace(found, taken_at=START + HOUR)}))
     return plan
 
 
@@ -408,17 +411,17 @@ def test_seats_are_filled_in_the_order_of_the_profiles(running_servers: int, unp
     reservation = snapshot().reservations
     found = replace(cluster(*nodes, jobs=tuple(jobs), reservations=reservation), taken_at=START + HOUR)
     plan, now = two_profiles(found), START + HOUR
-    assert rank_of_next(plan.requests, plan.session, found, plan.people, now=now, unplaced=unplaced) == rank
+    assert rank_of_next(plan.requests, plan.session, {"": found}, plan.people, now=now, unplaced=unplaced) == rank
 
 
 def test_the_report_says_how_many_get_each_profile() -> None:
     """They are one count of seats, by Slurm or by hand, and every profile's faults are told."""
     plan = two_profiles(snapshot())
-    by_hand = estimated(plan, snapshot(), "By hand.")
+    by_hand = estimated(plan, {"": snapshot()}, "By hand.")
     assert by_hand == SeatCount(8, 12, 4, by_profile={"two": 4, "one": 0}, estimate="By hand.")
-    report = report_of(plan, snapshot(), replace(ALL, by_profile={"two": 4, "one": 4}), {})
+    report = report_of(plan, {"": snapshot()}, replace(ALL, by_profile={"two": 4, "one": 4}), {})
     assert (report.fits, texts(report)) == (True, ["4 get profile two, 4 get profile one."])
-    assert texts(report_of(two_profiles(cluster(*NODES)), snapshot(), None, {})) == ["There is no reservation ml."]
+    assert texts(report_of(two_profiles(cluster(*NODES)), {}, None, {})) == ["There is no reservation ml."]
 
 
 def test_the_report_names_the_profile_that_would_have_to_request_less() -> None:
@@ -427,10 +430,79 @@ def test_the_report_names_the_profile_that_would_have_to_request_less() -> None:
     few = replace(ALL, fit=6, waiting={"Resources": 2}, smaller=smaller)
     refused = replace(ALL, fit=6, refusal="there is no such licence")
 
-    assert [texts(report_of(plan, snapshot(), seats, {})) for seats in (few, refused)] == [
+    assert [texts(report_of(plan, {"": snapshot()}, seats, {})) for seats in (few, refused)] == [
         ["6 of 8 start; 2 wait: Resources. With 1 core each in profile two: all 8."],
         ["6 of 8 start; Slurm refuses the jobs of others: there is no such licence."],
     ]
+
+
+CLUSTERS = {name: Resources(cluster=name) for name in ("juniper", "cedar")}
+"""The defaults of a site with two clusters, whose nodes, partitions and jobs have the same names."""
+PLACES = {name: {"display_name": name, "slurm": {"cluster": name}} for name in CLUSTERS}
+ON_BOTH = parse_profiles(
+    [
+        {
+            "display_name": "One",
+            "slug": "one",
+            "slurm": {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G", "time": "8:00:00"},
+            "profile_options": {"where": {"choices": PLACES}},
+        }
+    ]
+)
+
+
+def on_both(**snapshots: ClusterSnapshot) -> tuple[SessionPlan, dict[str, ClusterSnapshot]]:
+    """The plan of a session for sixteen people that is first on juniper and then on cedar, under way."""
+    chosen = [{"slug": "one", "options": {"where": name}} for name in CLUSTERS]
+    changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-16]", "profile": chosen, "start_ahead": None}
+    found = {name: replace(each, taken_at=START + HOUR) for name, each in snapshots.items()}
+    (plan,) = plans(CourseFile("deep", course(DEEP_LEARNING, **changes)), CourseInputs(ON_BOTH, found, CLUSTERS))
+    return plan, found
+
+
+def test_a_course_on_two_clusters_is_counted_on_each() -> None:
+    """With nodes of the same name, and with jobs of the same number, of which one is a participant's."""
+    jobs = (running("1", "g0", "gpu:k80:1", user="t1", reservation="ml", ends_in=None),)
+    busy = replace(snapshot(), nodes=(node("g0", "gpu:k80:4", "gpu:k80:1"), NODES[1]), jobs=jobs)
+    down = node("g1", "gpu:k80:4", states=frozenset({"IDLE", "DRAIN"}))
+    others = replace(busy, nodes=(busy.nodes[0], down), jobs=(jobs[0]._replace(user="kim"),))
+    plan, found = on_both(juniper=busy, cedar=others)
+    seats = estimated(plan, found, "By hand.")
+
+    assert plan.own_jobs == {"juniper": {"1"}, "cedar": set()}
+    assert seats == SeatCount(16, 24, 11, by_profile={"one on juniper": 8, "one on cedar": 3}, estimate="By hand.")
+    assert texts(report_of(plan, found, seats, {})) == [
+        "By estimate 11 of 16 start. Not available: g1 on cedar (out of service now).",
+        "8 get profile one on juniper, 3 get profile one on cedar.",
+        "By hand.",
+    ]
+
+
+def test_what_is_wrong_on_one_cluster_is_said_of_that() -> None:
+    """A reservation that it lacks; and that it does not respond, while the other one does."""
+    missing, _ = on_both(juniper=snapshot(), cedar=cluster(*NODES))
+    silent, _ = on_both(juniper=snapshot())
+
+    assert [(remark.kind, remark.text) for plan in (missing, silent) for remark in plan.remarks] == [
+        ("reservation", "There is no reservation ml on cedar."),
+        ("silent", "Slurm on cedar does not respond, so no seats are counted."),
+    ]
+    assert (missing.requests, silent.requests) == ((), ())
+
+
+def test_the_next_server_is_on_the_cluster_that_has_a_seat() -> None:
+    """One that was never heard of has none."""
+    plan, found = on_both(juniper=snapshot(), cedar=snapshot())
+    taken = tuple(running(str(number), f"g{number}", "gpu:k80:4", ends_in=None) for number in range(2))
+    nodes = tuple(node(f"g{number}", "gpu:k80:4", "gpu:k80:4") for number in range(2))
+    full = replace(found["juniper"], nodes=nodes, jobs=taken)
+
+    def rank(snapshots: dict[str, ClusterSnapshot]) -> int:
+        return rank_of_next(plan.requests, plan.session, snapshots, plan.people, now=START + HOUR, unplaced=0)
+
+    assert rank(found) == 0
+    assert rank({**found, "juniper": full}) == 1
+    assert rank({"cedar": found["cedar"]}) == 1
 
 
 SAME_TIME: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -453,7 +525,7 @@ def test_courses_at_the_same_time_are_served_one_after_the_other(other: dict[str
     ]
     files.sort(key=lambda file: file.slug)
     profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"}}
-    inputs = CourseInputs(parse_profiles([profile]), replace(snapshot(), taken_at=START - 86400))
+    inputs = CourseInputs(parse_profiles([profile]), {"": replace(snapshot(), taken_at=START - 86400)})
     (own,) = plans(next(file for file in files if file.slug == "deep"), inputs)
     beside = plans_beside([own.session], files, inputs)
 

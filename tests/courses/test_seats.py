@@ -19,7 +19,7 @@ FOUR = node("g1", "gpu:k80:4", memory_mib=60 * 1024)
 def fit(snapshot: ClusterSnapshot, people: int = 20, **asked: Any) -> int:
     """How many of so many people's servers would start."""
     wanted = {"partition": "gpu", "memory": "1G", "time": "2:00:00", **asked}
-    (count,) = estimate([Resources.model_validate(wanted)], snapshot, people, at=START)
+    (count,) = estimate([Resources.model_validate(wanted)], {"": snapshot}, people, at=START)
     return count
 
 
@@ -60,7 +60,7 @@ def test_profiles_that_share_a_node_count_it_once(asked: list[dict[str, Any]], e
     """Each next profile gets what the ones before it leave."""
     wanted = {"partition": "gpu", "memory": "1G", "time": "2:00:00"}
     requests = [Resources.model_validate({**wanted, **more}) for more in asked]
-    assert estimate(requests, cluster(FOUR), 2, at=START) == expected
+    assert estimate(requests, {"": cluster(FOUR)}, 2, at=START) == expected
 
 
 def test_jobs_of_others_keep_their_seats_until_they_end() -> None:

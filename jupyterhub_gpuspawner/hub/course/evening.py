@@ -118,8 +118,11 @@ class CourseChecks:
                     raise SlurmUnavailable("Slurm does not answer.")
                 files = [other.file for other in self._book.courses()]
                 others = await asyncio.to_thread(plans_beside, [session], files, inputs)
-                rehearsal = await rehearsal_with(spawner, inputs.snapshot, others=others)
-                (report,) = await rehearsal.reports(plans(course.file, inputs, only=session.name))
+                (plan,) = plans(course.file, inputs, only=session.name)
+                if silent := next((remark.text for remark in plan.remarks if remark.kind == "silent"), ""):
+                    raise SlurmUnavailable(silent)
+                rehearsal = await rehearsal_with(spawner, inputs.snapshots_of([plan, *others]), others=others)
+                (report,) = await rehearsal.reports([plan])
         except asyncio.TimeoutError:
             raise SlurmUnavailable(f"It took more than {DEADLINE:.0f} s.") from None
         self._checks[course.slug] = SessionCheck(course, report, began)
@@ -142,16 +145,21 @@ def profiles_spawner(settings: Mapping[str, Any]) -> GPUProfilesSpawner | None:
 async def inputs_of(
     course: HubCourse, spawner: GPUProfilesSpawner, settings: Mapping[str, Any], *, max_age: float = 15.0
 ) -> CourseInputs | None:
-    """What a course of the hub is checked against; None while Slurm does not respond. Raises SQLAlchemyError.
+    """What a course of the hub is checked against; None while no cluster responds. Raises SQLAlchemyError.
 
-    What is known of the cluster is at most ``max_age`` seconds old.
+    What is known of a cluster is at most ``max_age`` seconds old.
     """
-    slurm, book = spawner.connection(), course_book(settings)
-    snapshot = await slurm.cluster.recent(max_age)
-    if snapshot is None or slurm.silent or book is None:
+    connections, book = spawner.connections(), course_book(settings)
+    latest = await asyncio.gather(*(slurm.cluster.recent(max_age) for slurm in connections.values()))
+    snapshots = {
+        name: snapshot
+        for (name, slurm), snapshot in zip(connections.items(), latest, strict=True)
+        if snapshot is not None and not slurm.silent
+    }
+    if not snapshots or book is None:
         return None
     offered = spawner.offered()
     on_rosters = {group for other in book.courses() if other.course for group in other.course.roster.groups}
     named = on_rosters | {group for profile in offered for group in profile.allow.groups}
     groups = {**book.people_of(named).groups, course.group: course.people}
-    return CourseInputs(offered, snapshot, spawner.defaults(), groups=groups)
+    return CourseInputs(offered, snapshots, spawner.defaults(), groups=groups)

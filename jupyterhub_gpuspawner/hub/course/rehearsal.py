@@ -11,24 +11,26 @@ import math
 import shlex
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
 
 from jupyterhub_gpuspawner.courses.check import SessionPlan, by_profile, estimated, report_of
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.courses.seats import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
+from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.slurm.twin.ask import Answers, read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.outcome import near_cpus, outcome
+from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
 
 CONCURRENT_SESSIONS = 3
@@ -37,6 +39,7 @@ T = TypeVar("T")
 CONCURRENT_REQUESTS = 4
 """People as whom Slurm is asked at the same time: each question makes slurmctld evaluate the cluster."""
 LATER = "Counted by hand, as an estimate, since there is more than a week until then."
+BY_HAND = "Counted by hand, as an estimate: "
 SERVED_FIRST = "Counted after the servers of course {course}, whose session is at the same time."
 TOGETHER = (
     "Limits of Slurm's accounting that several jobs reach together (GrpTRES, GrpJobs, MaxTRESPerAccount, minutes) are "
@@ -55,18 +58,32 @@ class PersonsAnswer:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """Asks Slurm about sessions."""
+class RehearsalCluster:
+    """What is asked about the servers of one cluster."""
 
-    spawner: GPUProfilesSpawner
     client: SlurmClient
     snapshot: ClusterSnapshot
     site: Site | GPUSpawnerError
     """What the site's Slurm says of itself, or why it does not."""
-    together: str
-    """What is not known of the limits of accounting; empty where Slurm enforces none."""
+    limited: bool = False
+    """Slurm enforces limits of accounting."""
+    exec_prefix: str = ""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Asks Slurm about sessions."""
+
+    spawner: GPUProfilesSpawner
+    clusters: Mapping[str, RehearsalCluster]
+    """Those that respond, by name, which is empty in a hub that names none."""
     others: Sequence[SessionPlan] = ()
     """The sessions of all courses of the hub: those that are served before take their seats first."""
+
+    @property
+    def snapshots(self) -> dict[str, ClusterSnapshot]:
+        """By cluster."""
+        return {name: cluster.snapshot for name, cluster in self.clusters.items()}
 
     async def reports(self, plans: Sequence[SessionPlan], *, until: float = math.inf) -> tuple[SessionReport, ...]:
         """The report of each session; Slurm is asked as everybody for the first, and as one person for the others.
@@ -77,8 +94,8 @@ class Rehearsal:
 
         async def report(plan: SessionPlan, *, everybody: bool) -> SessionReport:
             if plan.session.start.timestamp() > until:
-                by_hand = estimated(plan, self.snapshot, LATER)
-                return report_of(plan, self.snapshot, by_hand, {}, shared_limits=bool(self.together))
+                by_hand = estimated(plan, self.snapshots, LATER)
+                return report_of(plan, self.snapshots, by_hand, {}, shared_limits=self._limited(plan))
             async with turns:
                 return await self.report(plan, plan.asked_as if everybody else plan.asked_as[:1])
 
@@ -87,23 +104,17 @@ class Rehearsal:
     async def report(self, plan: SessionPlan, as_users: Sequence[str]) -> SessionReport:
         """The report of one session; Slurm is asked as these users whom it would refuse."""
         if not plan.requests:
-            return report_of(plan, self.snapshot, None, {})
-        scripts, unknown = self._scripts(plan), [self.together] if self.together else []
+            return report_of(plan, self.snapshots, None, {})
+        scripts, limited = self._scripts(plan), self._limited(plan)
+        unknown = [TOGETHER] if limited else []
         asking = asyncio.ensure_future(self._refusals(plan, scripts, as_users))
         # the servers of a session that has begun are among the site's jobs
-        before = [other for other in plan.served_before(self.others) if other.at > self.snapshot.taken_at]
+        now = max(snapshot.taken_at for snapshot in self.snapshots.values())
+        before = _sharing(plan, [other for other in plan.served_before(self.others) if other.at > now])
         unknown += [SERVED_FIRST.format(course=name) for name in dict.fromkeys(other.course for other in before)]
-        owners = {job_owner(self.spawner.exec_prefix, name) for name in plan.people}
         try:
-            seats = await count_seats(
-                plan,
-                scripts,
-                self.snapshot,
-                self.site,
-                self.client.installation,
-                first=[(self._scripts(other), len(other.people)) for other in before],
-                users=owners,
-            )
+            first = [(other, self._scripts(other)) for other in before]
+            seats = await count_seats(plan, scripts, self.clusters, first=first)
             try:
                 refused = await asking
             except ConfigError as error:  # nothing can be run as these people
@@ -111,8 +122,11 @@ class Rehearsal:
                 unknown.append(f"Whom Slurm would refuse is not known: {error}")
         finally:
             asking.cancel()
-        shared = bool(self.together)
-        return report_of(plan, self.snapshot, seats, refused, unknown=unknown, shared_limits=shared)
+        return report_of(plan, self.snapshots, seats, refused, unknown=unknown, shared_limits=limited)
+
+    def _limited(self, plan: SessionPlan) -> bool:
+        """Whether Slurm enforces limits of accounting where servers of a session start."""
+        return any(self.clusters[name].limited for name in plan.clusters)
 
     async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:
         """Slurm's answer for each of these users, one each ``every`` seconds.
@@ -126,11 +140,14 @@ class Rehearsal:
                 continue
             if number:
                 await asyncio.sleep(every)
+            starts, where = list[float](), ""
             try:
-                trials = [await self._trial(plan, script, user) for script in self._scripts(plan)]
-                yield PersonsAnswer(user, min(trial.starts_at for trial in trials))
+                for name, on, script in zip(plan.clusters, plan.on, self._scripts(plan), strict=True):
+                    where = on
+                    starts.append((await self._trial(plan, name, script, user)).starts_at)
+                yield PersonsAnswer(user, min(starts))
             except (ConfigError, SubmitRejected) as error:
-                yield PersonsAnswer(user, None, error.message)
+                yield PersonsAnswer(user, None, _refusal(error, where))
 
     def _scripts(self, plan: SessionPlan) -> list[str]:
         """The batch scripts of a session's profiles, of which only the requests matter; raises ConfigError."""
@@ -139,8 +156,9 @@ class Rehearsal:
             for request in plan.requests
         ]
 
-    async def _trial(self, plan: SessionPlan, script: str, user: str) -> WillRun:
-        return await dry_run(self.client, script, user, exec_prefix=self.spawner.exec_prefix, begin=plan.at)
+    async def _trial(self, plan: SessionPlan, name: str, script: str, user: str) -> WillRun:
+        cluster = self.clusters[name]
+        return await dry_run(cluster.client, script, user, exec_prefix=cluster.exec_prefix, begin=plan.at)
 
     async def _refusals(self, plan: SessionPlan, scripts: Sequence[str], users: Sequence[str]) -> dict[str, str]:
         """Those of the users whose job Slurm would refuse, with its sentence.
@@ -150,12 +168,12 @@ class Rehearsal:
         turns = asyncio.Semaphore(CONCURRENT_REQUESTS)
 
         async def refusal(user: str) -> str:
-            for script in scripts:
+            for name, on, script in zip(plan.clusters, plan.on, scripts, strict=True):
                 async with turns:
                     try:
-                        await self._trial(plan, script, user)
+                        await self._trial(plan, name, script, user)
                     except SubmitRejected as error:
-                        return error.message
+                        return _refusal(error, on)
             return ""
 
         sentences = await together(refusal(user) for user in users)
@@ -164,23 +182,50 @@ class Rehearsal:
 
 async def rehearsal_with(
     spawner: GPUProfilesSpawner,
-    snapshot: ClusterSnapshot,
-    client: SlurmClient | None = None,
+    snapshots: Mapping[str, ClusterSnapshot],
+    clients: Mapping[str, SlurmClient] = MappingProxyType({}),
     *,
     others: Sequence[SessionPlan] = (),
 ) -> Rehearsal:
     """What asks about the sessions of a hub with this spawner; raises SlurmUnavailable and SlurmOutputError.
 
-    ``others`` are the sessions of all its courses.
+    ``snapshots`` are of the clusters that are asked, by name, ``clients`` what asks some of them in place of the hub's
+    connections; ``others`` are the sessions of all its courses.
     """
-    client = client or spawner.connection().client
-    site: Site | GPUSpawnerError
+    clients = {name: slurm.client for name, slurm in spawner.connections().items()} | dict(clients)
+    prefixes = dict[str, str]()
+    for name in snapshots:
+        with spawner.on_cluster(name):
+            prefixes[name] = spawner.exec_prefix
+
+    async def cluster_of(name: str) -> RehearsalCluster:
+        client, site = clients[name], await _site_or_fault(clients[name])
+        limited = "limits" in (await client.config()).accounting_enforced
+        return RehearsalCluster(client, snapshots[name], site, limited, prefixes[name])
+
+    clusters = await together(cluster_of(name) for name in snapshots)
+    return Rehearsal(spawner, dict(zip(snapshots, clusters, strict=True)), others)
+
+
+async def _site_or_fault(client: SlurmClient) -> Site | GPUSpawnerError:
     try:
-        site = await read_site(client.installation)
+        return await read_site(client.installation)
     except GPUSpawnerError as error:
-        site = error
-    limited = "limits" in (await client.config()).accounting_enforced
-    return Rehearsal(spawner, client, snapshot, site, TOGETHER if limited else "", others)
+        return error
+
+
+def _refusal(error: GPUSpawnerError, on: str) -> str:
+    return f"{on.strip()}: {error.message}" if on else error.message
+
+
+def _sharing(plan: SessionPlan, before: Sequence[SessionPlan]) -> list[SessionPlan]:
+    """Those of the sessions ``before`` on which it depends what is left on the clusters of a plan."""
+    clusters, sharing = set(plan.clusters), list[SessionPlan]()
+    for other in reversed(before):
+        if not clusters.isdisjoint(other.clusters):
+            clusters |= set(other.clusters)
+            sharing.insert(0, other)
+    return sharing
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -213,67 +258,139 @@ async def dry_run(client: SlurmClient, script: str, user: str, *, exec_prefix: s
 async def count_seats(
     plan: SessionPlan,
     scripts: Sequence[str],
-    snapshot: ClusterSnapshot,
-    site: Site | GPUSpawnerError,
-    slurm: Installation,
+    clusters: Mapping[str, RehearsalCluster],
     *,
-    first: Sequence[tuple[Sequence[str], int]] = (),
-    users: Collection[str] = (),
+    first: Sequence[tuple[SessionPlan, Sequence[str]]] = (),
 ) -> SeatCount | None:
     """Ask Slurm's scheduler how many servers of a session start; where it cannot be asked, estimate.
 
-    ``scripts``: one for each of its profiles, in the order in which their seats are filled. Where not everybody's
-    server starts, it is asked again with fewer cores and with less memory, for one profile after the other. ``site`` is
-    an error where the site's answers could not be had. ``first`` are the scripts and the number of people of sessions
-    that are served before; ``users`` are the accounts as which the servers are submitted.
+    ``scripts``: one for each of its profiles, in the order in which their seats are filled; each is counted on its own
+    cluster. Where not everybody's server starts, Slurm is asked again with fewer cores and with less memory, for one
+    profile after the other. ``first`` are sessions that are served before, with their scripts.
     """
-    if isinstance(site, GPUSpawnerError):
-        return estimated(plan, snapshot, f"Counted by hand, as an estimate: {site}")
-    wanted, profiles = len(plan.people), [options_in(script) for script in scripts]
-
-    async def in_order(
-        before: Sequence[Request], profiles: Sequence[Mapping[str, str]], number: int
-    ) -> tuple[list[Request], list[int], Answers]:
-        """What so many people request who each start the first profile that has a seat.
-
-        And how many start each profile, and what becomes of them after the requests ``before``.
-        """
-        requests, counts, every = list[Request](), list[int](), Answers((), "")
-        for rank, options in enumerate(profiles):
-            own, at_last = requests_with(options, number - len(requests)), rank == len(profiles) - 1
-            if own or at_last:
-                asked = [*before, *requests, *own]
-                every = await what_runs(site, asked, at=plan.at, slurm=slurm, without=plan.own_jobs, users=users)
-            counts.append(sum(answer.runs for answer in every.answers[len(before) + len(requests) :]) if own else 0)
-            requests += own if at_last else own[: counts[-1]]
-        return requests, counts, replace(every, answers=every.answers[len(before) :])
-
-    async def with_less(rank: int, option: str, value: int) -> Smaller:
-        less = [*profiles[:rank], with_value(profiles[rank], option, value), *profiles[rank + 1 :]]
-        _, counts, _ = await in_order(served, less, wanted)
-        return Smaller(option, value, sum(counts), rank)
-
-    served = list[Request]()
+    filling, snapshots = _Filling(plan, clusters), {name: cluster.snapshot for name, cluster in clusters.items()}
+    wanted, profiles, served = len(plan.people), _profiles(plan, scripts), dict[str, list[Request]]()
     try:
-        for of_others, number in first:
-            requests, _, _ = await in_order(served, [options_in(script) for script in of_others], number)
-            served += requests
-        _, counts, every = await in_order(served, profiles, tries(wanted))
-        count = replace(_counted(every, wanted, site), by_profile=by_profile(plan, counts))
+        for other, of_other in first:
+            filled = await filling.fill(served, _profiles(other, of_other), len(other.people))
+            for name, requests in filled.requests.items():
+                served.setdefault(name, []).extend(requests)
+        filled = await filling.fill(served, profiles, tries(wanted))
+        count = replace(filling.counted(filled, profiles), by_profile=by_profile(plan, filled.starting))
         if count.fit >= wanted or count.refusal:
             return count
+
+        async def with_less(rank: int, option: str, value: int) -> Smaller:
+            name, options = profiles[rank]
+            less = [*profiles[:rank], (name, with_value(options, option, value)), *profiles[rank + 1 :]]
+            return Smaller(option, value, sum((await filling.fill(served, less, wanted)).starting), rank)
+
+        limit = max(1, PARTS // len(profiles))
         smaller = [
             with_less(rank, option, value)
-            for rank, (options, request) in enumerate(zip(profiles, plan.requests, strict=True))
-            for option, value in smaller_values(
-                options, request.resources, snapshot, limit=max(1, PARTS // len(profiles))
-            )
+            for rank, ((name, options), request) in enumerate(zip(profiles, plan.requests, strict=True))
+            for option, value in smaller_values(options, request.resources, snapshots[name], limit=limit)
         ]
         helpful = [tried for tried in await together(smaller) if tried.fit > count.fit]
     except GPUSpawnerError as error:
-        return estimated(plan, snapshot, f"Counted by hand, as an estimate: {error}")
-    best = max((tried.fit for tried in helpful), default=0)
-    return replace(count, smaller=next((tried for tried in helpful if tried.fit == best), None))
+        return estimated(plan, snapshots, f"{BY_HAND}{error}")
+    return replace(count, smaller=max(helpful, key=lambda tried: tried.fit, default=None))
+
+
+_Profile: TypeAlias = tuple[str, Mapping[str, str]]
+"""The cluster of a profile, and the options of its batch script."""
+
+
+def _profiles(plan: SessionPlan, scripts: Sequence[str]) -> list[_Profile]:
+    return list(zip(plan.clusters, map(options_in, scripts), strict=True))
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """What people request who each start the first profile that has a seat."""
+
+    requests: dict[str, list[Request]] = field(default_factory=dict)
+    """By cluster."""
+    answers: dict[str, Answers] = field(default_factory=dict)
+    """What becomes of them, by cluster."""
+    starting: list[int] = field(default_factory=list)
+    """How many servers start with each profile."""
+    kept: list[int] = field(default_factory=list)
+    """How many people request each profile: those whose server starts, and all who are left the last."""
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """Asks the scheduler of each cluster who of a session starts there."""
+
+    plan: SessionPlan
+    clusters: Mapping[str, RehearsalCluster]
+
+    async def fill(self, before: Mapping[str, Sequence[Request]], profiles: Sequence[_Profile], number: int) -> _Filled:
+        """So many people start one after the other, each with the first profile that has a seat, or else the last.
+
+        They come after the requests ``before``, by cluster. Raises GPUSpawnerError.
+        """
+        filled = _Filled()
+        for rank, (name, options) in enumerate(profiles):
+            earlier, here = before.get(name, ()), filled.requests.setdefault(name, [])
+            own, starting = requests_with(options, number - sum(filled.kept)), 0
+            if own:
+                answers = await self._ask(name, [*earlier, *here, *own])
+                starting = sum(answer.runs for answer in answers.answers[len(earlier) + len(here) :])
+                own = own if rank == len(profiles) - 1 else own[:starting]
+                here += own
+                filled.answers[name] = replace(answers, answers=answers.answers[len(earlier) :][: len(here)])
+            filled.starting.append(starting)
+            filled.kept.append(len(own))
+        return filled
+
+    async def _ask(self, name: str, requests: Sequence[Request]) -> Answers:
+        cluster, plan = self.clusters[name], self.plan
+        try:
+            if isinstance(cluster.site, GPUSpawnerError):
+                raise cluster.site
+            return await what_runs(
+                cluster.site,
+                requests,
+                at=plan.at,
+                slurm=cluster.client.installation,
+                without=plan.own_jobs.get(name, ()),
+                users={job_owner(cluster.exec_prefix, person) for person in plan.people},
+            )
+        except GPUSpawnerError as error:
+            raise SlurmUnavailable(f"{self._head(name)}{error}") from error
+
+    def counted(self, filled: _Filled, profiles: Sequence[_Profile]) -> SeatCount:
+        """What became of the people, in the order in which they started."""
+        jobs, wanted = dict[str, Iterator[JobOutcome]](), len(self.plan.people)
+        for name, answers in filled.answers.items():
+            site = self.clusters[name].site
+            assert not isinstance(site, GPUSpawnerError)  # noqa: S101 - _ask
+            jobs[name] = iter(outcome(answers, site, near_cpus(site)).jobs)
+        pairs = zip(profiles, filled.kept, strict=True)
+        tried = [job for (name, _), kept in pairs if kept for job in islice(jobs[name], kept)]
+        own = tried[:wanted]
+        reasons = Counter(job.reason for job in own if job.reason)
+        first = next(iter(reasons), "")
+        if first not in ("", "Priority"):  # that of the others: the first one is before them
+            reasons[first] += reasons.pop("Priority", 0)
+        beside = [job.beside for job in own if job.beside is not None]
+        notes = (f"{self._head(name)}{note}" for name, answers in filled.answers.items() for note in answers.notes)
+        return SeatCount(
+            wanted,
+            len(tried),
+            sum(bool(job.shares) for job in tried),
+            waiting=dict(reasons),
+            refusal=next((job.refusal for job in own if job.refusal), ""),
+            with_gpu=len(beside),
+            beside=sum(beside),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _head(self, name: str) -> str:
+        """The beginning of a sentence about a cluster; empty in a hub with a single one."""
+        return f"Cluster {name}: " if any(self.plan.on) else ""
 
 
 def options_in(script: str) -> dict[str, str]:
@@ -286,22 +403,3 @@ def requests_with(options: Mapping[str, str], number: int) -> list[Request]:
     """So many jobs with these options."""
     lines = tuple(f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in options.items())
     return [Request(str(index), lines) for index in range(number)]
-
-
-def _counted(answers: Answers, wanted: int, site: Site) -> SeatCount:
-    own = outcome(answers, site, near_cpus(site)).jobs[:wanted]
-    reasons = Counter(job.reason for job in own if job.reason)
-    first = next(iter(reasons), "")
-    if first not in ("", "Priority"):  # that of the others: the first one is before them
-        reasons[first] += reasons.pop("Priority", 0)
-    beside = [job.beside for job in own if job.beside is not None]
-    return SeatCount(
-        wanted,
-        len(answers.answers),
-        answers.running,
-        waiting=dict(reasons),
-        refusal=next((job.refusal for job in own if job.refusal), ""),
-        with_gpu=len(beside),
-        beside=sum(beside),
-        notes=answers.notes,
-    )

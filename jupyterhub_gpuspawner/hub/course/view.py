@@ -377,5 +377,5 @@ def seats_left(course: HubCourse, inputs: CourseInputs, *, now: float) -> int | 
     if session is None or not course.people:
         return None
     plan = next(iter(plans(course.file, inputs, only=session.name)), None)
-    count = estimated(replace(plan, own_jobs=frozenset()), inputs.snapshot, "") if plan is not None else None
+    count = estimated(replace(plan, own_jobs={}), inputs.snapshots, "") if plan is not None else None
     return count.fit if count is not None else None

@@ -259,7 +259,8 @@ async def refresh_courses(spawner: Any) -> None:
             await courses.refresh()
             own = [course for course in _courses(spawner) if spawner.user.name in course.people]
             if any(_has_several_profiles(course.file.course) for course in own):
-                await spawner.connection().cluster.recent(FOR_SEATS)
+                views = [connection.cluster for connection in spawner.connections().values()]
+                await asyncio.gather(*(view.recent(FOR_SEATS) for view in views))
         except SQLAlchemyError as error:
             spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
         except Exception:
@@ -365,8 +366,11 @@ def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[s
 
     Where nothing is known of the cluster, and where one of them starts no Slurm job, it is the first.
     """
-    session, snapshot = offers[0].session, spawner.connection().cluster.latest
-    if session is None or snapshot is None or any(offer.profile.kind != "slurm" for offer in offers):
+    session, connections = offers[0].session, spawner.connections()
+    responding = {name: connection for name, connection in connections.items() if not connection.silent}
+    views = {name: connection.cluster for name, connection in (responding or connections).items()}
+    snapshots = {name: view.latest for name, view in views.items() if view.latest is not None}
+    if session is None or any(offer.profile.kind != "slurm" for offer in offers):
         return offers[0]
     now = datetime.now().astimezone()
     try:
@@ -384,13 +388,16 @@ def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[s
         ]
     except RequestError:  # it is not open now, or not for this user, which is told where it is chosen
         return offers[0]
-    unplaced = _unplaced(spawner, people, offers[0].profile.slug, snapshot)
-    return offers[rank_of_next(requests, session, snapshot, people, now=now.timestamp(), unplaced=unplaced)]
+    if not any((request.resources.cluster or "") in snapshots for request in requests):
+        return offers[0]
+    unplaced = _unplaced(spawner, people, offers[0].profile.slug, snapshots)
+    return offers[rank_of_next(requests, session, snapshots, people, now=now.timestamp(), unplaced=unplaced)]
 
 
-def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshot: ClusterSnapshot) -> int:
-    """How many other servers of a course, with its profile, are active and hold nothing yet by a snapshot."""
-    names, allocated = frozenset(people), {job.job_id for job in snapshot.jobs if job.nodes}
+def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshots: Mapping[str, ClusterSnapshot]) -> int:
+    """How many other servers of a course, with its profile, are active and hold nothing yet by their cluster."""
+    names = frozenset(people)
+    allocated = {(name, job.job_id) for name, snapshot in snapshots.items() for job in snapshot.jobs if job.nodes}
     servers = (
         server
         for user in list(spawner.user.settings.get("users", {}).values())
@@ -401,7 +408,7 @@ def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshot: Cluste
         server is not spawner
         and server.active
         and getattr(server.chosen, "profile", "") == slug
-        and server.job_id not in allocated
+        and (server.cluster, server.job_id) not in allocated
         for server in servers
     )
 

@@ -61,13 +61,13 @@ FOUND: dict[str, tuple[HubCourse, ClusterSnapshot, int | None]] = {
 @pytest.mark.parametrize(("found", "snapshot", "expected"), FOUND.values(), ids=FOUND.keys())
 def test_seats_that_are_left(found: HubCourse, snapshot: ClusterSnapshot, expected: int | None) -> None:
     """Counted by hand."""
-    assert seats_left(found, CourseInputs(PROFILES, snapshot), now=NOW) == expected
+    assert seats_left(found, CourseInputs(PROFILES, {"": snapshot}), now=NOW) == expected
 
 
 def test_a_course_without_people_has_none() -> None:
     """Nobody is on the roster, or all were left out."""
     nobody = HubCourse("deep", taught(WHOLE_DAY).file, sessions=taught(WHOLE_DAY).sessions)
-    assert seats_left(nobody, CourseInputs(PROFILES, BUSY), now=NOW) is None
+    assert seats_left(nobody, CourseInputs(PROFILES, {"": BUSY}), now=NOW) is None
 
 
 NEXT = taught(TOMORROW, {"date": day(8), "from": "9:00", "to": "17:00"})

@@ -16,10 +16,11 @@ from jupyterhub_gpuspawner.courses.course import ChosenProfile, CourseDate
 from jupyterhub_gpuspawner.courses.report import fit_in_words
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, PersonsAnswer, Rehearsal, count_seats
+from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, PersonsAnswer, Rehearsal, RehearsalCluster, count_seats
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -52,7 +53,13 @@ def plan(answers: Site, people: int, own_jobs: frozenset[str] = frozenset(), **s
     start, end = (datetime.fromtimestamp(moment, timezone.utc) for moment in (BEGINS, ENDS))
     date = CourseDate(start, end, "today")
     names = [f"t{number}" for number in range(people)]
-    return replace(plan_of(date, request, snapshot_of(answers), names, opens=BEGINS), own_jobs=own_jobs)
+    return replace(plan_of(date, request, snapshot_of(answers), names, opens=BEGINS), own_jobs={"": own_jobs})
+
+
+def asked(answers: Site, fault: GPUSpawnerError | None = None, **settings: Any) -> RehearsalCluster:
+    """A cluster with these answers, or with a fault in their place."""
+    client = SlurmClient(Installation(**settings))
+    return RehearsalCluster(client, snapshot_of(answers), fault or answers)
 
 
 def script(*options: str) -> str:
@@ -64,6 +71,19 @@ WIDE, NARROW = (ChosenProfile(slug=slug) for slug in ("wide", "narrow"))
 ONE = ("--partition=gpu", "--gres=gpu:k80:1", "--mem=1000", "--time=120", "--no-requeue", "--job-name=jupyterhub")
 TWO = site([node("g1", K80), node("g2", K80)], [partition("gpu", "g[1-2]")], gres_conf=NEAR)
 IN_SPARE = "--reservation=spare"
+
+
+def on_clusters(*names: str, people: int) -> SessionPlan:
+    """A session of so many people that fills these clusters one after the other."""
+    one = plan(TWO, people)
+    (request,) = one.requests
+    requests = (replace(request, resources=request.resources.model_copy(update={"cluster": name})) for name in names)
+    session = replace(one.session, profiles=(WIDE, NARROW))
+    return replace(
+        one, session=session, requests=tuple(requests), on=tuple(f" on {name}" for name in names), own_jobs={}
+    )
+
+
 COUNTS: dict[str, tuple[Site, int, dict[str, Any], tuple[str, ...], SeatCount]] = {
     "more than everybody": (TWO, 4, {}, (*ONE, "-c 6"), SeatCount(4, 6, 6, with_gpu=4, beside=4)),
     "too few, and with fewer cores all": (
@@ -133,7 +153,7 @@ async def test_slurms_scheduler_counts_the_seats(
 ) -> None:
     """With the options of the batch script, one and a half times the roster, and again with less where that helps."""
     session = plan(answers, people, **more)
-    count = await count_seats(session, [script(*options)], snapshot_of(answers), answers, Installation())
+    count = await count_seats(session, [script(*options)], {"": asked(answers)})
     assert count == expected
 
 
@@ -141,8 +161,8 @@ async def test_slurms_scheduler_counts_the_seats(
 @pytest.mark.usefixtures("needs_slurm")
 async def test_the_servers_of_a_course_before_take_their_seats_first() -> None:
     """With what they request; they are not among the course's own."""
-    first = [([script(*ONE, "-c 12")], 3)]
-    count = await count_seats(plan(TWO, 5), [script(*ONE, "-c 2")], snapshot_of(TWO), TWO, Installation(), first=first)
+    first = [(plan(TWO, 3), [script(*ONE, "-c 12")])]
+    count = await count_seats(plan(TWO, 5), [script(*ONE, "-c 2")], {"": asked(TWO)}, first=first)
     assert count is not None
     assert (count.wanted, count.tried, count.fit, count.waiting) == (5, 8, 3, {"Resources": 2})
 
@@ -152,9 +172,9 @@ async def test_the_servers_of_a_course_before_take_their_seats_first() -> None:
 async def test_whom_the_first_profile_has_no_seat_for_gets_the_next() -> None:
     """Two people get twenty of a node's cores, and the others a GPU with two of the cores that are left."""
     session = replace(plan(TWO, 6), session=replace(plan(TWO, 6).session, profiles=(WIDE, NARROW)))
-    session = replace(session, requests=session.requests * 2)
+    session = replace(session, requests=session.requests * 2, on=("", ""))
     scripts = [script("--partition=gpu", "--mem=1000", "--time=120", "-c 20"), script(*ONE, "-c 2")]
-    count = await count_seats(session, scripts, snapshot_of(TWO), TWO, Installation())
+    count = await count_seats(session, scripts, {"": asked(TWO)})
     assert count == SeatCount(6, 9, 6, by_profile={"wide": 2, "narrow": 4}, waiting={}, with_gpu=4, beside=4)
 
 
@@ -163,10 +183,10 @@ async def test_whom_the_first_profile_has_no_seat_for_gets_the_next() -> None:
 async def test_each_of_several_profiles_is_tried_with_less() -> None:
     """The first takes three of a node's GPUs; the second wants more cores than that leaves, and fits with fewer."""
     session = replace(plan(TWO, 6), session=replace(plan(TWO, 6).session, profiles=(WIDE, NARROW)))
-    session = replace(session, requests=session.requests * 2)
+    session = replace(session, requests=session.requests * 2, on=("", ""))
     common = ("--partition=gpu", "--mem=1000", "--time=120")
     scripts = [script(*common, "--gres=gpu:k80:3", "-c 2"), script(*common, "-c 23")]
-    count = await count_seats(session, scripts, snapshot_of(TWO), TWO, Installation())
+    count = await count_seats(session, scripts, {"": asked(TWO)})
     assert count is not None
     assert (count.fit, count.by_profile, count.smaller) == (
         2,
@@ -175,10 +195,66 @@ async def test_each_of_several_profiles_is_tried_with_less() -> None:
     )
 
 
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+async def test_each_cluster_is_asked_about_its_own_profile() -> None:
+    """Their nodes have the same names; on the second one two GPUs are taken. A session before has seats on both."""
+    session = on_clusters("juniper", "cedar", people=12)
+    first = on_clusters("juniper", "cedar", people=9)
+    cedar = replace(TWO, jobs=job(7, "g1", "0-3", "gpu:k80:2(IDX:0-1)", ends_in=7200))
+    scripts = [script(*ONE, "-c 2")] * 2
+    count = await count_seats(
+        session, scripts, {"juniper": asked(TWO), "cedar": asked(cedar)}, first=[(first, scripts)]
+    )
+    assert count == SeatCount(
+        12,
+        18,
+        5,
+        waiting={"Resources": 7},
+        with_gpu=5,
+        beside=5,
+        by_profile={"wide on juniper": 0, "narrow on cedar": 5},
+    )
+
+
+async def test_slurm_is_asked_on_each_cluster_by_its_own_commands(tmp_path: Path) -> None:
+    """As each person, with the prefix of that cluster; what it refuses is said of it."""
+
+    class OfCedar(Refusing):
+        """Has another prefix."""
+
+        prefix = ("ssh", "cedar", "sudo", "-u")
+
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text('c.GPUSlurmSpawner.clusters = {"juniper": {}, "cedar": {"req_partition": "k80"}}')
+    refusing = {"juniper": Refusing({}), "cedar": OfCedar({"t1": SubmitRejected("no access to the QOS.", stderr="")})}
+    clusters = {
+        name: RehearsalCluster(
+            client,  # type: ignore[arg-type]
+            snapshot_of(TWO),
+            SlurmUnavailable("No scheduler."),
+            exec_prefix=f"{' '.join(client.prefix)} {{username}}",
+        )
+        for name, client in refusing.items()
+    }
+    session = on_clusters("juniper", "cedar", people=2)
+    (report,) = await Rehearsal(load_site(config).spawner("nobody"), clusters).reports([session])
+
+    assert {name: sorted(user for user, _ in client.asked) for name, client in refusing.items()} == {
+        "juniper": ["t0", "t1"],
+        "cedar": ["t0", "t1"],
+    }
+    assert [problem.text for problem in report.problems] == ["t1: on cedar: no access to the QOS."]
+    assert [hint.text for hint in report.hints] == [
+        "2 get profile wide on juniper, 0 get profile narrow on cedar.",
+        "Counted by hand, as an estimate: Cluster juniper: No scheduler.",
+    ]
+
+
 async def test_an_estimate_takes_its_place_where_slurm_cannot_be_asked() -> None:
     """It is called so, with what would be needed."""
     fault = SlurmUnavailable("slurmctld is not installed on this machine.", hint="Install it.")
-    count = await count_seats(plan(TWO, 9), [script(*ONE)], snapshot_of(TWO), fault, Installation())
+    count = await count_seats(plan(TWO, 9), [script(*ONE)], {"": asked(TWO, fault)})
     assert count == SeatCount(
         9, 14, 8, estimate="Counted by hand, as an estimate: slurmctld is not installed on this machine. Install it."
     )
@@ -198,6 +274,8 @@ def test_the_cpus_beside_a_gpu_are_those_of_gres_conf() -> None:
 class Refusing:
     """A Slurm that refuses the jobs of some people."""
 
+    prefix: tuple[str, ...] = ("sudo", "-u")
+
     def __init__(self, refused: dict[str, GPUSpawnerError]) -> None:
         self.refused = refused
         self.installation = Installation(bin_dir="/no/such/folder")
@@ -208,7 +286,7 @@ class Refusing:
         """The answer to one job."""
         begins = next((line for line in script.splitlines() if line.startswith("#SBATCH --begin=")), "")
         self.asked.append((environment["USER"], begins))
-        assert prefix == ("sudo", "-u", environment["USER"])
+        assert prefix == (*self.prefix, environment["USER"])
         if environment["USER"] in self.refused:
             raise self.refused[environment["USER"]]
         return WillRun(BEGINS, ("g1",), 2, "gpu")
@@ -219,7 +297,9 @@ def rehearsal(folder: Path, client: Refusing) -> Rehearsal:
     config = folder / "jupyterhub_config.py"
     config.write_text('c.GPUSlurmSpawner.exec_prefix = "sudo -u {username}"')
     spawner = load_site(config).spawner("nobody")
-    return Rehearsal(spawner, client, snapshot_of(TWO), SlurmUnavailable("No scheduler."), TOGETHER)  # type: ignore[arg-type]
+    silent = SlurmUnavailable("No scheduler.")
+    cluster = RehearsalCluster(client, snapshot_of(TWO), silent, True, spawner.exec_prefix)  # type: ignore[arg-type]
+    return Rehearsal(spawner, {"": cluster})
 
 
 async def test_the_sites_slurm_is_asked_as_each_person_whether_it_would_take_the_job(tmp_path: Path) -> None:
@@ -256,9 +336,11 @@ async def test_where_nothing_can_be_run_as_the_people_a_note_says_so(tmp_path: P
 
 async def test_seats_are_promised_under_limits_that_people_share_only_with_that_said(tmp_path: Path) -> None:
     """Slurm answers for one job at a time; so also of a session that it is not asked about."""
-    asked = rehearsal(tmp_path, Refusing({}))
-    reports = [*await asked.reports([plan(TWO, 2)]), *await asked.reports([plan(TWO, 2)], until=NOW)]
-    without = await replace(asked, together="").report(plan(TWO, 2), ["t0"])
+    limited = rehearsal(tmp_path, Refusing({}))
+    reports = [*await limited.reports([plan(TWO, 2)]), *await limited.reports([plan(TWO, 2)], until=NOW)]
+    without = await replace(limited, clusters={"": replace(limited.clusters[""], limited=False)}).report(
+        plan(TWO, 2), ["t0"]
+    )
 
     assert [fit_in_words(report) for report in (*reports, without)] == [
         "3 or more fit, by estimate, unless they reach a limit that they share in Slurm's accounting",
@@ -282,7 +364,7 @@ async def test_each_person_is_asked_about_with_every_profile_of_the_course(tmp_p
                 raise SubmitRejected("Slurm refused the job: no access to the QOS.", stderr="")
             return answer
 
-    both = replace(plan(TWO, 2), requests=(*plan(TWO, 2).requests, *plan(TWO, 2, cpus=4).requests))
+    both = replace(plan(TWO, 2), requests=(*plan(TWO, 2).requests, *plan(TWO, 2, cpus=4).requests), on=("", ""))
     answers = [answer async for answer in rehearsal(tmp_path, OfTwo({})).answers(both, ["t0", "t1"], every=0)]
     assert answers == [
         PersonsAnswer("t0", BEGINS),

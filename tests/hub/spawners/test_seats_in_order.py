@@ -15,6 +15,9 @@ from tests.snapshots import cluster, node, running
 
 TAKEN = cluster(node("g1", "gpu:k80:2", "gpu:k80:1"), jobs=(running("7", "g1", "gpu:k80:1", ends_in=None),))
 """One of two GPUs is free."""
+FREE = cluster(node("g1", "gpu:k80:1"))
+"""One GPU, which is free."""
+FULL = cluster(node("g1", "gpu:k80:1", "gpu:k80:1"), jobs=(running("7", "g1", "gpu:k80:1", ends_in=None),))
 
 
 GPU = {
@@ -25,9 +28,9 @@ GPU = {
 }
 
 
-def server(name: str, job_id: str, profile: str = "course-lesson", *, active: bool = True) -> Any:
+def server(name: str, job_id: str, profile: str = "course-lesson", *, active: bool = True, cluster: str = "") -> Any:
     """A participant, and the server of theirs that the hub has in memory."""
-    of = SimpleNamespace(active=active, job_id=job_id, chosen=ChosenProfile(profile, "slurm"))
+    of = SimpleNamespace(active=active, cluster=cluster, job_id=job_id, chosen=ChosenProfile(profile, "slurm"))
     return SimpleNamespace(name=name, spawners={"": of})
 
 
@@ -52,6 +55,41 @@ def test_the_first_profile_that_has_a_seat_is_offered(
     of = spawner(Book([course]), "train1")
     of.profiles = [GPU]
     of.user.settings["users"] = dict(enumerate(users))
-    monkeypatch.setattr(of, "connection", lambda: SimpleNamespace(cluster=SimpleNamespace(latest=snapshot)))
+    one = SimpleNamespace(cluster=SimpleNamespace(latest=snapshot), silent=False)
+    monkeypatch.setattr(of, "connections", lambda: {"": one})
     (offer,) = of.course_profiles()
     assert offer.profile.slurm.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("juniper", "silent", "users", "offered"),
+    [
+        (FREE, "", [], "juniper"),
+        (TAKEN, "", [server("train2", "7", cluster="cedar")], "cedar"),
+        (FULL, "", [], "cedar"),
+        (FREE, "juniper", [], "cedar"),
+        (FREE, "juniper cedar", [], "juniper"),
+    ],
+    ids=["a seat is left", "another is being started", "no seat is left", "the first is silent", "both are silent"],
+)
+def test_a_course_on_two_clusters_fills_one_after_the_other(
+    juniper: ClusterSnapshot | None,
+    silent: str,
+    users: Sequence[Any],
+    offered: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Job 7 of the one who is being started waits on cedar; the one of that number on juniper is another."""
+    course = lesson(-1, profile=[{"slug": "gpu", "options": {"where": name}} for name in ("juniper", "cedar")])
+    of = spawner(Book([course]), "train1", clusters={"juniper": {}, "cedar": {"slurm_conf": "/etc/cedar.conf"}})
+    choices = {name: {"display_name": name, "slurm": {"cluster": name}} for name in ("juniper", "cedar")}
+    of.profiles = [{**GPU, "profile_options": {"where": {"choices": choices}}}]
+    of.user.settings["users"] = dict(enumerate(users))
+    snapshots = {"juniper": juniper, "cedar": FREE}
+    connections = {
+        name: SimpleNamespace(cluster=SimpleNamespace(latest=snapshot), silent=name in silent.split())
+        for name, snapshot in snapshots.items()
+    }
+    monkeypatch.setattr(of, "connections", lambda: connections)
+    (offer,) = of.course_profiles()
+    assert offer.profile.slurm.cluster == offered
