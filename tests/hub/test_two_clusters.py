@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -230,3 +233,17 @@ def test_a_server_on_a_cluster_that_was_removed_is_kept_and_can_be_stopped(two: 
     assert in_the_end(two.cedar, number) == "CANCELLED"
     assert state(two.juniper, number) == "RUNNING"
     hub.end(ann)
+
+
+def test_the_check_tries_a_job_on_each_cluster(two: Two) -> None:
+    """Nodes of both are reached from the hub's machine, and reach the hub."""
+    person, program = two.people["cedar"], Path(sys.executable).with_name("gpuspawner")
+    (two.hub.folder / "homes" / person).mkdir(parents=True, exist_ok=True)  # on juniper a start makes it
+    asked = (program, "check", "--user", person, "--submit", "--json", "--config", two.hub.write_configuration())
+    answer = subprocess.run(asked, stdout=subprocess.PIPE, check=False)
+
+    assert sorted(
+        (finding["cluster"], finding["where"])
+        for finding in json.loads(answer.stdout)["findings"]
+        if finding["code"] == "job-ran"
+    ) == [("cedar", "node c1"), ("cedar", "node g1"), ("juniper", "node c1"), ("juniper", "node g1")]
