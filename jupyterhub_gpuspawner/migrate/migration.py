@@ -71,14 +71,17 @@ def migrate(path: Path) -> Migration:
         migration.template = form_template(migration)
     if old.system is System.BATCHSPAWNER:
         convert_settings(migration)
+        of_hub = migration.requests.pop("req_cluster", "")
         _convert_one(migration)
     else:
         converters = {System.MOSS: convert_moss, System.SLURMFORMSPAWNER: convert_form}
         converter = converters.get(old.system)
         convert_settings(migration, converter(migration) if converter else ())
+        of_hub = migration.requests.pop("req_cluster", "")
         requests_as_defaults(migration)
         if converter is None:
             _convert_profiles(migration)
+    _convert_clusters(migration, str(of_hub or ""))
     _tidy(migration.profiles)
     _note_forms(migration)
     _convert_commands(migration)
@@ -224,6 +227,62 @@ def _convert_host(migration: Migration, host: Any, where: str) -> None:
         )
 
 
+HERE = "local"
+"""The name of the cluster whose slurm.conf the hub has, where profiles are for others, too."""
+_COMMANDS = ("batch_submit_cmd", "batch_query_cmd", "batch_cancel_cmd")
+
+
+def _convert_clusters(migration: Migration, of_hub: str) -> None:
+    """Name the clusters of the profiles: one setting where all have the same one, else one of `clusters` for each.
+
+    ``of_hub`` is the hub's own ``req_cluster``, empty for that of its slurm.conf.
+    """
+    settings = migration.old.settings()
+    where = str(settings.get("req_cluster", "req_cluster"))
+    by_command = any("{cluster}" in str(settings[name].value) for name in _COMMANDS if name in settings)
+    jobs = [profile for profile in migration.profiles if profile.document.get("kind", "slurm") == "slurm"]
+    names = []
+    for profile in jobs:
+        name = _own_cluster(profile, of_hub)
+        if name and by_command and profile.old_options is not None:
+            profile.old_options = {**profile.old_options, "clusters": name}
+        if name and "clusters" not in (profile.old_options or {"clusters": name}):
+            why = "neither the template nor a command had the variable, so it had no effect"
+            migration.dropped(where, name, why)
+            name = ""
+        elif "," in name:
+            todo = "Name one cluster in slurm.cluster of the profile, or one for each choice of an option."
+            migration.decide(where, name, "left out", "each server is on one cluster, which is chosen with it", todo)
+            name = ""
+        names.append(name)
+    if not any(names):
+        return
+    first = of_hub if of_hub in names else names[0]
+    if set(names) == {first}:
+        migration.settings["req_cluster"] = first
+        migration.moved(where, first, "c.GPUSlurmSpawner.req_cluster")
+        return
+    ordered = dict.fromkeys([first, *names])
+    migration.settings["clusters"] = {name or HERE: {"req_cluster": name} if name else {} for name in ordered}
+    for profile, name in zip(jobs, names, strict=True):
+        if name != first:
+            profile.document["slurm"] = {"cluster": name or HERE, **profile.document.get("slurm", {})}
+    migration.note(
+        Kind.CHANGED,
+        where,
+        ", ".join(name or "(none)" for name in ordered),
+        "c.GPUSlurmSpawner.clusters",
+        "a hub names its clusters, and slurm.cluster of a profile says which one it is for",
+        "Read in docs/howto/several-clusters.md how a cluster is reached that has another slurmdbd.",
+    )
+
+
+def _own_cluster(profile: ConvertedProfile, of_hub: str) -> str:
+    """The cluster that a profile names, or else the hub's; what its document says of it is removed."""
+    slurm = profile.document.get("slurm", {})
+    return str(slurm.pop("cluster", of_hub) or "")
+
+
 def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
     """The first profile stays the default; names first and counts as numbers, as people write them."""
     for at, profile in enumerate(profiles):
@@ -325,7 +384,7 @@ def _compare_options(migration: Migration) -> None:
     jobs = [(profile.slug, profile.old_options) for profile in migration.profiles if profile.old_options is not None]
     slugs: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for slug, was in jobs:
-        now = sbatch_options(_script(site, slug))
+        now = _options(site, slug)
         for name in sorted({*was, *now}):
             if was.get(name) != now.get(name):
                 old, new = spelled(name, was.get(name)), spelled(name, now.get(name))
@@ -337,11 +396,12 @@ def _compare_options(migration: Migration) -> None:
         migration.differences.append(Difference(Kind.CHANGED, f"--{name}", old, new, why, todo, profiles))
 
 
-def _script(site: Site, slug: str) -> str:
-    """The script of a profile for its default choice."""
+def _options(site: Site, slug: str) -> dict[str, str]:
+    """sbatch's options for the default choice of a profile: in its script, and of the command itself."""
     spawner = site.spawner(SOMEBODY.name)
     try:
         spawner.prepare(spawner.resolve({"profile": slug}))
-        return str(spawner.batch_job(SOMEBODY).script)
+        options = sbatch_options(str(spawner.batch_job(SOMEBODY).script))
     except GPUSpawnerError as error:
         raise ConfigError(f"the result has no batch script: {error}", where=f"profile {slug}") from error
+    return {**options, "clusters": spawner.req_cluster} if spawner.req_cluster else options

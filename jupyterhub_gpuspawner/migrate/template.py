@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_me
 SOMEBODY = ("somebody", "/home/somebody")
 """Name and home of the user for whom scripts are compared."""
 WHY = {
+    "clusters": "every command names the cluster, so that the hub finds the job again",
     "chdir": "the job starts in the home folder of its user's account",
     "comment": "the hub finds its jobs again by their comment",
     "error": "errors are in the same log as the output",
@@ -101,6 +102,7 @@ FORM_VARIABLES = frozenset({"gpus", "constraint", "modules", "oversubscribe", "u
 """SlurmFormSpawner's further variables."""
 OPTIONS = {
     "account": "account",
+    "clusters": "cluster",
     "constraint": "constraint",
     "cpus-per-task": "nprocs",
     "gpus": "ngpus",

@@ -215,6 +215,11 @@ DECISIONS = {
     "the command of all servers": (f"c.Spawner.cmd = {SINGLEUSER}", {}, ["c.Spawner.cmd"]),
     "the command of a profile": ("", {"cmd": SINGLEUSER}, []),
     "a host of its own": ("", {"req_host": "labhost"}, ["c.ProfilesSpawner.profiles[0]: req_host"]),
+    "whichever of two clusters is free": (
+        "c.SlurmSpawner.batch_query_cmd = 'squeue -M {cluster}'",
+        {"req_cluster": "juniper,cedar"},
+        ["req_cluster"],
+    ),
     "another host": ("c.SlurmSpawner.req_host = 'h1'", {"req_host": "h2"}, ["c.ProfilesSpawner.profiles[0]: req_host"]),
     "the host of the hub": ("c.SlurmSpawner.req_host = 'h1'", {"req_host": "h1"}, []),
 }
@@ -237,6 +242,81 @@ c.ProfilesSpawner.profiles = [{profile!r}]
     found = migrate(old)
     assert [difference.where for difference in found.differences if difference.kind is Kind.DECIDE] == decide
     assert found.profiles[0].document.get("command", SINGLEUSER[1:]) == SINGLEUSER[1:]
+
+
+NAMED = {"juniper": {"req_cluster": "juniper"}, "cedar": {"req_cluster": "cedar"}}
+CLUSTERS: dict[str, tuple[str, list[str | None], dict[str, Any], list[str | None]]] = {
+    "all the hub's": ("juniper", [None, None], {"req_cluster": "juniper"}, [None, None]),
+    "all the same": ("", ["cedar", "cedar"], {"req_cluster": "cedar"}, [None, None]),
+    "one of its own": ("juniper", ["cedar", None], {"clusters": NAMED}, ["cedar", None]),
+    "two, and none of the hub's": (
+        "",
+        ["juniper", "cedar"],
+        {"clusters": NAMED},
+        [None, "cedar"],
+    ),
+    "one of the hub's slurm.conf": (
+        "",
+        [None, "cedar"],
+        {"clusters": {"local": {}, "cedar": {"req_cluster": "cedar"}}},
+        [None, "cedar"],
+    ),
+    "back to that of slurm.conf": (
+        "juniper",
+        [None, ""],
+        {"clusters": {"juniper": {"req_cluster": "juniper"}, "local": {}}},
+        [None, "local"],
+    ),
+}
+BY_TEMPLATE = (
+    "c.SlurmSpawner.batch_script = '#!/bin/bash\\n{% if cluster %}#SBATCH --clusters={{cluster}}\\n{% endif %}{{cmd}}'"
+)
+BY_COMMAND = "c.SlurmSpawner.batch_query_cmd = 'squeue -M {cluster} -h -j {job_id} -o \\'%T %B\\''"
+
+
+@pytest.mark.parametrize("line", [BY_TEMPLATE, BY_COMMAND], ids=["in the template", "in a command"])
+@pytest.mark.parametrize(("of_hub", "own", "settings", "slurm"), CLUSTERS.values(), ids=CLUSTERS.keys())
+def test_profiles_keep_their_clusters(
+    tmp_path: Path,
+    line: str,
+    of_hub: str,
+    own: list[str | None],
+    settings: dict[str, Any],
+    slurm: list[str | None],
+) -> None:
+    """One setting where all have the same, else `clusters`; no job goes to another one than before."""
+    profiles = [
+        (slug, slug, "batchspawner.SlurmSpawner", {"req_ngpus": "1"} | ({} if name is None else {"req_cluster": name}))
+        for slug, name in zip("ab", own, strict=True)
+    ]
+    old = tmp_path / "old.py"
+    old.write_text(f"""
+c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+{line}
+c.SlurmSpawner.req_cluster = {of_hub!r}
+c.ProfilesSpawner.profiles = {profiles!r}
+""")
+    found = migrate(old)
+
+    assert {name: found.settings[name] for name in ("clusters", "req_cluster") if name in found.settings} == settings
+    assert [profile.document["slurm"].get("cluster") for profile in found.profiles] == slurm
+    assert [difference for difference in found.differences if difference.where == "--clusters"] == []
+
+
+def test_the_cluster_of_a_hub_of_batchspawner_alone_is_a_setting(tmp_path: Path) -> None:
+    """Also where the template has it; without the template and a command it had no effect."""
+    old = tmp_path / "old.py"
+    found = {}
+    for name, line in {
+        "constant": "c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH -M cedar\\n{cmd}'",
+        "variable": f"{BY_TEMPLATE}\nc.SlurmSpawner.req_cluster = 'cedar'",
+        "in vain": "c.SlurmSpawner.req_cluster = 'cedar'",
+    }.items():
+        old.write_text(f"c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\n{line}\n")
+        migration = migrate(old)
+        found[name] = migration.settings.get("req_cluster"), migration.profiles[0].document["slurm"].get("cluster")
+
+    assert found == {"constant": ("cedar", None), "variable": ("cedar", None), "in vain": (None, None)}
 
 
 PREFIXES = {
