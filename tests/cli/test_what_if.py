@@ -107,3 +107,30 @@ def test_what_cannot_be_asked_is_said(
     result = what_if(tmp_path, slurm_cluster, *words)
     assert (result.exit_code, result.stdout) == (code, "")
     assert sentence in result.stderr
+
+
+CLUSTERS = """
+c.GPUSlurmSpawner.clusters = {"juniper": {"slurm_conf": "/no/such/slurm.conf"}, "cedar": {}}
+c.GPUProfilesSpawner.profiles[0]["profile_options"]["where"] = {
+    "choices": {"j": {"slurm": {"cluster": "juniper"}}, "c": {"slurm": {"cluster": "cedar"}}}
+}
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("words", [("--cluster", "cedar"), ("--option", "where=c")])
+def test_the_cluster_of_the_job_is_asked(slurm_cluster: PrivateSlurm, tmp_path: Path, words: tuple[str, str]) -> None:
+    """The one that is named, or that of the choice; the other one is not there."""
+    result = run(
+        tmp_path,
+        f"{SITE}{CLUSTERS}",
+        "what-if",
+        "--empty",
+        *("--profile", "k80", *words),
+        environment=slurm_cluster.environment,
+    )
+
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        "Today: 1 of 1 run, 1 of 1 with their cores beside their GPUs",
+    )
