@@ -305,7 +305,7 @@ class ServerReport:
             self._log.warning("The node of %s reports: %s", log_name(self._spawner), problem)
         if report.door.seen == "taken" and not self.port_taken:
             self.port_taken = True
-            metrics.port_lost("taken")
+            metrics.port_lost("taken", cluster=self._spawner.cluster)
 
     def _redirect(self, port: int) -> None:
         """Have the hub use another port (0: none), and the proxy too if it has a route to the server."""
@@ -316,7 +316,7 @@ class ServerReport:
             self.port,
             f"port {port}" if port else "that another process has it",
         )
-        metrics.port_lost("moved")
+        metrics.port_lost("moved", cluster=spawner.cluster)
         if spawner.server is not None and spawner.server.port == self.port:
             spawner.server.port = port
         in_background(self._reroute(port))
@@ -482,6 +482,11 @@ class ServerUsage:
             self._kept.popleft()
         return tuple(use for _, use in self._kept)
 
+    @property
+    def cluster(self) -> str:
+        """The name of the server's cluster; empty in a hub that names none."""
+        return str(self._spawner.cluster)
+
     def now(self) -> tuple[PlacementDocument, str, UsageSummary | None] | None:
         """Placement, profile and current summary, None where there is none; None where nothing runs."""
         placement = self._spawner.report.placement
@@ -499,7 +504,7 @@ TRACKED_SERVERS, UNKNOWN = "known", "unknown"
 
 
 class GpuUseCollector(Collector):
-    """How much running servers use their GPUs, by profile and partition, counted at each scrape.
+    """How much running servers use their GPUs, by cluster, profile and partition, counted at each scrape.
 
     Their mean use is ``gpuspawner_gpus_busy / ignoring(use) gpuspawner_gpus_measured{use="known"}``. Neither users nor
     GPUs are labels.
@@ -526,22 +531,22 @@ class GpuUseCollector(Collector):
             GaugeMetricFamily(
                 "gpuspawner_gpus_busy",
                 "Sum of the utilisation (0 to 1) of the GPUs of running servers whose utilisation is known.",
-                labels=["profile", "partition"],
+                labels=["cluster", "profile", "partition"],
             ),
             GaugeMetricFamily(
                 "gpuspawner_gpus_measured",
                 "GPUs (or MIG devices) of running servers whose utilisation is known, or unknown.",
-                labels=["profile", "partition", "use"],
+                labels=["cluster", "profile", "partition", "use"],
             ),
         )
 
 
 def use_of_gpus(
     servers: Iterable[ServerUsage],
-) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str, str], int]]:
-    """The sum of what is known, and the numbers of GPUs of which it is known and unknown, by profile and partition."""
-    sums: dict[tuple[str, str], float] = {}
-    counts: Counter[tuple[str, str, str]] = Counter()
+) -> tuple[dict[tuple[str, str, str], float], dict[tuple[str, str, str, str], int]]:
+    """The sum of what is known, and how many GPUs it is and is not known of, by cluster, profile and partition."""
+    sums: dict[tuple[str, str, str], float] = {}
+    counts: Counter[tuple[str, str, str, str]] = Counter()
     for server in servers:
         use = server.now()
         if use is None or not use[0].gpus:
@@ -550,7 +555,7 @@ def use_of_gpus(
         utilizations = (
             [gpu.utilization for gpu in summary.gpus if gpu.utilization is not None] if summary is not None else []
         )
-        labels = (profile, placement.partition or "")
+        labels = (server.cluster, profile, placement.partition or "")
         if utilizations:
             sums[labels] = sums.get(labels, 0.0) + sum(utilizations) / 100
             counts[(*labels, TRACKED_SERVERS)] += len(utilizations)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -142,8 +143,10 @@ REMEMBERED = 10_000
 class UnreadRecords:
     """Takes what a :class:`SlurmClient` reports. Logs the names of records and fields, never a field's text."""
 
-    def __init__(self, log: logging.Logger | None = None) -> None:
+    def __init__(self, log: logging.Logger | None = None, *, cluster: str = "") -> None:
+        """``cluster`` is the name of the cluster that answers; empty in a hub that names none."""
         self._log = log or get_logger()
+        self._cluster = cluster
         self._logged: dict[Unread, None] = {}
 
     def report(self, unread: Sequence[Unread]) -> None:
@@ -153,7 +156,7 @@ class UnreadRecords:
         while len(self._logged) > REMEMBERED:
             del self._logged[next(iter(self._logged))]
         for record in new:
-            metrics.unread_record(record.kind)
+            metrics.unread_record(record.kind, cluster=self._cluster)
         if new:
             named = ", ".join(_named(record) for record in new[:NAMED])
             more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
@@ -214,6 +217,7 @@ def connection(
     connections = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     settings = (name, bin_dir, slurm_conf, cluster, wrapper_dir, query_prefix, timeout, limit)
     if settings not in connections:
+        metrics.export_zeros(name)
         installation = Installation(
             bin_dir=bin_dir,
             slurm_conf=slurm_conf,
@@ -222,10 +226,10 @@ def connection(
             query_prefix=query_prefix,
             timeout=timeout,
             limit=limit,
-            observe=metrics.slurm_command,
+            observe=partial(metrics.slurm_command, cluster=name),
         )
         log = logging.getLogger(f"{get_logger().name}.{name}" if name else get_logger().name)
-        client = SlurmClient(installation, report=UnreadRecords(log).report)
+        client = SlurmClient(installation, report=UnreadRecords(log, cluster=name).report)
         jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL, log=log)
         connections[settings] = Connection(
             name,

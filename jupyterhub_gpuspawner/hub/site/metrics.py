@@ -1,7 +1,9 @@
 """Prometheus metrics on the hub's own page, ``/hub/metrics``; every name begins with ``gpuspawner_``.
 
 Labels have few values: the admin's profiles, Slurm's commands and partitions, types of GPUs; never a user, a job or a
-node. Counters that may stay at zero for long are exported from the start, so that alerts can be written for them.
+node. ``cluster`` is a name in ``clusters``. It is empty in a hub that names none, which is the same to Prometheus as a
+metric without this label. Counters that may stay at zero for long are exported from the start, so that alerts can be
+written for them.
 """
 
 from __future__ import annotations
@@ -29,70 +31,76 @@ TYPE_LENGTH = 60
 _STAGES = Histogram(
     "gpuspawner_spawn_stage_seconds",
     "Seconds of a start: queue (until Slurm started the job), start (until its report), ready (until it responds).",
-    ["profile", "stage"],
+    ["cluster", "profile", "stage"],
     buckets=(0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 48 * 3600),
 )
 _PROMISES = Counter(
     "gpuspawner_promised_starts",
     "Expected starts that were said of jobs that have started, at the click, when they began to wait (queued) and at "
     "each half of the rest (half): within the range as said, or early or late.",
-    ["profile", "moment", "kept"],
+    ["cluster", "profile", "moment", "kept"],
 )
 _PROMISE_ERRORS = Histogram(
     "gpuspawner_promised_start_error_seconds",
     "Seconds between the likely start and what came, by the moment of the promise.",
-    ["profile", "moment"],
+    ["cluster", "profile", "moment"],
     buckets=(10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 48 * 3600),
 )
 _COMMANDS = Histogram(
     "gpuspawner_slurm_command_seconds",
     "Duration of Slurm commands in seconds; commands that timed out are counted only as failures.",
-    ["command"],
+    ["cluster", "command"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 _FAILURES = Counter(
     "gpuspawner_slurm_failures",
     "Slurm commands without an answer (silent) or with an exit status other than 0 (refused).",
-    ["command", "how"],
+    ["cluster", "command", "how"],
 )
 _ADOPTED = Counter(
     "gpuspawner_servers_adopted",
     "Servers resumed by a restarted hub, by their state.",
-    ["state"],
+    ["cluster", "state"],
 )
 _UNREAD = Counter(
     "gpuspawner_slurm_unread_records",
     "Records of Slurm's answers with a field that was not understood, each counted once: jobs, nodes, partitions, "
     "reservations. The rest of the answer is used.",
-    ["kind"],
+    ["cluster", "kind"],
 )
 _LOST = Counter(
     "gpuspawner_jobs_without_server",
     "Jobs without a server that were found and cancelled, by cause.",
-    ["how"],
+    ["cluster", "how"],
 )
 
 _FOREIGN = Counter(
     "gpuspawner_jobs_of_another_copy",
     "Jobs with this hub's mark and no start in its database, left running: another copy of this hub submitted them.",
+    ["cluster"],
 )
 
 _PORTS = Counter(
     "gpuspawner_ports_lost",
     "Servers whose port another process used: taken before the server listened, or moved after it had reported.",
-    ["when"],
+    ["cluster", "when"],
 )
 
-for _kind in ("job", "node", "partition", "reservation"):
-    _UNREAD.labels(_kind)
-for _state in ("running", "starting"):
-    _ADOPTED.labels(_state)
-for _how in ("start given up", "sbatch unanswered", "orphan"):
-    _LOST.labels(_how)
 
-for _when in ("taken", "moved"):
-    _PORTS.labels(_when)
+def export_zeros(cluster: str) -> None:
+    """Export the counters of a cluster that may stay at zero for long."""
+    for kind in ("job", "node", "partition", "reservation"):
+        _UNREAD.labels(cluster, kind)
+    for state in ("running", "starting"):
+        _ADOPTED.labels(cluster, state)
+    for how in ("start given up", "sbatch unanswered", "orphan"):
+        _LOST.labels(cluster, how)
+    for when in ("taken", "moved"):
+        _PORTS.labels(cluster, when)
+    _FOREIGN.labels(cluster)
 
+
+export_zeros("")
 
 SERVERS: WeakSet[Spawner] = WeakSet()
 """Every server that has watched a job."""
@@ -106,7 +114,7 @@ def observe_stages(event: Event) -> None:
         for stage in ("queue", "start", "ready"):
             seconds: float | None = getattr(event, f"{stage}_seconds")
             if seconds is not None:
-                _STAGES.labels(event.profile, stage).observe(seconds)
+                _STAGES.labels(event.cluster, event.profile, stage).observe(seconds)
 
 
 def observe_promises(event: Event) -> None:
@@ -114,25 +122,25 @@ def observe_promises(event: Event) -> None:
     if isinstance(event, Placed):
         for outcome in outcomes(event.promises, event.allocated_at, None):
             moment = outcome.promise.moment.value
-            _PROMISES.labels(event.profile, moment, outcome.result).inc()
-            _PROMISE_ERRORS.labels(event.profile, moment).observe(outcome.error)
+            _PROMISES.labels(event.cluster, event.profile, moment, outcome.result).inc()
+            _PROMISE_ERRORS.labels(event.cluster, event.profile, moment).observe(outcome.error)
 
 
 STREAM.subscribe(observe_stages)
 STREAM.subscribe(observe_promises)
 
 
-def slurm_command(command: str, seconds: float, status: int | None) -> None:
+def slurm_command(command: str, seconds: float, status: int | None, *, cluster: str = "") -> None:
     """Observe a Slurm command that ended with this exit status after so many seconds; None if it was given up."""
     if status is not None:
-        _COMMANDS.labels(command).observe(seconds)
+        _COMMANDS.labels(cluster, command).observe(seconds)
     if status != 0:
-        _FAILURES.labels(command, "silent" if status is None else "refused").inc()
+        _FAILURES.labels(cluster, command, "silent" if status is None else "refused").inc()
 
 
-def unread_record(kind: str) -> None:
+def unread_record(kind: str, *, cluster: str = "") -> None:
     """Count a record of this kind that was not understood; call it once for each record."""
-    _UNREAD.labels(kind).inc()
+    _UNREAD.labels(cluster, kind).inc()
 
 
 def restored(server: object) -> None:
@@ -140,26 +148,26 @@ def restored(server: object) -> None:
     _RESTORED.add(server)
 
 
-def adopted(server: object, state: str) -> None:
+def adopted(server: Spawner, state: str) -> None:
     """Count a restored server as ``running`` or ``starting``, once; other servers are not counted."""
     if server in _RESTORED:
         _RESTORED.discard(server)
-        _ADOPTED.labels(state).inc()
+        _ADOPTED.labels(server.cluster, state).inc()
 
 
-def lost_job(how: str) -> None:
+def lost_job(how: str, *, cluster: str = "") -> None:
     """Count a job without a server that is being cancelled; ``how`` it lost its server."""
-    _LOST.labels(how).inc()
+    _LOST.labels(cluster, how).inc()
 
 
-def foreign_job() -> None:
+def foreign_job(*, cluster: str = "") -> None:
     """Count a job that another copy of this hub has submitted."""
-    _FOREIGN.inc()
+    _FOREIGN.labels(cluster).inc()
 
 
-def port_lost(when: str) -> None:
+def port_lost(when: str, *, cluster: str = "") -> None:
     """Count a server's port that another process had: ``taken`` during the start, or ``moved`` afterwards."""
-    _PORTS.labels(when).inc()
+    _PORTS.labels(cluster, when).inc()
 
 
 class _GPUsInUse(Collector):
@@ -177,27 +185,29 @@ class _GPUsInUse(Collector):
     @staticmethod
     def _family() -> GaugeMetricFamily:
         return GaugeMetricFamily(
-            "gpuspawner_gpus_in_use", "GPUs (or MIG devices) of running servers.", labels=["partition", "type"]
+            "gpuspawner_gpus_in_use",
+            "GPUs (or MIG devices) of running servers.",
+            labels=["cluster", "partition", "type"],
         )
 
 
-def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str], int]:
-    """Count the GPUs of servers whose job runs, by partition (from Slurm) and type (from the launcher, or Slurm)."""
-    tally: Tally[tuple[str, str]] = Tally()
+def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str, str], int]:
+    """Count the GPUs of servers whose job runs, by cluster, partition (from Slurm) and type (from their reports)."""
+    tally: Tally[tuple[str, str, str]] = Tally()
     for server in servers:
         partition, placement = _partition(server), server.report.placement
         if partition is None or placement is None:
             continue
         kinds = [gpu.mig or gpu.name for gpu in placement.gpus]
         kinds += [grant.gpu_type or "" for grant in placement.other_nodes for _ in grant.gpus]
-        tally.update((partition, kind[:TYPE_LENGTH] or "GPU") for kind in kinds)
+        tally.update((server.cluster, partition, kind[:TYPE_LENGTH] or "GPU") for kind in kinds)
     types: Tally[str] = Tally()
-    for (_, kind), count in tally.items():
+    for (*_, kind), count in tally.items():
         types[kind] += count
     shown = {kind for kind, _ in types.most_common(TYPES_AT_MOST)}
-    counts: Tally[tuple[str, str]] = Tally()
-    for (partition, kind), count in tally.items():
-        counts[partition, kind if kind in shown else "other"] += count
+    counts: Tally[tuple[str, str, str]] = Tally()
+    for (cluster, partition, kind), count in tally.items():
+        counts[cluster, partition, kind if kind in shown else "other"] += count
     return dict(counts)
 
 

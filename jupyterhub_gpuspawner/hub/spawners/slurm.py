@@ -408,6 +408,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             environment=self.job_environment(account),
             cancel=self.cancellation(self._username, job.identity, trusted_until=None),
             on_silence=self._keep_for_later,
+            cluster=self.cluster,
         )
         self.attempt.unanswered = None
         self.watch.submitted(job_id, job.identity, trusted=submission.TRUSTED)

@@ -62,8 +62,11 @@ async def submit(
     environment: Mapping[str, str],
     cancel: Cancel,
     on_silence: Callable[[SlurmUnavailable], None],
+    cluster: str = "",
 ) -> str:
     """Submit ``job`` and return its id; ``on_silence`` is called with the error of an sbatch that got no answer.
+
+    ``cluster`` is the name of its cluster, for metrics.
 
     It waits until Slurm answers: the caller limits that time. Raises what :meth:`SlurmClient.submit` raises, and
     SlurmUnavailable only where nobody could say later whose a job is that this sbatch made.
@@ -78,18 +81,18 @@ async def submit(
         try:
             job_id = await asyncio.shield(submission)
         except asyncio.CancelledError:
-            in_background(_looking_after(job.tag, _cancel_when_submitted(submission, client, job, cancel)))
+            in_background(_looking_after(job.tag, _cancel_when_submitted(submission, client, job, cancel, cluster)))
             raise
         except _Failed as failed:
             try:
                 job_id = await _job_of_unanswered(client, job, failed, on_silence, last=attempt == SUBMISSIONS)
             except (_Failed, asyncio.CancelledError) as error:
-                in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches)))
+                in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches, cluster)))
                 raise (failed.error if error is failed else error) from failed.error.__cause__
         if job_id:
             break
     if attempt > 1:
-        in_background(_looking_after(job.tag, _search(client, job, cancel, SEARCHES, own=job_id)))
+        in_background(_looking_after(job.tag, _search(client, job, cancel, SEARCHES, cluster, own=job_id)))
     IN_PROGRESS.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
 
@@ -199,19 +202,21 @@ async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], 
 
 
 async def _cancel_when_submitted(
-    submission: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel
+    submission: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel, cluster: str
 ) -> None:
     try:
         job_id = await submission
     except _Failed as failed:
-        await _search(client, job, cancel, failed.searches)
+        await _search(client, job, cancel, failed.searches, cluster)
     else:
         get_logger().info("The start of %s was cancelled: cancelling job %s", job.tag, job_id)
-        metrics.lost_job("start given up")
+        metrics.lost_job("start given up", cluster=cluster)
         await cancel_surely(job_id, cancel)
 
 
-async def _search(client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int, *, own: str = "") -> None:
+async def _search(
+    client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int, cluster: str, *, own: str = ""
+) -> None:
     """Cancel jobs of this start other than ``own``, if one shows up within so many answers of Slurm."""
     for attempt in range(SEARCHES):
         if not questions:
@@ -222,7 +227,7 @@ async def _search(client: SlurmClient, job: BatchJob, cancel: Cancel, questions:
             questions -= 1
             for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
-                metrics.lost_job("sbatch unanswered")
+                metrics.lost_job("sbatch unanswered", cluster=cluster)
                 await cancel_surely(job_id, cancel)
             if jobs:
                 return

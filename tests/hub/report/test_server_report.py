@@ -43,6 +43,7 @@ class Spawner:
     orm_spawner: Any = None
     log = LOG
     _log_name = "ann:lab"
+    cluster = ""
     watch = SimpleNamespace(notify=lambda: None)
 
     def __init__(self, job_id: str = "7") -> None:

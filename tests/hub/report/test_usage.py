@@ -36,7 +36,7 @@ class Spawner:
 
     def __init__(self, placement: PlacementDocument | None = PLACED, job_id: str = "7") -> None:
         self.report, self.job_id, self.now = SimpleNamespace(placement=placement), job_id, 1000.0
-        self.child_profile = "a100"
+        self.child_profile, self.cluster = "a100", ""
         self.usage = ServerUsage(self, clock=lambda: self.now)
 
 
@@ -135,4 +135,4 @@ def test_the_metrics_add_up_gpus_by_profile_and_partition() -> None:
 
     found = use_of_gpus([each.usage for each in (measured, silent, quiet, cpu)])
 
-    assert found == ({("a100", "gpu"): 0.83}, {("a100", "gpu", "known"): 1, ("a100", "gpu", "unknown"): 5})
+    assert found == ({("", "a100", "gpu"): 0.83}, {("", "a100", "gpu", "known"): 1, ("", "a100", "gpu", "unknown"): 5})

@@ -205,7 +205,7 @@ def test_pages_say_the_same_whoever_asked(
 
 def counted(kind: str) -> float:
     """Return the counter's value."""
-    return REGISTRY.get_sample_value("gpuspawner_slurm_unread_records_total", {"kind": kind}) or 0.0
+    return REGISTRY.get_sample_value("gpuspawner_slurm_unread_records_total", {"cluster": "", "kind": kind}) or 0.0
 
 
 def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:

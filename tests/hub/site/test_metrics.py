@@ -104,9 +104,12 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
 class Server:
     """What is counted of a server."""
 
-    def __init__(self, placement: PlacementDocument | None, job: Job | None, address: str = "") -> None:
+    def __init__(
+        self, placement: PlacementDocument | None, job: Job | None, address: str = "", cluster: str = ""
+    ) -> None:
         self.report = SimpleNamespace(placement=placement, address=address)
         self.watch = SimpleNamespace(status=job)
+        self.cluster = cluster
 
     @classmethod
     def of(cls, *names: str, phase: Phase = Phase.RUNNING, partition: str = "gpu") -> Server:
@@ -121,30 +124,37 @@ SEVERAL_NODES = PlacementDocument(
 RUNNING = Job("1", Phase.RUNNING, partition="gpu")
 COUNTED = {
     "none": ([], {}),
-    "two servers": ([Server.of("K80", "K80"), Server.of("K80", "P100")], {("gpu", "K80"): 3, ("gpu", "P100"): 1}),
-    "the partition is Slurm's word": ([Server.of("K80", partition="course")], {("course", "K80"): 1}),
+    "two servers": (
+        [Server.of("K80", "K80"), Server.of("K80", "P100")],
+        {("", "gpu", "K80"): 3, ("", "gpu", "P100"): 1},
+    ),
+    "the partition is Slurm's word": ([Server.of("K80", partition="course")], {("", "course", "K80"): 1}),
     "a job that waits or has ended has none": (
         [Server.of("K80", phase=Phase.QUEUED), Server.of("K80", phase=Phase.ENDED), Server(MIG, None)],
         {},
     ),
     "a start that knows more than the watcher": (
         [Server(PlacementDocument(partition="gpu", gpus=(PlacedGpu(0, name="K80"),)), None, address="10.0.0.1")],
-        {("gpu", "K80"): 1},
+        {("", "gpu", "K80"): 1},
     ),
     "a server without a report has none": ([Server(None, RUNNING)], {}),
     "one without GPUs": ([Server.of()], {}),
-    "a MIG device is named by its profile": ([Server(MIG, RUNNING)], {("gpu", "1g.10gb"): 1}),
+    "a MIG device is named by its profile": ([Server(MIG, RUNNING)], {("", "gpu", "1g.10gb"): 1}),
     "several nodes": (
         [Server(SEVERAL_NODES, RUNNING)],
-        {("gpu", "Tesla K80"): 1, ("gpu", "k80"): 2, ("gpu", "GPU"): 1},
+        {("", "gpu", "Tesla K80"): 1, ("", "gpu", "k80"): 2, ("", "gpu", "GPU"): 1},
     ),
-    "a long name is cut": ([Server.of("x" * 500)], {("gpu", "x" * 60): 1}),
+    "partitions of one name on two clusters": (
+        [Server(MIG, RUNNING, cluster="juniper"), Server(MIG, RUNNING, cluster="cedar")],
+        {("juniper", "gpu", "1g.10gb"): 1, ("cedar", "gpu", "1g.10gb"): 1},
+    ),
+    "a long name is cut": ([Server.of("x" * 500)], {("", "gpu", "x" * 60): 1}),
 }
 
 
 @pytest.mark.parametrize(("servers", "counts"), COUNTED.values(), ids=COUNTED.keys())
-def test_gpus_in_use(servers: list[Server], counts: dict[tuple[str, str], int]) -> None:
-    """By partition and type, for running jobs."""
+def test_gpus_in_use(servers: list[Server], counts: dict[tuple[str, str, str], int]) -> None:
+    """By cluster, partition and type, for running jobs."""
     assert gpus_in_use(servers) == counts
 
 
@@ -154,8 +164,8 @@ def test_a_report_that_names_many_kinds_does_not_fill_the_page() -> None:
     counts = gpus_in_use([*honest, Server.of(*(f"kind {number}" for number in range(60)))])
 
     assert len(counts) == TYPES_AT_MOST + 1
-    assert counts["gpu", "K80"] == 6
-    assert counts["gpu", "other"] == 61 - TYPES_AT_MOST
+    assert counts["", "gpu", "K80"] == 6
+    assert counts["", "gpu", "other"] == 61 - TYPES_AT_MOST
 
 
 @pytest.mark.parametrize(
@@ -169,7 +179,7 @@ async def test_a_job_that_lost_its_server_is_counted_once(
     """A start is given up while sbatch runs; its job is found, cancelled, and counted with the reason."""
     monkeypatch.setattr(submission, "PAUSES", (0.0,))
     name = "gpuspawner_jobs_without_server_total"
-    before = REGISTRY.get_sample_value(name, {"how": how}) or 0.0
+    before = REGISTRY.get_sample_value(name, {"cluster": "", "how": how}) or 0.0
     slurm = Slurm(answer, tagged="14", silent=2)
     start = asked(slurm)
     await settle()
@@ -178,7 +188,7 @@ async def test_a_job_that_lost_its_server_is_counted_once(
     await settle()
 
     assert slurm.cancelled == ["14"]
-    assert REGISTRY.get_sample_value(name, {"how": how}) == before + 1
+    assert REGISTRY.get_sample_value(name, {"cluster": "", "how": how}) == before + 1
 
 
 async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
@@ -195,9 +205,9 @@ async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
         life.ready(reached)
 
     stages = ("queue", "start", "ready")
-    found = [REGISTRY.get_sample_value(name, {"profile": "known", "stage": stage}) for stage in stages]
+    found = [REGISTRY.get_sample_value(name, {"cluster": "", "profile": "known", "stage": stage}) for stage in stages]
     assert found == [3.0, 4.0, 2.0]
-    assert REGISTRY.get_sample_value(name, {"profile": "half known", "stage": "ready"}) is None
+    assert REGISTRY.get_sample_value(name, {"cluster": "", "profile": "half known", "stage": "ready"}) is None
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
 )
 def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict[str, Any], counted: float) -> None:
     """JupyterHub loads the state of every spawner, also of one that is new."""
-    spawner, labels = GPUSlurmSpawner(), {"state": "running"}
+    spawner, labels = GPUSlurmSpawner(), {"cluster": "", "state": "running"}
     before = REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0
     spawner.load_state(state)
     metrics.adopted(spawner, "running")
@@ -216,11 +226,36 @@ def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict
     assert (REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0) - before == counted
 
 
+def test_what_happens_on_a_cluster_is_counted_there() -> None:
+    """The counters of each cluster are there before anything has happened; without a name they are the hub's own."""
+
+    def counts(cluster: str) -> list[float | None]:
+        labels: list[tuple[str, dict[str, str]]] = [
+            ("slurm_failures_total", {"command": "squeue", "how": "silent"}),
+            ("slurm_unread_records_total", {"kind": "job"}),
+            ("jobs_without_server_total", {"how": "orphan"}),
+            ("jobs_of_another_copy_total", {}),
+            ("ports_lost_total", {"when": "taken"}),
+        ]
+        return [REGISTRY.get_sample_value(f"gpuspawner_{name}", {**of, "cluster": cluster}) for name, of in labels]
+
+    before = counts("")
+    metrics.export_zeros("cedar")
+    at_first = counts("cedar")
+    metrics.slurm_command("squeue", 10.0, None, cluster="cedar")
+    metrics.unread_record("job", cluster="cedar")
+    metrics.lost_job("orphan", cluster="cedar")
+    metrics.foreign_job(cluster="cedar")
+    metrics.port_lost("taken", cluster="cedar")
+
+    assert (at_first, counts("cedar"), counts("")) == ([None, *[0.0] * 4], [1.0] * 5, before)
+
+
 def test_expected_starts_are_counted_when_their_job_has_started() -> None:
     """By profile, by when they were said, and whether the start was within the range."""
 
     def count(moment: str, kept: str) -> float | None:
-        labels = {"profile": "promised", "moment": moment, "kept": kept}
+        labels = {"cluster": "", "profile": "promised", "moment": moment, "kept": kept}
         return REGISTRY.get_sample_value("gpuspawner_promised_starts_total", labels)
 
     for after in (31, 300):

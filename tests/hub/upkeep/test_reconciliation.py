@@ -103,6 +103,7 @@ class Site:
     hub_name = "demo"
     exec_prefix = "sudo -n -E -u {username}"
     job_name = "jupyterhub-{start}"
+    cluster = ""
 
     def __init__(self, *jobs: Job, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
         self.jobs = {job.job_id: job for job in jobs}
