@@ -36,10 +36,11 @@ from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, gpu_count, merged, record_from
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected, in_batches
 from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
@@ -153,9 +154,11 @@ class FleetStore:
         """Have what was kept while the hub named no clusters belong to this one; raises SQLAlchemyError."""
         with Session(self._engine) as session, session.begin():
             for table, key in ((_NODES, _NODES.c.node), (_GRANTS, _GRANTS.c.job_id)):
-                known = session.execute(self._of(select(key))).scalars().all()
-                unnamed = update(table).where(table.c.cluster == "", key.not_in(known))
-                session.execute(unnamed.values(cluster=self._cluster))
+                unnamed = set(session.execute(select(key).where(table.c.cluster == "")).scalars())
+                known = set(session.execute(self._of(select(key))).scalars()) if unnamed else set()
+                for keys in in_batches(unnamed - known):
+                    rows = update(table).where(table.c.cluster == "", key.in_(keys))
+                    session.execute(rows.values(cluster=self._cluster))
 
     def _of(self, statement: Statement, **key: str) -> Statement:
         """The statement about this cluster's rows, and about one of them."""
@@ -175,9 +178,17 @@ def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO
 
 
 def _is_there(connection: Connection) -> bool:
-    """Whether the database has these tables, as this version of the package makes them."""
+    """Whether a hub has kept reports here; raises ConfigError for tables of before they had clusters."""
     tables = inspect(connection)
-    return tables.has_table(_NODES.name) and "cluster" in {str(row["name"]) for row in tables.get_columns(_NODES.name)}
+    if not tables.has_table(_NODES.name):
+        return False
+    if "cluster" not in {column["name"] for column in tables.get_columns(_NODES.name)}:
+        raise ConfigError(
+            "the tables of nodes are those of an earlier version of jupyterhub-gpuspawner.",
+            where="c.JupyterHub.db_url",
+            hint="Start the hub with this version: it brings them up to date.",
+        )
+    return True
 
 
 def _read(session: Session, cluster: str) -> StoredFleet:
@@ -315,11 +326,12 @@ class FleetUpkeep:
             for server in new:
                 await self._keep_report(store, server, snapshot)
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """In a hub that names clusters since its last start, what is known of nodes is of the first of them."""
-        first = self._app.spawner_class(config=self._app.config, hub=self._app.hub).cluster
+        first = self._app.spawner_class(config=self._app.config, hub=self._app.hub).first_cluster
         if first:
-            FleetStore(self._app.db.get_bind(), first).take_over()
+            store = FleetStore(self._app.db.get_bind(), first)
+            await store.call(store.take_over)
 
     async def forget_old(self) -> None:
         """Delete what is too old; raises SQLAlchemyError."""
@@ -338,6 +350,6 @@ def begin_fleet(app: JupyterHub) -> None:
     """Begin to keep reports."""
     if starts_slurm_jobs(app.spawner_class):
         upkeep = FleetUpkeep(app)
-        upkeep.take_over()
+        every(app, 0, upkeep.take_over, "Taking over the reports of nodes of a hub without names of clusters")
         every(app, POLL_SECONDS, upkeep.run_once, "Keeping the reports of nodes")
         every(app, SWEEP, upkeep.forget_old, "The deletion of old reports of nodes")

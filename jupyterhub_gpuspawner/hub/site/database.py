@@ -33,12 +33,12 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    Text,
     create_engine,
     delete,
     event,
     insert,
     inspect,
+    literal,
     select,
     update,
 )
@@ -356,33 +356,33 @@ _SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, prim
 """One row; a database of before this table has no row, and the tables of version 1, as far as they were used."""
 
 
-def _nodes_by_cluster(op: Operations) -> None:
-    columns = (Column("node", String(255), primary_key=True), Column("seen_at", SECONDS, nullable=False))
-    _by_cluster(op, "gpuspawner_fleet_nodes", *columns, Column("record", Text, nullable=False))
-
-
-def _grants_by_cluster(op: Operations) -> None:
-    op.drop_index("ix_gpuspawner_fleet_grants_at", table_name="gpuspawner_fleet_grants")
-    columns = (Column("job_id", String(64), primary_key=True), Column("node", String(255), nullable=False))
-    times = Column("at", SECONDS, nullable=False, index=True)
-    _by_cluster(op, "gpuspawner_fleet_grants", *columns, times, Column("facts", Text, nullable=False))
-
-
-def _by_cluster(op: Operations, table: str, *columns: Column[Any]) -> None:
-    """Put a column for the cluster before these, into the primary key; rows have the cluster without a name.
+def _by_cluster(name: str) -> Callable[[Operations], None]:
+    """A step: a column for the cluster in the table's primary key, empty for the rows that are there.
 
     The table is made anew: not every database can change a primary key.
     """
-    names, old = ", ".join(column.name for column in columns), f"{table}_of_1"
-    op.rename_table(table, old)
-    op.create_table(table, Column("cluster", String(255), primary_key=True), *columns)
-    op.execute(f"INSERT INTO {table} (cluster, {names}) SELECT '', {names} FROM {old}")  # noqa: S608 - our own names
-    op.drop_table(old)
+
+    def step(op: Operations) -> None:
+        connection = op.get_bind()
+        old = Table(name, MetaData(), autoload_with=connection)
+        if "cluster" in old.c:  # the step is repeated
+            return
+        columns = [Column(each.name, each.type, primary_key=each.primary_key, nullable=each.nullable) for each in old.c]
+        new = Table(f"{name}_new", MetaData(), Column("cluster", String(255), primary_key=True), *columns)
+        new.drop(connection, checkfirst=True)
+        new.create(connection)
+        connection.execute(insert(new).from_select(new.c.keys(), select(literal(""), *old.c)))
+        old.drop(connection)  # with its indexes, whose names are free then
+        for index in old.indexes:
+            op.create_index(index.name, new.name, [column.name for column in index.columns])
+        op.rename_table(new.name, name)
+
+    return step
 
 
 STEPS: tuple[tuple[str, Callable[[Operations], None]], ...] = (
-    ("gpuspawner_fleet_nodes", _nodes_by_cluster),
-    ("gpuspawner_fleet_grants", _grants_by_cluster),
+    ("gpuspawner_fleet_nodes", _by_cluster("gpuspawner_fleet_nodes")),
+    ("gpuspawner_fleet_grants", _by_cluster("gpuspawner_fleet_grants")),
 )
 """For each version after the first the table that it changes, and how, with Alembic's ``op``."""
 

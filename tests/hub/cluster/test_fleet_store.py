@@ -112,6 +112,19 @@ def test_what_is_old_is_deleted(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     assert [grant.job_id for grant in kept.grants] == ["4", "5"]
 
 
+def test_what_is_old_on_any_cluster_is_deleted_and_the_other_stays(engine: Engine) -> None:
+    """Also where both nodes have one name."""
+    for cluster, day in (("juniper", 1), ("cedar", 3)):
+        add(FleetStore(engine, cluster), Grant("7", "g1", day * DAY, 1))
+    FleetStore(engine).forget_old(2 * DAY)
+
+    kept = {cluster: FleetStore(engine, cluster).read() for cluster in ("juniper", "cedar")}
+    assert {cluster: [grant.at for grant in fleet.grants] for cluster, fleet in kept.items()} == {
+        "juniper": [],
+        "cedar": [3 * DAY],
+    }
+
+
 def test_the_hub_can_write_while_old_nodes_are_looked_for(
     engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +164,17 @@ def test_a_database_that_no_hub_has_used_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no database"):
         read_database(f"sqlite:///{tmp_path / 'another.sqlite'}")
     assert not (tmp_path / "another.sqlite").exists()
+
+
+@about_sqlite
+def test_tables_of_before_they_named_clusters_are_left_to_the_hub(tmp_path: Path) -> None:
+    """A command changes no tables; it says what does."""
+    url = f"sqlite:///{tmp_path / 'hub.sqlite'}"
+    with disposed(create_engine(url)) as engine, engine.begin() as connection:
+        connection.execute(text("CREATE TABLE gpuspawner_fleet_nodes (node VARCHAR(255) PRIMARY KEY)"))
+
+    with pytest.raises(ConfigError, match="Start the hub with this version"):
+        read_database(url)
 
 
 def test_what_another_version_wrote_is_left_out(engine: Engine, url: str) -> None:

@@ -97,6 +97,20 @@ def test_a_database_of_before_the_versions_is_brought_up_to_date_and_keeps_its_r
     assert differences(session) == []
 
 
+def test_a_step_that_was_taken_is_repeated_without_harm(session: Session) -> None:
+    """MySQL keeps what was done before another step failed."""
+    run_dump(session)
+    op = Operations(MigrationContext.configure(session.connection()))
+    for table, step in STEPS:
+        if inspect(session.connection()).has_table(table):
+            step(op)
+    session.commit()
+    upgrade(session)
+
+    assert differences(session) == []
+    assert contents(session)[-1] == (["g1"], (Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0),))
+
+
 def test_an_empty_database_gets_the_tables_that_the_stores_declare(session: Session) -> None:
     """Whoever changes a table in a store has to add a step."""
     upgrade(session)
