@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.fleet.health import PARTIAL, FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import StoredFleet, forget_in_database, read_database
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.records.record import on_clusters
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.replay import replay as replay_of
@@ -38,7 +39,9 @@ MONTH = 30 * 86400.0
     "--numa-node-as-socket", is_flag=True, help="With --gres-conf: for slurmd with the parameter of that name."
 )
 @click.option("--forget", metavar="NODE", help="Forget what is known of this node, for example after a repair.")
-@click.option("--cluster", metavar="NAME", help="The cluster, if the hub has several; the first one by default.")
+@click.option(
+    "--cluster", metavar="NAME", help="Only this cluster, if the hub has several; with --json the first one by default."
+)
 def fleet(
     *,
     config: Path,
@@ -51,7 +54,8 @@ def fleet(
     """Show which nodes differ from their siblings, and how well Slurm places jobs on them.
 
     The hub keeps what its servers report of their nodes. This reads its database, without a running hub, and asks Slurm
-    for the configured GPUs; where Slurm does not answer, those of the last reports count.
+    for the configured GPUs; where Slurm does not answer, those of the last reports count. Nodes are compared with those
+    of their own cluster.
     """
     if numa_node_as_socket and gres_conf is None:
         raise click.UsageError("--numa-node-as-socket belongs to --gres-conf.")
@@ -63,10 +67,22 @@ def fleet(
     spawner = site.spawner("nobody")
     if cluster is not None:
         spawner.use_cluster(cluster)
+    several = cluster is None and len(spawner.clusters) > 1
+    if several and (forget is not None or gres_conf is not None):
+        raise click.UsageError(
+            f"Nodes of two clusters may have one name: add --cluster {' or '.join(spawner.clusters)}."
+        )
     if forget is not None:
         if not forget_in_database(db_url, forget, db_kwargs, cluster=spawner.cluster):
             raise ConfigError(f"nothing is known of node {forget!r}.")
         click.echo(f"{forget}: forgotten.")
+        return
+    if several and not as_json:
+        for name in spawner.clusters:
+            spawner.use_cluster(name)
+            stored = read_database(db_url, db_kwargs, cluster=name)
+            report = health(stored.records, stored.grants, asyncio.run(_configured(spawner)))
+            click.echo("\n".join((f"{name}:", *listing(report))))
         return
     stored = read_database(db_url, db_kwargs, cluster=spawner.cluster)
     if gres_conf is not None:
@@ -96,7 +112,8 @@ async def _gain(spawner: GPUSlurmSpawner, config: Path, node: str, lines: GresCo
     """What the lines would have been worth in the last month; nothing where that is not known, or cannot be asked."""
     try:
         with closing(SessionStore(file_of(config, None), create=False)) as store:
-            records = list(store.sessions(since=time.time() - MONTH))
+            sessions = on_clusters(store.sessions(since=time.time() - MONTH), spawner.first_cluster)
+        records = [record for record in sessions if record.cluster == spawner.cluster]
         result = await replay_of(
             spawner.connection().client.installation, records, node, lines.text(), spawner.gpus_option
         )
@@ -110,7 +127,8 @@ async def _configured(spawner: GPUSlurmSpawner) -> Mapping[str, Sequence[Gres]] 
     try:
         snapshot = await spawner.connection().client.snapshot()
     except GPUSpawnerError as error:
-        click.echo(f"gpuspawner: Slurm's configuration is that of the last reports: {error}", err=True)
+        on = f" of {spawner.cluster}" if len(spawner.clusters) > 1 else ""
+        click.echo(f"gpuspawner: Slurm's configuration{on} is that of the last reports: {error}", err=True)
         return None
     return {node.name: node.gres for node in snapshot.nodes}
 

@@ -126,6 +126,47 @@ def test_a_hub_that_was_never_started_has_no_database(gpuspawner: Call, config: 
     assert not (config.parent / "hub.sqlite").exists()
 
 
+@pytest.fixture
+def two(config: Path) -> Path:
+    """The same hub, which names its cluster now, and a second one; each has a g1."""
+    with disposed(create_engine(f"sqlite:///{config.parent / 'hub.sqlite'}")) as engine:
+        FleetStore(engine, "juniper").take_over()
+        FleetStore(engine, "cedar").add(view("g1", topology("g1"), gres="gpu:v100:4"), lambda _: None)
+    with config.open("a") as file:
+        file.write("c.GPUSlurmSpawner.clusters = {'juniper': {}, 'cedar': {'req_partition': 'k80'}}\n")
+    return config
+
+
+def test_nodes_are_listed_by_cluster_and_compared_with_those_of_their_own(gpuspawner: Call, two: Path) -> None:
+    """Both have a node of the same name."""
+    result = gpuspawner("fleet", "-f", two)
+    heads = [line.partition(":")[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
+    both = ["juniper", "DIFFERS g1", "ok      g2", "ok      g3", "ok      g4", "All grants"]
+    assert heads == [*both, "cedar", "DIFFERS g1", "All grants"]
+    assert "ok      g1" not in result.stdout
+    assert [line.split(" is that")[0] for line in result.stderr.splitlines() if "is that" in line] == [
+        "gpuspawner: Slurm's configuration of juniper",
+        "gpuspawner: Slurm's configuration of cedar",
+    ]
+
+    document = json.loads(gpuspawner("fleet", "-f", two, "--cluster", "cedar", "--json").stdout)
+    assert [(node["node"], node["siblings"]) for node in document["nodes"]] == [("g1", 0)]
+
+
+def test_a_node_of_one_of_several_clusters_is_named_with_it(gpuspawner: Call, two: Path) -> None:
+    """Else the other's of the same name might be forgotten."""
+    for arguments in (("--forget", "g1"), ("--gres-conf", "g1")):
+        refused = gpuspawner("fleet", "-f", two, *arguments)
+        assert (refused.exit_code, "add --cluster juniper or cedar" in refused.stderr) == (2, True)
+    unknown = gpuspawner("fleet", "-f", two, "--cluster", "oak")
+    assert (unknown.exit_code, "There is no cluster 'oak'" in unknown.stderr) == (1, True)
+
+    assert gpuspawner("fleet", "-f", two, "--cluster", "juniper", "--forget", "g1").stdout == "g1: forgotten.\n"
+    lines = gpuspawner("fleet", "-f", two).stdout.splitlines()
+    heads = [line[:10] for line in lines if line.startswith(("ok", "DIFFERS"))]
+    assert heads == ["ok      g2", "ok      g3", "ok      g4", "DIFFERS g1"]
+
+
 def test_what_excludes_each_other_is_refused(gpuspawner: Call, config: Path) -> None:
     """Nothing is forgotten by a command that was meant in another way."""
     result = gpuspawner("fleet", "-f", config, "--forget", "g1", "--gres-conf", "g1")
