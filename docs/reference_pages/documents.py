@@ -90,7 +90,8 @@ def page() -> str:
         *_records(messages.MessagesDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",
         "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
-        "while Slurm does not answer; `holders_known`, false if Slurm did not say which job has which GPU; and "
+        "while Slurm does not answer; in a hub that names its clusters `cluster`, its own, and `clusters`, the names "
+        "of all of them; `holders_known`, false if Slurm did not say which job has which GPU; and "
         "`failing_nodes`, the nodes on which the last starts of several people failed, each with `node`, the number of "
         "`starts`, the `people`, and the commands or lines that `drain` and `exclude` it.\n",
         *_records(cluster_map.ClusterMap),

@@ -153,9 +153,9 @@ class ClusterPage(BaseHandler):
         maps = [await self._of_sight(sight, filters, several=len(clusters) > 1) for sight in sights]
         healths = {}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
-            for connection in connections:
-                name = connection.name if len(clusters) > 1 else ""
-                healths[name] = health_section(await health_of(self, connection), time.time())
+            found = await asyncio.gather(*(health_of(self, connection) for connection in connections))
+            for connection, of_nodes in zip(connections, found, strict=True):
+                healths[connection.name if len(clusters) > 1 else ""] = health_section(of_nodes, time.time())
         self.finish(
             await self.render_template(
                 "cluster.html",
