@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.check.requests import check_requests
 from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all, line
 from jupyterhub_gpuspawner.check.run_as import check_prefix
 from jupyterhub_gpuspawner.check.slurm import check_slurm
+from jupyterhub_gpuspawner.check.submit import check_submit
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import HEAD, RecordedClient, context, found_in
@@ -199,18 +200,24 @@ def test_only_options_of_a_named_cluster(tmp_path: Path) -> None:
     assert asyncio.run(names(Options(cluster="cedar"))) == ["cedar"]
 
 
+def with_commands(folder: Path, scripts: dict[str, str], settings: str = "") -> str:
+    """Lines of a hub with two clusters, whose commands are these scripts, and a profile that has a choice on each."""
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    partitions = {"juniper": "gpu", "cedar": "batch"}
+    own = {
+        name: {"slurm_conf": f"/etc/{name}/slurm.conf", "req_partition": partition}
+        for name, partition in partitions.items()
+    }
+    return f"c.GPUSlurmSpawner.clusters = {own}\nc.GPUSlurmSpawner.slurm_bin_dir = '{folder}'\n{settings}{BOTH}"
+
+
 def test_commands_are_tried_as_a_user_on_each_cluster(tmp_path: Path) -> None:
     """By the slurm.conf of each, with which its servers are submitted and cancelled."""
     records = f'echo "$SLURM_CONF" >>{tmp_path}/asked'
     scripts = {"as": 'shift\nexec "$@"', "sbatch": records, "scancel": records}
-    for name, script in scripts.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    own = {name: {"slurm_conf": f"/etc/{name}/slurm.conf"} for name in ("juniper", "cedar")}
-    lines = (
-        f"c.GPUSlurmSpawner.clusters = {own}\nc.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n"
-        f"c.GPUSlurmSpawner.exec_prefix = '{tmp_path}/as {{username}}'\n{BOTH}"
-    )
+    lines = with_commands(tmp_path, scripts, f"c.GPUSlurmSpawner.exec_prefix = '{tmp_path}/as {{username}}'\n")
 
     async def found() -> list[tuple[str, str]]:
         contexts = await contexts_of(load_site(configuration(tmp_path, lines)), Options(user="daemon"))
@@ -244,4 +251,29 @@ def test_a_course_is_checked_where_its_profile_is(tmp_path: Path) -> None:
     assert asyncio.run(found()) == [
         ("", "course first", "There is no reservation ml on juniper."),
         ("", "course next", "Slurm on cedar does not respond, so no seats are counted."),
+    ]
+
+
+def test_a_job_is_submitted_on_each_cluster(tmp_path: Path, unused_tcp_port: int) -> None:
+    """In the partition of each that the profile's choices use; both have the same partitions and nodes."""
+    sbatch = f"""partition=$(sed -n 's/^#SBATCH --partition=//p')
+echo "$SLURM_CONF" "$partition" >>{tmp_path}/asked
+echo 'sbatch: error: Batch job submission failed: Access/permission denied' >&2
+exit 1"""
+    lines = with_commands(
+        tmp_path, {"sbatch": sbatch}, f"c.GPUSlurmSpawner.exec_prefix = ''\nc.JupyterHub.hub_port = {unused_tcp_port}\n"
+    )
+
+    async def found() -> list[tuple[str, str, str]]:
+        contexts = await contexts_of(load_site(configuration(tmp_path, lines)), Options(submit=True))
+        answered = [replace(each, snapshot=recorded_snapshot("22.05"), slurm_error=None) for each in contexts]
+        return [(each.cluster, each.where, each.code) for each in await findings_of_all(answered, (check_submit,))]
+
+    assert asyncio.run(found()) == [
+        ("juniper", "partition gpu", "job-refused"),
+        ("cedar", "partition batch", "job-refused"),
+    ]
+    assert sorted((tmp_path / "asked").read_text().splitlines()) == [
+        "/etc/cedar/slurm.conf batch",
+        "/etc/juniper/slurm.conf gpu",
     ]
