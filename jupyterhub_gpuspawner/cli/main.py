@@ -26,7 +26,7 @@ COMMANDS = {
     "course": ("course", "Prepare a course, and run it."),
     "failures": (
         "failures",
-        "List starts that failed by cause and profile, with their nodes, and what mends each cause.",
+        "List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.",
     ),
     "fleet": ("fleet", "Show which nodes differ from their siblings, and how well Slurm places jobs on them."),
     "idle": (
